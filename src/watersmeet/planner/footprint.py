@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -107,93 +107,41 @@ def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, .
 
 
 def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arrangement]:
-    if isinstance(op, TemporalJoin) and op.ttl_us is not None:
-        columns = names.columns(op.inputs[1])
-        bound = (
-            "unbounded: keeps what each key was answered with"
-            if op.ttl_us >= FOREVER_US
-            else (f"bounded: keeps what keys were answered with for {interval_text(op.ttl_us)}")
-        )
-        yield Arrangement(op.id, (), tuple(columns[k] for k in op.right_keys), columns, bound, append_only=True)
-    if isinstance(op, Arrange):
-        columns, readers = names.columns(op.id), circuit.consumers[op.id]
-        yield Arrangement(
-            op.id,
-            readers,
-            tuple(columns[k] for k in op.keys),
-            columns,
-            _arrange_bound(op, circuit, names),
-            op.append_only,
-        )
-    elif isinstance(op, Versions):
-        columns = names.columns(op.id)
-        yield Arrangement(
-            op.id,
-            circuit.consumers[op.id],
-            tuple(columns[k] for k in op.keys),
-            columns,
-            _newest_bound("version") if op.retain else "unbounded: keeps every version of every row",
-            append_only=False,
-        )
-    elif isinstance(op, TemporalJoin) and op.memo:
-        columns = names.columns(op.inputs[0])
-        kept = tuple(columns[i] for i in op.identity) or columns
-        yield Arrangement(
-            op.id,
-            (),
-            kept,
-            tuple(dict.fromkeys((*kept, *names.columns(op.id)))),
-            "unbounded: keeps what every left row met that is not deleted",
-            append_only=False,
-        )
-    elif isinstance(op, TemporalJoin) and op.waits:
-        columns = names.columns(op.inputs[0])
-        yield Arrangement(
-            op.id,
-            (),
-            tuple(columns[k] for k in op.left_keys),
-            columns,
-            "unbounded: keeps every left row that has met nothing yet",
-            append_only=False,
-        )
-    elif isinstance(op, DynamicFilter):
-        columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
-        yield Arrangement(op.id, (), (columns[op.column],), columns, _kept_bound(source), source.append_only)
-    elif isinstance(op, TimeFilter):
-        columns, time = names.columns(op.inputs[0]), names.columns(op.inputs[0])[op.column]
-        yield Arrangement(
-            op.id,
-            (),
-            (time,),
-            columns,
-            f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}",
-            circuit.by_id[op.inputs[0]].append_only,
-        )
-    elif isinstance(op, Aggregate):
-        columns = names.columns(op.inputs[0])
-        yield Arrangement(
-            op.id,
-            (),
-            tuple(columns[k] for k in op.keys),
-            columns,
-            _group_bound(op, circuit, names),
-            circuit.by_id[op.inputs[0]].append_only,
-        )
-    elif isinstance(op, TopN):
-        columns, source = names.columns(op.inputs[0]), circuit.by_id[op.inputs[0]]
-        yield Arrangement(
-            op.id, (), tuple(columns[k] for k in op.keys), columns, _best_bound(op, source, names), source.append_only
-        )
-    elif isinstance(op, Upsert):
-        columns = names.columns(op.id)
-        yield Arrangement(
-            op.id,
-            (),
-            tuple(columns[k] for k in op.keys),
-            columns,
-            "unbounded: keeps the last row of every key",
-            append_only=False,
-        )
+    if isinstance(op, TemporalJoin):
+        yield from _remembered(op, names)
+    if type(op) not in _BOUNDS:
+        return
+    is_content = isinstance(op, (Arrange, Versions, Upsert))  # it keeps its output; others keep their input
+    columns = names.columns(op.id if is_content else op.inputs[0])
+    keys = (op.column,) if isinstance(op, (DynamicFilter, TimeFilter)) else op.keys  # type: ignore[attr-defined]
+    yield Arrangement(
+        op.id,
+        circuit.consumers[op.id] if isinstance(op, (Arrange, Versions)) else (),
+        tuple(columns[k] for k in keys),
+        columns,
+        _BOUNDS[type(op)](op, circuit, names),
+        append_only=op.append_only
+        if isinstance(op, Arrange)
+        else not is_content and circuit.by_id[op.inputs[0]].append_only,
+    )
+
+
+def _remembered(op: TemporalJoin, names: Names) -> Iterator[Arrangement]:
+    """What a look-up join keeps beside the arrangement of its right side."""
+    left, right = (names.columns(i) for i in op.inputs)
+    if op.ttl_us is not None:
+        ends = op.ttl_us < FOREVER_US
+        bound = f"bounded: keeps what keys were answered with for {interval_text(op.ttl_us)}"
+        bound = bound if ends else "unbounded: keeps what each key was answered with"
+        yield Arrangement(op.id, (), tuple(right[k] for k in op.right_keys), right, bound, append_only=True)
+    if op.memo:
+        kept = tuple(left[i] for i in op.identity) or left
+        columns = tuple(dict.fromkeys((*kept, *names.columns(op.id))))
+        bound = "unbounded: keeps what every left row met that is not deleted"
+        yield Arrangement(op.id, (), kept, columns, bound, append_only=False)
+    elif op.waits:
+        bound = "unbounded: keeps every left row that has met nothing yet"
+        yield Arrangement(op.id, (), tuple(left[k] for k in op.left_keys), left, bound, append_only=False)
 
 
 def _arrange_bound(op: Arrange, circuit: Circuit, names: Names) -> str:
@@ -218,7 +166,8 @@ def _kept_bound(op: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
 
 
-def _best_bound(op: TopN, source: Operator, names: Names) -> str:
+def _best_bound(op: TopN, circuit: Circuit, names: Names) -> str:
+    source = circuit.by_id[op.inputs[0]]
     if op.time is not None:
         return f"bounded: keeps rows with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
     if not source.append_only or op.limit is None:
@@ -246,3 +195,20 @@ def _group_bound(op: Aggregate, circuit: Circuit, names: Names) -> str:
     )
     kept += [f"all arguments of {', '.join(collected)}"] if collected else []
     return f"{groups}, and {' and '.join(kept)}" + (" (unbounded)" if single else "") if kept else groups
+
+
+def _time_bound(op: TimeFilter, circuit: Circuit, names: Names) -> str:  # noqa: ARG001 - as its neighbors
+    time = names.columns(op.inputs[0])[op.column]
+    return f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}"
+
+
+#: By the operators that keep rows by a key, what bounds the number of these rows.
+_BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
+    Aggregate: _group_bound,
+    Arrange: _arrange_bound,
+    DynamicFilter: lambda op, circuit, _: _kept_bound(circuit.by_id[op.inputs[0]]),
+    TimeFilter: _time_bound,
+    TopN: _best_bound,
+    Upsert: lambda *_: "unbounded: keeps the last row of every key",
+    Versions: lambda op, *_: _newest_bound("version") if op.retain else "unbounded: keeps every version of every row",
+}

@@ -7,8 +7,8 @@ How plans show which rows a join forgets: RisingWave's flags and conditions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -188,69 +188,38 @@ class PhysicalPrinter:
         return PlanTree(name, (*fields, ("id", op.id)) if self._verbose else fields, inputs, flags)
 
     def _described(self, op: Operator) -> tuple[str, Fields]:
-        if isinstance(op, Sink):
-            return "StreamMaterialize", self._materialize(op)
-        if isinstance(op, Exchange):
-            return "StreamExchange", (("dist", distribution_text(op, self._names)),)
-        if isinstance(op, Arrange):
-            below = self._names.columns(op.inputs[0])
-            return "StreamArrange", (("key", listed([below[k] for k in op.keys])),)
-        if isinstance(op, Join):
-            return self._join(op)
-        if isinstance(op, AsofJoin):
-            return self._asof(op)
-        if isinstance(op, TemporalJoin):
-            return self._temporal(op)
-        if isinstance(op, Aggregate):
-            below = self._names.columns(op.inputs[0])
-            aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
-            group = ("group_key", listed([below[k] for k in op.keys]))
-            return ("StreamHashAgg", (group, aggs)) if op.keys else ("StreamSimpleAgg", (aggs,))
-        if isinstance(op, TopN):
-            return self._topn(op)
-        if isinstance(op, Window):
-            below = self._names.columns(op.inputs[0])
-            return "StreamOverWindow", (
-                ("window_functions", listed([window_text(f, op.keys, below) for f in op.functions])),
-            )
-        if isinstance(op, Union):
-            return "StreamUnion", (("all", "true"),)
-        if isinstance(op, Cut):
-            return "StreamCut", (("keeps", op.keeps),)
-        if isinstance(op, LateRowFilter):
-            time = self._names.columns(op.inputs[0])[op.column]
-            return "StreamLateRowFilter", (
-                ("time", time),
-                ("before" if op.late else "not_before", self._names.watermark(op.bound)),
-            )
-        if isinstance(op, Records):
-            below = self._names.columns(op.inputs[0])
-            return "StreamRecords", () if op.keys is None else (("key", listed([below[k] for k in op.keys])),)
-        if isinstance(op, Changes):
-            below = self._names.columns(op.inputs[0])
-            return "StreamChanges", (("causes", listed([listed([below[k] for k in c.match]) for c in op.causes])),)
-        if isinstance(op, Sort):
-            below = self._names.columns(op.inputs[0])
-            return "StreamSort", (
-                ("order", listed([f"{below[k.column]}{' DESC' if k.descending else ''}" for k in op.order])),
-            )
-        if isinstance(op, Repeat):
-            return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
-        if isinstance(op, DynamicFilter):
-            return self._dynamic_filter(op)
-        if isinstance(op, TimeFilter):
-            return self._time_filter(op)
-        if isinstance(op, Unnest):
-            return self._unnest(op)
-        if isinstance(op, Versions):
-            below = self._names.columns(op.id)
-            return "StreamVersions", (("key", listed([below[k] for k in op.keys])), ("time", below[op.time]))
-        if isinstance(op, Upsert):
-            return "StreamUpsert", (("key", listed([self._names.columns(op.id)[k] for k in op.keys])),)
-        if isinstance(op, Constant):
-            rows = [listed([display(parsed(e), {}) for e in row]) for row in op.rows_sql]
-            return "StreamValues", (("rows", listed(rows)),)
-        return f"Stream{type(op).__name__}", ()
+        described = next((_SHOWN[kind] for kind in type(op).__mro__ if kind in _SHOWN), None)
+        return (f"Stream{type(op).__name__}", ()) if described is None else described(self, op)
+
+    def _below(self, op: Operator, columns: Iterable[int]) -> str:
+        """Some columns of the input: `[t.a, t.b]`."""
+        names = self._names.columns(op.inputs[0])
+        return listed([names[i] for i in columns])
+
+    def _aggregate(self, op: Aggregate) -> tuple[str, Fields]:
+        below = self._names.columns(op.inputs[0])
+        aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
+        if not op.keys:
+            return "StreamSimpleAgg", (aggs,)
+        return "StreamHashAgg", (("group_key", self._below(op, op.keys)), aggs)
+
+    def _window(self, op: Window) -> tuple[str, Fields]:
+        below = self._names.columns(op.inputs[0])
+        functions = [window_text(f, op.keys, below) for f in op.functions]
+        return "StreamOverWindow", (("window_functions", listed(functions)),)
+
+    def _late_rows(self, op: LateRowFilter) -> tuple[str, Fields]:
+        time, bound = self._names.columns(op.inputs[0])[op.column], self._names.watermark(op.bound)
+        return "StreamLateRowFilter", (("time", time), ("before" if op.late else "not_before", bound))
+
+    def _sort(self, op: Sort) -> tuple[str, Fields]:
+        below = self._names.columns(op.inputs[0])
+        order = [f"{below[k.column]}{' DESC' if k.descending else ''}" for k in op.order]
+        return "StreamSort", (("order", listed(order)),)
+
+    def _versions(self, op: Versions) -> tuple[str, Fields]:
+        time = self._names.columns(op.id)[op.time]
+        return "StreamVersions", (("key", self._below(op, op.keys)), ("time", time))
 
     def _scan(self, op: Operator) -> PlanTree:
         relation = self._names.relation(op)
@@ -391,14 +360,14 @@ class PhysicalPrinter:
             fields.append(("condition", predicate_text(op.condition, both)))
         return "StreamProjectSet", tuple(fields)
 
-    def _materialize(self, op: Sink) -> Fields:
+    def _materialize(self, op: Sink) -> tuple[str, Fields]:
         names = self._names.columns(op.inputs[0])
         own = {n: f.name for n, f in reversed(list(zip(names, op.schema, strict=True)))}
         keys = [own.get(k, k) for k in self._names.keys(op.inputs[0])]
         columns = [f.name for f in op.schema]
         columns += [f"{k}(hidden)" for k in keys if k not in columns]
         timed = [f.name for f in op.schema if f.name in self._timed]
-        return (
+        return "StreamMaterialize", (
             ("columns", listed(columns)),
             ("stream_key", listed(keys)),
             ("pk_columns", listed(keys)),
@@ -410,3 +379,33 @@ class PhysicalPrinter:
 def answers_text(ttl_us: int) -> str:
     """How long the answers of a look-up join are used again."""
     return "forever" if ttl_us >= FOREVER_US else interval_text(ttl_us)
+
+
+#: By class of operators: its name in plans, and its fields. Others have the name of their class.
+_SHOWN: Final[dict[type[Operator], Callable[[PhysicalPrinter, Any], tuple[str, Fields]]]] = {
+    Aggregate: PhysicalPrinter._aggregate,
+    Arrange: lambda p, op: ("StreamArrange", (("key", p._below(op, op.keys)),)),
+    AsofJoin: PhysicalPrinter._asof,
+    Changes: lambda p, op: ("StreamChanges", (("causes", listed([p._below(op, c.match) for c in op.causes])),)),
+    Constant: lambda _, op: (
+        "StreamValues",
+        (("rows", listed([listed([display(parsed(e), {}) for e in row]) for row in op.rows_sql])),),
+    ),
+    Cut: lambda _, op: ("StreamCut", (("keeps", op.keeps),)),
+    DynamicFilter: PhysicalPrinter._dynamic_filter,
+    Exchange: lambda p, op: ("StreamExchange", (("dist", distribution_text(op, p._names)),)),
+    Join: PhysicalPrinter._join,
+    LateRowFilter: PhysicalPrinter._late_rows,
+    Records: lambda p, op: ("StreamRecords", () if op.keys is None else (("key", p._below(op, op.keys)),)),
+    Repeat: lambda p, op: ("StreamRepeat", (("times", p._names.columns(op.inputs[0])[-1]),)),
+    Sink: PhysicalPrinter._materialize,
+    Sort: PhysicalPrinter._sort,
+    TemporalJoin: PhysicalPrinter._temporal,
+    TimeFilter: PhysicalPrinter._time_filter,
+    TopN: PhysicalPrinter._topn,
+    Union: lambda *_: ("StreamUnion", (("all", "true"),)),
+    Unnest: PhysicalPrinter._unnest,
+    Upsert: lambda p, op: ("StreamUpsert", (("key", listed([p._names.columns(op.id)[k] for k in op.keys])),)),
+    Versions: PhysicalPrinter._versions,
+    Window: PhysicalPrinter._window,
+}
