@@ -14,8 +14,8 @@ from tests.tpch import data
 
 import watersmeet
 from watersmeet.dialects import parse
+from watersmeet.maintenance.views import bind_view
 from watersmeet.planner import compile_view
-from watersmeet.session.services.views import bind_view
 
 
 def measure(script: str, queries: Mapping[int, str], repeats: int) -> tuple[int, float, float]:

@@ -168,8 +168,8 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if "own_broker" not in request.fixturenames:
         for name in ("connectors.kafka.cluster._TIMEOUT_S", "connectors.kafka.reading._PATIENCE_S"):
             monkeypatch.setattr(f"watersmeet.{name}", 60.0)
-        monkeypatch.setattr("watersmeet.session.access.producing._TIMEOUT_S", 240.0)
-        monkeypatch.setattr("watersmeet.session.access.producing._VISIBLE_S", 60.0)
+        monkeypatch.setattr("watersmeet.database.producing._TIMEOUT_S", 240.0)
+        monkeypatch.setattr("watersmeet.database.producing._VISIBLE_S", 60.0)
     yield
     from watersmeet.connectors.kafka.reading import forget_readers  # noqa: PLC0415
 

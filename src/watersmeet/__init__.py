@@ -24,8 +24,8 @@ from watersmeet.errors import (
 )
 
 if TYPE_CHECKING:
+    from watersmeet.database.values import Interval
     from watersmeet.frames.api import asof, join, latest, once_per_batch
-    from watersmeet.session.access.values import Interval
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import Cursor
     from watersmeet.session.connections.dbapi import (
@@ -55,7 +55,7 @@ paramstyle: Final = "qmark"
 _LAZY: Final[dict[str, str]] = {
     "Connection": "watersmeet.session.connections.connection",
     "Cursor": "watersmeet.session.connections.cursor",
-    "Interval": "watersmeet.session.access.values",
+    "Interval": "watersmeet.database.values",
     "connect": "watersmeet.session.connections.connection",
     **dict.fromkeys(("asof", "join", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(

@@ -20,7 +20,7 @@ from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
 from watersmeet.expressions.lenient import address_sql
 from watersmeet.formats.scalars import evaluate
-from watersmeet.session.services.addressranges import address_ranges
+from watersmeet.maintenance.addressranges import address_ranges
 from watersmeet.testing.harness import Harness
 from watersmeet.types import VARCHAR, Field
 

@@ -17,12 +17,12 @@ from tests.captures import ask, source
 from tests.thorough import mostly_slow
 from tests.waiting import until
 from watersmeet import faults
+from watersmeet.capture.tablechanges import content
 from watersmeet.catalog import CapturedTable
 from watersmeet.connectors.databases.captures import DatabasePosition
 from watersmeet.connectors.postgres import capture
 from watersmeet.connectors.postgres.replication import lsn_of
 from watersmeet.serialization import from_json
-from watersmeet.session.services.tablechanges import content
 
 POINTS = ("capture.commit", "capture.committed", "capture.chunk")
 TABLES = """
@@ -351,7 +351,7 @@ KILLED = """
 import os, signal, sys
 import watersmeet
 from watersmeet import faults
-from watersmeet.session.services import capturing
+from watersmeet.capture import capturing
 path, point, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def kill(now):
     global count

@@ -10,7 +10,7 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import POINTS, content, written_options
 from tests.unit.sinks.processes import killed_twice, overtaken
 from watersmeet import faults
-from watersmeet.session.services import delivery, portions
+from watersmeet.delivery import deliveries, portions
 
 
 @pytest.fixture(autouse=True)
@@ -92,9 +92,9 @@ class DatabaseHistory(History):
 @pytest.mark.parametrize("seed", mostly_slow(range(12), 0, 1))
 def test_tables_have_what_the_views_have(tmp_path, database, monkeypatch, seed):
     monkeypatch.setattr(portions, "PORTION_ROWS", 5)
-    monkeypatch.setattr(delivery, "_BATCH_ROWS", 12)
-    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.002)
+    monkeypatch.setattr(deliveries, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.002)
     DatabaseHistory(tmp_path / "db", database, seed).run()
 
 

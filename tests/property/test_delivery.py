@@ -10,7 +10,7 @@ import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.sinks.memory import Memory, Unavailable
 from watersmeet import faults
-from watersmeet.session.services import delivery, portions
+from watersmeet.delivery import deliveries, portions
 
 SOURCES = {
     "from_table": ("FROM t", "t"),
@@ -110,10 +110,10 @@ class History:
 @pytest.mark.parametrize("seed", mostly_slow(range(16), 2))
 def test_each_change_is_delivered_once(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(portions, "PORTION_ROWS", 5)
-    monkeypatch.setattr(delivery, "_BATCH_ROWS", 12)
-    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.002)
-    monkeypatch.setattr(delivery, "_LOOK_S", 0.002)
+    monkeypatch.setattr(deliveries, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.002)
+    monkeypatch.setattr(deliveries, "_LOOK_S", 0.002)
     try:
         History(tmp_path / "db", seed).run()
     finally:

@@ -151,7 +151,7 @@ def test_a_row_that_is_late_while_a_view_is_made(monkeypatch):
             compiled.append(made)
             return made
 
-        monkeypatch.setattr("watersmeet.session.services.views.compile_view", then_late)
+        monkeypatch.setattr("watersmeet.maintenance.views.compile_view", then_late)
         connection.execute("CREATE MATERIALIZED VIEW later AS SELECT k, count(*) * 10 AS n FROM e GROUP BY k")
         connection.execute("INSERT INTO e VALUES (1, '2024-01-01 00:01:00', 3); FLUSH")
         assert connection.execute("SELECT early.n, later.n FROM early JOIN later ON early.k = later.k").fetchall() == [

@@ -21,7 +21,7 @@ from tests.property import oracle
 from tests.property.oracle import UnanswerableError
 from tests.property.runs import Run
 from tests.thorough import mostly_slow
-from watersmeet.session.access.values import python_rows
+from watersmeet.database.values import python_rows
 from watersmeet.types import SqlType
 
 #: Seeds that once failed: what was wrong is in the commit that added them.

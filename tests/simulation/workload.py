@@ -13,9 +13,9 @@ import pyarrow as pa
 import watersmeet
 from tests.simulation.ledger import EVERYTHING, TABLES, VIEWS, Change, Fate, Ledger, Rows
 from tests.simulation.world import Process, Violation, World
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
 from watersmeet.session.connections.connection import Connection
 from watersmeet.store.content import Content
 

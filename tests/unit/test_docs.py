@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.session.access.variables import variables
+from watersmeet.database.sessions.variables import variables
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.render import bytes_text
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.status import database_status
 

@@ -1,1 +1,1 @@
-"""One open database: its catalog, its plans, what it reads from outside, its engine."""
+"""One open database: its content, catalog, plans and engine; and how sessions read, write and define relations."""

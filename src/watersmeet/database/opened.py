@@ -17,9 +17,8 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator
 from watersmeet.connectors.base.deliveries import deliveries
 from watersmeet.database.locks import lock
-from watersmeet.database.outside import Outside
+from watersmeet.database.outside import Outside, Problems
 from watersmeet.database.plans import Plans
-from watersmeet.database.problems import Problems
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
@@ -50,12 +49,11 @@ from watersmeet.store.transactions import write_transaction
 
 if TYPE_CHECKING:
     from watersmeet import planner
-    from watersmeet.database import engines, placings, rebuild
+    from watersmeet.database import engines, rebuild
     from watersmeet.planner import names
 else:
     planner = lazy_import("watersmeet.planner")
     names = lazy_import("watersmeet.planner.names")
-    placings = lazy_import("watersmeet.database.placings")
     rebuild = lazy_import("watersmeet.database.rebuild")
     engines = lazy_import("watersmeet.database.engines")
 
@@ -232,7 +230,7 @@ class OpenDatabase:
             self.reinstall()
         if self.engine.circuit is not None:
             circuit = planner.assemble(self.plans.producers.values(), buckets)
-            found = placings.placings_of(circuit, self._catalog)
+            found = rebuild.placings_of(circuit, self._catalog)
             try:
                 self.engine.rescale(circuit, found)
             except BaseException:

@@ -1,14 +1,17 @@
-"""What this process knows of the content outside of the database: its readers, and as what it was last read."""
+"""External content: its readers, the versions read last, and the problems of relations that stop no view."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.catalog import External
 from watersmeet.database.locks import lock
-from watersmeet.database.problems import Problems
+from watersmeet.errors import Error
 from watersmeet.lazyimport import lazy_import
+from watersmeet.store.layout import Layout
+from watersmeet.store.notes import Note
 from watersmeet.types import Schema
 
 if TYPE_CHECKING:
@@ -16,6 +19,53 @@ if TYPE_CHECKING:
     from watersmeet.connectors.base.readers import Reader
 else:
     readers = lazy_import("watersmeet.connectors.registry")
+
+
+class Problems:
+    """Errors by relation id. Safe for several threads.
+
+    The writer's are its own, those of the writer before are forgotten: it tries anew. Who only reads the database sees
+    those of the last writer.
+    """
+
+    def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
+        self._note = Note(layout, name)
+        self._read_only = read_only
+        self._found: dict[str, Error] = {}
+        self._lock = threading.Lock()
+        if not read_only:
+            self._note.discard()
+
+    def __setitem__(self, relation_id: str, problem: Error) -> None:
+        with self._lock:
+            self._found[relation_id] = problem
+            self._note.write(self._values())
+
+    def pop(self, relation_id: str) -> None:
+        """The relation has no problem any more."""
+        with self._lock:
+            if self._found.pop(relation_id, None) is not None:
+                self._note.write(self._values())
+
+    def get(self, relation_id: str) -> Error | None:
+        """The problem of a relation."""
+        with self._lock:
+            return self._found.get(relation_id)
+
+    def first(self) -> Error | None:
+        """That which has been there for the longest time."""
+        with self._lock:
+            return next(iter(self._found.values()), None)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """All of them, as the JSON of errors."""
+        if self._read_only:
+            return self._note.read()
+        with self._lock:
+            return self._values()
+
+    def _values(self) -> dict[str, dict[str, Any]]:
+        return {i: p.to_json() for i, p in self._found.items()}
 
 
 class Outside:

@@ -1,22 +1,96 @@
-"""Rebuilding: the plans of all views made anew from their statements, and with them all state."""
+"""Plans made again from stored statements: for a rebuild, for sources that a query reopens, for other buckets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
-from watersmeet.algebra.nodes import Node
-from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.nodes import Arrivals, Node, Reopened, Scan
+from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
-from watersmeet.catalog import CacheFill, Catalog, MaterializedView, Relation, Table
+from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource, Relation, Table
+from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator
-from watersmeet.database.reopening import read_again
+from watersmeet.circuit.placing import Placing
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.dialects.tree.statements import Subscribe
+from watersmeet.errors import Error, error
+from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import compile_connector_table, compile_view
+from watersmeet.planner.distribution import Placings
+from watersmeet.watermarks import Term, Watermark
+
+
+def reopened_scans(tree: Node) -> list[Reopened]:
+    """One scan for each source that a query needs of its own. Those of one relation and place share it."""
+    found = {_place(n): n for n in walk(tree) if isinstance(n, Reopened)}
+    return list(found.values())
+
+
+def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
+    """The tree of a query with its own sources in place of those that it names."""
+    sources = list(sources)
+    by_place = {(s.of, s.start, s.shards, s.strict): s.id for s in sources}
+    ids = by_source(sources)
+
+    def rule(node: Node) -> Node:
+        if not isinstance(node, Reopened):
+            return _with_clocks(node, ids)
+        scan, source_id = scan_of(node), by_place[_place(node)]
+        marks = tuple((column, moved(mark, {scan.relation_id: [source_id]})) for column, mark in scan.watermarks)
+        own = replace(scan, relation_id=source_id, watermarks=marks)
+        return replace(node.input, scan=own) if isinstance(node.input, Arrivals) else own
+
+    return transform_up(tree, rule) if by_place else tree
+
+
+def by_source(sources: Iterable[QuerySource]) -> dict[str, list[str]]:
+    """By the id of a source, the ids of what a query reads of it."""
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        found.setdefault(source.of, []).append(source.id)
+    return found
+
+
+def _with_clocks(node: Node, ids: Mapping[str, Sequence[str]]) -> Node:
+    """The node with the clocks of other sources in the watermarks that it compares with."""
+    if isinstance(node, Scan):
+        return node
+    whole: Any = node  # all nodes are dataclasses
+    marks = {f.name: v for f in fields(whole) if _is_watermark(v := getattr(node, f.name))}
+    changed = {name: moved(mark, ids) for name, mark in marks.items()}
+    return replace(whole, **changed) if changed != marks else node
+
+
+def _is_watermark(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(part, Term) for part in value)
+
+
+def read_again(tree: Node, view: Relation, catalog: Catalog) -> Node:
+    """The tree of a view that exists, which was bound once more, with the sources that it has."""
+    own = [r for r in catalog.relations.values() if isinstance(r, QuerySource) and r.owner == (view.owner or view.id)]
+    return reading(tree, own)
+
+
+def moved(mark: Watermark, ids: Mapping[str, Sequence[str]]) -> Watermark:
+    """A watermark of other sources. ids: theirs, by those that it has; the slowest one of several counts."""
+    return tuple(replace(term, source=i) for term in mark for i in ids.get(term.source, (term.source,)))
+
+
+def scan_of(node: Reopened) -> Scan:
+    """The scan of the source, which may have the places of its rows in their order beside."""
+    found = node.input.scan if isinstance(node.input, Arrivals) else node.input
+    assert isinstance(found, Scan), "the binder makes them of scans"
+    return found
+
+
+def _place(node: Reopened) -> tuple[str, str, str, bool]:
+    return scan_of(node).relation_id, node.start, node.shards, node.strict
 
 
 def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
@@ -71,3 +145,32 @@ def _bound(relation: Relation, catalog: Catalog, moment: int) -> BoundQuery:
         return as_emitted(lambda closing_us: bind(closing_us=closing_us), request.emission, statement.text)
     assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
     return bind_view(statement, catalog, relation.dialect, moment)
+
+
+def placings_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, Placing]]:
+    """By stateful operator, by trace, where its rows are. circuit: for the number of buckets that there will be.
+
+    PARALLELISM_MISMATCH if they don't show it, or if a plan is for one bucket alone.
+    """
+    every = Placings(circuit.by_id)
+    found: dict[str, dict[str, Placing]] = {}
+    for op in circuit.operators:
+        if op.kind not in STATEFUL:
+            continue
+        placed = {name: placing for name, placing in every.of(op).items() if placing is not None}
+        if len(placed) < len(every.of(op)) or (circuit.buckets > 1 and circuit.stages[op.id] == 0):
+            raise _unplaced(op, circuit, catalog)
+        found[op.id] = placed
+    return found
+
+
+def _unplaced(op: Operator, circuit: Circuit, catalog: Catalog) -> Error:
+    reading = [s.relation_id for s in circuit.sinks if op.id in circuit.upstream({s.id})]
+    names = [catalog.relations[i].title for i in reading if i in catalog.relations]
+    return error(
+        "PARALLELISM_MISMATCH",
+        f"the state of {' and '.join(names)} can't be split into other buckets",
+        detail=f"The rows that {op.id} keeps don't show in which bucket they belong.",
+        hint="Drop it and create it again; or close the database and open it with rebuild = True (watersmeet run "
+        "--rebuild --parallelism N), which computes all state anew.",
+    )

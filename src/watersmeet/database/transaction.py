@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -201,6 +201,12 @@ class Transaction:
         self.rejected = added(self.rejected, {relation_id: rejected})
         if change.table.num_rows:
             self.changes.setdefault(relation_id, []).append(change)
+
+
+def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
+    """Does what follows from a transaction, at its end, if it was committed."""
+    if transaction.committed:
+        action()
 
 
 def in_one_form(table: pa.Table) -> pa.Table:

@@ -9,6 +9,10 @@ import duckdb
 from watersmeet.algebra.nodes import Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.binder.bounded import bind_bounded
+from watersmeet.database.reading import Bounded, check_running, failed_query, readable, reading
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, typed_result
+from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.errors import DataError, Error, error
 from watersmeet.kernel.evaluation.statements import VALUE_ERRORS
@@ -17,10 +21,6 @@ from watersmeet.lineage.asking import Asker
 from watersmeet.lineage.steps import Step, drawn
 from watersmeet.lineage.subqueries import has_single_values, inlined
 from watersmeet.lineage.views import Views
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
-from watersmeet.session.access.result import Result, typed_result
-from watersmeet.session.access.rights import check_named
 from watersmeet.store.manifests import Commit
 
 #: So often it begins again because a new epoch has come meanwhile.

@@ -15,11 +15,11 @@ from watersmeet.algebra.bounded import Past, PastScan
 from watersmeet.algebra.nodes import Column, Scan
 from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import conformed, lent
+from watersmeet.database.scans import own_commit
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import ADDED, COMMIT
-from watersmeet.session.access.pasts import own_commit
-from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.changes import RelationChange, fitted
 from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number

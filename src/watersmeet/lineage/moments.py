@@ -24,6 +24,7 @@ from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import conformed, lent
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import load
 from watersmeet.lineage.asking import Asker
@@ -41,7 +42,6 @@ from watersmeet.lineage.origins import ADDED, COMMIT, OLDEST
 from watersmeet.lineage.told import CantTellError
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import kept_circuit
-from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.manifests import Commit
 from watersmeet.store.merging import quoted
 from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema

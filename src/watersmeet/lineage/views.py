@@ -33,6 +33,9 @@ from watersmeet.catalog import (
     Relation,
 )
 from watersmeet.circuit import operators
+from watersmeet.database.reading import conformed, lent
+from watersmeet.database.scans import own_commit
+from watersmeet.database.sessions.context import Session, denied
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
@@ -47,9 +50,6 @@ from watersmeet.lineage.subqueries import all_name, of_round, round_name
 from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.runtime.plans import kept_circuit
-from watersmeet.session.access.context import Session, denied
-from watersmeet.session.access.pasts import own_commit
-from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.store.merging import quoted

@@ -11,7 +11,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.database import transactions
+from watersmeet.database.assignment import data_type
 from watersmeet.database.locks import lock
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.variables import RESULT_SIZE
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.nodes import infer_open, open_parameter
@@ -28,11 +33,6 @@ from watersmeet.server.preparing import READERS as PREPARING
 from watersmeet.server.settings import Saved, Settings
 from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps, uuid_casts
 from watersmeet.server.utility import READERS as UTILITY
-from watersmeet.session.access import transactions
-from watersmeet.session.access.assignment import data_type
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.limits import RESULT_SIZE
-from watersmeet.session.access.result import Result
 from watersmeet.session.connections.execute import commit_whole, execute_statement
 from watersmeet.session.statements.describing import described_result
 from watersmeet.types import BIGINT, SqlType

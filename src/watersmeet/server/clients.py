@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Final, Literal, Protocol
 
 from watersmeet.catalog.roles import Actor
+from watersmeet.database.sessions.variables import size
 from watersmeet.errors import Error, error
-from watersmeet.session.access.limits import size
 
 #: The SQLSTATE of what succeeded.
 SUCCESS: Final = "00000"

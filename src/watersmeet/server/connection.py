@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, BinaryIO, Final, TypeVar
 
+from watersmeet.database.sessions.result import Running
+from watersmeet.database.sessions.variables import APPLICATION
 from watersmeet.errors import Error, error
 from watersmeet.server import messages
 from watersmeet.server.backend import Backend
@@ -24,9 +26,7 @@ from watersmeet.server.portals import Portal
 from watersmeet.server.steps import Outcome
 from watersmeet.server.users import Login, Users, expired
 from watersmeet.server.wire import Hangup, Wire, authenticate, start
-from watersmeet.session.access.result import Running
-from watersmeet.session.access.variables import APPLICATION
-from watersmeet.session.services.subscribing.shown import ShownUpdates
+from watersmeet.subscribing.opening import ShownUpdates
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from watersmeet.database.sessions.cancellation import Cancellation
+from watersmeet.database.sessions.result import Running
 from watersmeet.errors import error
-from watersmeet.session.access.cancellation import Cancellation
-from watersmeet.session.access.result import Running
-from watersmeet.session.services.subscribing.shown import ShownUpdates
+from watersmeet.subscribing.opening import ShownUpdates
 
 #: So often a thread that waits for rows looks whether it should end.
 _LOOK_S: Final = 0.1

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.database.assignment import data_type
+from watersmeet.database.values import Interval
 from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import UUID, UUIDS, sql_type
 from watersmeet.server.valuebytes import EPOCH_US
-from watersmeet.session.access.assignment import data_type
-from watersmeet.session.access.values import Interval
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE, amount
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
 from watersmeet.extras import library
@@ -30,7 +31,6 @@ from watersmeet.server.clients import Activity, Client, Limits, Traffic
 from watersmeet.server.connection import Connection, Service
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
-from watersmeet.session.access.limits import LIMITS, RESULT_SIZE, amount
 
 if TYPE_CHECKING:
     from watersmeet.server.web import service as web

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 
 import watersmeet
 from watersmeet.catalog.roles import ADMIN, Actor
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import ALIASES, APPLICATION, LIMITS, amount, check_limit, shown, unit
 from watersmeet.errors import error
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.limits import LIMITS, amount, check_limit, shown, unit
-from watersmeet.session.access.variables import ALIASES, APPLICATION
 
 #: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
 SERVER_VERSION: Final = "16.0"

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import Catalog
+from watersmeet.database.sessions.result import Result, Running
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
 from watersmeet.dialects.switches import Part, parts
@@ -24,7 +25,6 @@ from watersmeet.server.catalog import queries
 from watersmeet.server.catalog.tables import relation_oid
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import UUID, UUIDS, result_column
-from watersmeet.session.access.result import Result, Running
 from watersmeet.types import Schema
 
 #: First words of statements that are queries, which the catalog may have to answer.

@@ -16,11 +16,11 @@ from typing import Final
 from watersmeet.catalog import Role
 from watersmeet.catalog.roles import ADMIN, Actor, actor_of, all_of
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, error
 from watersmeet.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
 from watersmeet.secretvalues import revealed
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
 
 #: Failed logins of one address before the next ones wait: under one name, and under all names together.
 _FREE_OF_USER: Final = 5

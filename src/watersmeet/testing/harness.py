@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from watersmeet.catalog import Input, Relation
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transactions import wait_if_wanted
+from watersmeet.database.writing import accepting, deliver, stream_clock
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.script import columns_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.ordering import stream_clock
-from watersmeet.session.access.transactions import wait_if_wanted
-from watersmeet.session.access.writing import accepting, deliver
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.status import join_state
 from watersmeet.session.statements.explain import explain_script

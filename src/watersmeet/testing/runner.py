@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from watersmeet.database.values import python_rows
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named
 from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
-from watersmeet.session.access.values import python_rows
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.running import RunningQuery
 from watersmeet.testing.comparison import Row, difference, read, written

@@ -13,9 +13,9 @@ from tests.tpch.data import QUERIES, SCHEMA
 import watersmeet
 from watersmeet.circuit.operators import Exchange
 from watersmeet.dialects import parse
+from watersmeet.maintenance.views import bind_view
 from watersmeet.planner import assemble, compile_view
 from watersmeet.planner.explain import physical_plan
-from watersmeet.session.services.views import bind_view
 
 #: Stages, joins on the longest way, by query. Why there can't be fewer stages:
 FEWEST = {

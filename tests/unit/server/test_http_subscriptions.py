@@ -11,7 +11,7 @@ from collections import Counter
 from watersmeet.server.clients import Limits
 from watersmeet.server.web import tabs
 from watersmeet.server.web.subscriptions import written
-from watersmeet.session.services.subscribing.updates import Update
+from watersmeet.subscribing.updates import Update
 
 TABLES = """
 CREATE TABLE t (k int PRIMARY KEY, g int, v double precision, s varchar, b boolean, n bigint);

@@ -13,13 +13,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import watersmeet
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.objectstores import requesttimes
 from watersmeet.runtime.memory import Meter
 from watersmeet.server.clients import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of
 from watersmeet.server.web.watch import Epochs, Watch
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
 from watersmeet.store.manifests import Metrics
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

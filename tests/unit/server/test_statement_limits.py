@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.waiting import until
 
+from watersmeet.database import reading
 from watersmeet.errors import Error
 from watersmeet.server.clients import Limits
-from watersmeet.session.access import reading
 from watersmeet.types import INTEGER, Field
 
 TABLE = (

@@ -7,7 +7,7 @@ import re
 import psycopg
 import pytest
 
-from watersmeet.session.services.subscribing import opening
+from watersmeet.subscribing import opening
 
 SHOP = """
 CREATE TABLE t (k int PRIMARY KEY, v int);

@@ -10,13 +10,13 @@ import pytest
 
 import watersmeet
 from watersmeet.catalog import MaterializedView
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import Status, TableStatus
 from watersmeet.server.web.figures import figures, inputs_of_views, level_of
 from watersmeet.server.web.history import STEP_S, STEPS, History, Sample
 from watersmeet.server.web.watch import Filling, Watch
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill

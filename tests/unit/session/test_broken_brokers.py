@@ -15,14 +15,14 @@ from tests.unit.formats.fake_registry import fake_registry
 from tests.unit.sinks.test_kafka import content, messages
 
 import watersmeet
+from watersmeet.delivery import deliveries
 from watersmeet.formats import registry as registry_module
-from watersmeet.session.services import delivery
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.05)
+    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.05)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import threading
 import pytest
 from tests.waiting import until
 
+from watersmeet.database.sessions.cancellation import Cancellation
 from watersmeet.errors import Error
-from watersmeet.session.access.cancellation import Cancellation
 
 
 def test_a_computation_ends_at_any_place():

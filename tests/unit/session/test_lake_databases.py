@@ -16,7 +16,7 @@ from tests.lakes import duckdb_with, rest_catalog, sql_catalog
 import watersmeet
 from watersmeet.connectors.iceberg.tables import IcebergReader, iceberg_options
 from watersmeet.errors import Error
-from watersmeet.session.services import refreshing
+from watersmeet.maintenance import refreshing
 
 COLUMNS = pa.schema(
     [

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from watersmeet.database.values import Interval
 from watersmeet.dialects import parse
 from watersmeet.errors import Error
-from watersmeet.session.access.values import Interval
 
 
 def bound(sql, *values):

@@ -8,10 +8,10 @@ import pytest
 from tests.thorough import mostly_slow
 
 import watersmeet
+from watersmeet.database.reading import bounded
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects import parse
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import bounded
-from watersmeet.session.access.variables import Variables
 from watersmeet.store import tables
 
 SHOP = """

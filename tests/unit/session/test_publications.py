@@ -11,9 +11,9 @@ from tests.waiting import until
 
 import watersmeet
 from watersmeet import errors
+from watersmeet.capture import capturing
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.postgres.capture import SlotStream
-from watersmeet.session.services import capturing
 
 
 @pytest.fixture

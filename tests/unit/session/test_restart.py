@@ -63,8 +63,8 @@ def test_saved_plans_are_run_and_not_made_anew(tmp_path, monkeypatch):
     with connect(tmp_path) as connection:
         connection.execute(SETUP + "FLUSH")
         before = connection._session.database.plans.circuit.fingerprint
-    monkeypatch.setattr("watersmeet.session.services.views.compile_view", None)
-    monkeypatch.setattr("watersmeet.session.services.views.bind_query", None)
+    monkeypatch.setattr("watersmeet.maintenance.views.compile_view", None)
+    monkeypatch.setattr("watersmeet.maintenance.views.bind_query", None)
     with connect(tmp_path) as connection:
         assert connection._session.database.plans.circuit.fingerprint == before
         connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
@@ -173,7 +173,7 @@ def test_a_view_that_was_being_made_is_finished(tmp_path, monkeypatch):
 
         # A process that is killed while the view is filled leaves its entry in the catalog.
         monkeypatch.setattr(engine, "install", die)
-        monkeypatch.setattr("watersmeet.session.access.filling.undo", lambda *_: None)
+        monkeypatch.setattr("watersmeet.database.filling.undo", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             connection.execute("CREATE MATERIALIZED VIEW unfinished AS SELECT b FROM report")
         with pytest.raises(watersmeet.ProgrammingError):

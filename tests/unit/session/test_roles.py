@@ -10,10 +10,10 @@ from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.database.sessions import rights
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.passwords import Verifier
 from watersmeet.secretvalues import revealed
-from watersmeet.session.access import rights
 from watersmeet.session.statements.registry import HANDLERS
 
 SHOP = """

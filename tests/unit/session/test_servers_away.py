@@ -43,8 +43,8 @@ def test_an_hour_without_its_server(name, request, tmp_path, monkeypatch):
     """
     database, clock = request.getfixturevalue(name), MovedClock()
     clock.install(monkeypatch)
-    for service in ("capturing", "delivery"):
-        monkeypatch.setattr(f"watersmeet.session.services.{service}._LAST_RETRY_S", LAST_RETRY_S)
+    for service in ("capture.capturing", "delivery.deliveries"):
+        monkeypatch.setattr(f"watersmeet.{service}._LAST_RETRY_S", LAST_RETRY_S)
     database.execute(KEYED)
     database.execute(GIVEN)
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:

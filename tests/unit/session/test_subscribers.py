@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
-from watersmeet.session.services.subscribing import subscriber, updates
+from watersmeet.subscribing import subscriber, updates
 
 
 def connect(path=None, **options):

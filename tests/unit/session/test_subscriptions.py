@@ -358,9 +358,7 @@ def test_nothing_is_left_of_a_subscription_that_could_not_be_made(path):
         with pytest.raises(watersmeet.Error):
             subscribe(connection, "SELECT j FROM s")
         with (
-            mock.patch(
-                "watersmeet.session.services.views.fill", side_effect=watersmeet.errors.error("DISK_FULL", "full")
-            ),
+            mock.patch("watersmeet.maintenance.views.fill", side_effect=watersmeet.errors.error("DISK_FULL", "full")),
             pytest.raises(watersmeet.Error, match="full"),
         ):
             subscribe(connection)

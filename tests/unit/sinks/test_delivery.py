@@ -9,8 +9,9 @@ from tests.unit.sinks.memory import Unavailable
 from tests.waiting import until
 
 import watersmeet
+from watersmeet.delivery import deliveries as delivery
+from watersmeet.delivery import portions
 from watersmeet.errors import error
-from watersmeet.session.services import delivery, portions
 
 TABLES = "CREATE TABLE t (k int PRIMARY KEY, v varchar)"
 

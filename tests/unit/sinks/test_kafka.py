@@ -19,7 +19,7 @@ from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
 from watersmeet.connectors.kafka import target as kafka
-from watersmeet.session.services import delivery
+from watersmeet.delivery import deliveries
 from watersmeet.types import INTEGER, VARCHAR, Field
 
 ROOT = Path(__file__).parents[3]
@@ -29,8 +29,8 @@ POINTS = ("sink.open", "kafka.fenced", "kafka.read", "sink.opened", "sink.delive
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.05)
+    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.05)
     yield
     faults.set_hook(None)
 

@@ -10,7 +10,7 @@ import watersmeet
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.connectors.mysql.tables import MysqlReader
 from watersmeet.connectors.postgres.tables import PostgresReader
-from watersmeet.session.services import refreshing
+from watersmeet.maintenance import refreshing
 
 COLUMNS = "k int, i bigint, v varchar(20), w text, n numeric(8, 2), d date, p {}"
 CLICKHOUSE = {

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from watersmeet import types as t
-from watersmeet.session.access.values import Interval
+from watersmeet.database.values import Interval
 from watersmeet.testing.plain import error_matches, mismatch
 from watersmeet.types import SqlType
 

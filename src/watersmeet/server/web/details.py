@@ -10,13 +10,13 @@ from typing import Any, Final
 from watersmeet import secretvalues
 from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
 from watersmeet.connectors.base.deadletters import newest_dead_letters, place_of, text_of
+from watersmeet.database.filling import producers_of
+from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.server.web.tabs import Sight
 from watersmeet.server.web.watch import Look
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.planning import producers_of
 from watersmeet.session.services.analysis import AnalyzedOperator, analyzed, recent_epochs
 from watersmeet.session.statements.analyzing import figures_json
 from watersmeet.session.statements.show import create_text

@@ -16,6 +16,8 @@ from watersmeet import __version__
 from watersmeet.catalog import Relation
 from watersmeet.catalog.roles import OWNER, READER
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.rights import check_followed
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.errors import Error, error
 from watersmeet.server.connection import Service
@@ -30,8 +32,6 @@ from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
 from watersmeet.server.web.watch import Watch
 from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.rights import check_followed
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

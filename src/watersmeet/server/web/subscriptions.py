@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from aiohttp import web
 
+from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.tabs import STILL_THERE, STILL_THERE_S, event
-from watersmeet.session.access.context import Session
-from watersmeet.session.services.subscribing.opening import subscribe
-from watersmeet.session.services.subscribing.subscriber import Subscriber
-from watersmeet.session.services.subscribing.updates import ChangeBatch, Update
+from watersmeet.subscribing.opening import subscribe
+from watersmeet.subscribing.subscriber import Subscriber
+from watersmeet.subscribing.updates import ChangeBatch, Update
 from watersmeet.types import Schema, SqlType
 
 #: Types whose values are numbers and truths of JSON; all others are texts, as PostgreSQL writes them.

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from watersmeet.catalog.roles import OWNER
+from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.runtime.status import SinkStatus, SourceStatus
 from watersmeet.server.clients import Activity, Client, State
@@ -21,7 +22,6 @@ from watersmeet.server.web.access import compact
 from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.watch import Look
 from watersmeet.server.web.worksheets import Worksheet
-from watersmeet.session.access.context import Session
 
 #: Names of clients, as `pg_stat_activity.application_name` has them.
 CONSOLE: Final = "console"

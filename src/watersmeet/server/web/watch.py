@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Sink
+from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import SinkStatus, Status
 from watersmeet.server.web.figures import Figures, figures, inputs_of_views
 from watersmeet.server.web.history import DATABASE, STEP_S, History, Sample, read_commits, samples_of
-from watersmeet.session.access.context import Session
 from watersmeet.session.services.rates import Rates
 from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.sinks import sink_statuses

@@ -12,18 +12,18 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Running
+from watersmeet.database.sessions.rights import check_followed
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Traffic
 from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
 from watersmeet.server.steps import Outcome
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.result import Running
-from watersmeet.session.access.rights import check_followed
-from watersmeet.session.services.subscribing.opening import subscribe
-from watersmeet.session.services.subscribing.subscriber import Subscriber
-from watersmeet.session.services.subscribing.updates import ChangeBatch
+from watersmeet.subscribing.opening import subscribe
+from watersmeet.subscribing.subscriber import Subscriber
+from watersmeet.subscribing.updates import ChangeBatch
 from watersmeet.types import BIGINT, Field, Schema
 
 T = TypeVar("T")

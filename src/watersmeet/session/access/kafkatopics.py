@@ -10,12 +10,12 @@ from watersmeet.catalog import MessageFormat, Relation, TopicTable
 from watersmeet.catalog.parts import Encoding
 from watersmeet.connectors.kafka.cluster import create_topic, delete_topic, partitions_of
 from watersmeet.connectors.kafka.options import START, TOPIC_ID, kafka_options
-from watersmeet.database.transaction import Transaction
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.transaction import if_committed
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
 from watersmeet.formats.messageparts import WINDOW, split_window
-from watersmeet.session.access.context import Session, error_at
 
 #: By the name of the option of connector kafka, where the settings differ from it.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}
@@ -169,12 +169,6 @@ def drop_topics(session: Session, relations: Iterable[Relation]) -> None:
             delete()
         else:
             transaction.ends.callback(if_committed, transaction, delete)
-
-
-def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
-    """Does what follows from a transaction, at its end, if it was committed."""
-    if transaction.committed:
-        action()
 
 
 def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]:

@@ -10,33 +10,36 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from watersmeet import errors
+from watersmeet.database import transactions
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named, parse
 from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
 from watersmeet.lazyimport import lazy_import
-from watersmeet.session.access import transactions
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.variables import Variables
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
 from watersmeet.session.statements.registry import function_named
 from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
-    from watersmeet.session.services import capturing, delivery, running, status, topology, upkeep
-    from watersmeet.session.services.subscribing import opening, subscriber
+    from watersmeet.capture import capturing
+    from watersmeet.delivery import deliveries
+    from watersmeet.maintenance import upkeep
+    from watersmeet.session.services import running, status, topology
+    from watersmeet.subscribing import opening, subscriber
 else:
-    capturing = lazy_import("watersmeet.session.services.capturing")
-    delivery = lazy_import("watersmeet.session.services.delivery")
-    opening = lazy_import("watersmeet.session.services.subscribing.opening")
+    capturing = lazy_import("watersmeet.capture.capturing")
+    deliveries = lazy_import("watersmeet.delivery.deliveries")
+    opening = lazy_import("watersmeet.subscribing.opening")
     running = lazy_import("watersmeet.session.services.running")
     status = lazy_import("watersmeet.session.services.status")
     topology = lazy_import("watersmeet.session.services.topology")
-    upkeep = lazy_import("watersmeet.session.services.upkeep")
+    upkeep = lazy_import("watersmeet.maintenance.upkeep")
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -121,7 +124,7 @@ def connect(
     if not read_only:
         try:
             upkeep.Upkeep(Session(database, Variables(dialect))).start()
-            delivery.Deliveries(database).start()
+            deliveries.Deliveries(database).start()
             capturing.Captures(Session(database, Variables(dialect))).start()
         except BaseException:
             database.close()

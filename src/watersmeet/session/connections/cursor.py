@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
+from watersmeet.database.sessions.result import Result, Running
+from watersmeet.database.values import python_rows
 from watersmeet.errors import error
-from watersmeet.session.access.result import Result, Running
-from watersmeet.session.access.values import python_rows
 from watersmeet.types import SqlType
 
 #: How many rows are converted to Python values at a time.

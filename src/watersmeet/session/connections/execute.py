@@ -11,6 +11,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from watersmeet.database import transactions
+from watersmeet.database.definitions import keeping_grants
+from watersmeet.database.reading import failed_query, runs_on
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.rights import check_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements.dml import CopyFrom
@@ -18,12 +24,6 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.session.access import transactions
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import failed_query, runs_on
-from watersmeet.session.access.replacing import keeping_grants
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.lakedatabases import take_over_tables
 from watersmeet.session.statements.registry import DEFINING, handler_of, insert_many
 

@@ -18,14 +18,13 @@ import pyarrow as pa
 
 from watersmeet.binder.context.emissions import Request
 from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription
+from watersmeet.database.definitions import remove
+from watersmeet.database.reading import failure_of
+from watersmeet.database.sessions.acknowledgements import Acknowledgements
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.rights import check_followed
+from watersmeet.delivery.changes import Changes, Emitter, part
 from watersmeet.errors import Error, error
-from watersmeet.session.access.acknowledgements import Acknowledgements
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.definitions import remove
-from watersmeet.session.access.reading import failure_of
-from watersmeet.session.access.rights import check_followed
-from watersmeet.session.services.changes import Changes
-from watersmeet.session.services.emissions import Emitter, part
 from watersmeet.store.positions import Position
 from watersmeet.types import BIGINT, Field, Schema, arrow_schema
 

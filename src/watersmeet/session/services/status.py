@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 from watersmeet.catalog import MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
+from watersmeet.database.filling import producers_of
+from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
 from watersmeet.expressions.casts import NO_INTEGER
@@ -22,8 +24,6 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import FailedExpression, MemoryStatus, Status, TableStatus, ViewStatus
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.planning import producers_of
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
 from watersmeet.store.manifests import FailedPart, RelationTotals

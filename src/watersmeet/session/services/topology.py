@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from watersmeet.catalog import Catalog, MaterializedView
+from watersmeet.database.filling import producers_of
+from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.runtime.status import Status
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.planning import producers_of
 from watersmeet.session.services.status import database_status
 
 TopologyFormat = Literal["svg", "dot"]

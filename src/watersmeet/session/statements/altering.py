@@ -13,14 +13,13 @@ from typing import Final
 
 from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, View, one
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.definitions import check_folded, is_called, kind_word, named, used_instead
+from watersmeet.database.renaming import alter_indexes, note_names, with_column, with_column_called, with_name
+from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.tree.definitions import AddColumn, Alter, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at, sentence
-from watersmeet.session.access.definitions import check_folded, kind_word, named
-from watersmeet.session.access.renaming import alter_indexes, note_names, with_column, with_column_called, with_name
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.words import is_called, used_instead
 from watersmeet.types import SqlType
 
 #: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet.catalog import MaterializedView, Relation, Sink
+from watersmeet.database.definitions import relation_of_kind
+from watersmeet.database.filling import producers_of
+from watersmeet.database.sessions.context import Session, denied, error_at
+from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.dialects.statements.explaining import ExplainAnalyze
 from watersmeet.planner import PlanTree, Producers
-from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.planning import producers_of
-from watersmeet.session.access.result import Result, lines_result
-from watersmeet.session.access.words import relation_of_kind
 from watersmeet.session.services.analysis import Analysis, AnalyzedOperator, analyzed, recent_epochs
 from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.explain import TITLE

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet.catalog import VALUE_FACET, Relation
+from watersmeet.database.assignment import Target
+from watersmeet.database.reading import conformed
+from watersmeet.database.rows import omitted
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.statements import Insert
-from watersmeet.session.access.assignment import Target
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import conformed
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.rows import omitted
 from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
 from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from watersmeet.capture.dropping import dropping
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.databases.captures import (
@@ -22,15 +23,14 @@ from watersmeet.connectors.databases.captures import (
 )
 from watersmeet.connectors.databases.tables import TableColumn
 from watersmeet.connectors.registry import SYSTEMS, system_of
+from watersmeet.database.assignment import generated_columns
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.statements.captured import CreateCapturedTable
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.access.capturing import dropping
-from watersmeet.session.access.columnvalues import generated_columns
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import own_transaction
 from watersmeet.types import VARCHAR, Field, Schema, SqlType
 
 #: RisingWave's connectors of databases that are not captured here.

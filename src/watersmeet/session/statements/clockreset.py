@@ -8,11 +8,11 @@ views go on.
 from __future__ import annotations
 
 from watersmeet.catalog import ARRIVAL, MaterializedView, SinkQuery
+from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.planner import assemble
 from watersmeet.runtime.rebuilds import check_rebuild
 from watersmeet.runtime.ticks import follows_clock
-from watersmeet.session.access.context import Session
 from watersmeet.session.statements.viewrefresh import check_inputs, refresh, refreshable
 
 

@@ -11,12 +11,12 @@ from typing import Final
 from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.connections import ConnectionType
 from watersmeet.connectors.lakes.client import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
+from watersmeet.database.definitions import add, may_create, new_relation
+from watersmeet.database.secrets import with_secrets
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.tree.definitions import CreateConnection
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.definitions import add, may_create, new_relation
-from watersmeet.session.access.result import Result, text_result
-from watersmeet.session.access.secrets import with_secrets
 
 #: By type, the option that a connection must have (any of its spellings).
 _NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {

@@ -7,16 +7,15 @@ from typing import Final
 
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.definitions import is_called, kind_word, named
+from watersmeet.database.secrets import kept_options, with_secrets
+from watersmeet.database.sessions.context import Session, error_at, located, sentence
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA
-from watersmeet.session.access.context import Session, error_at, located, sentence
-from watersmeet.session.access.definitions import kind_word, named
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemacolumns import with_schema_columns
-from watersmeet.session.access.secrets import kept_options, with_secrets
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.words import is_called
+from watersmeet.session.access.clauses import with_schema_columns
 from watersmeet.types import Field, Schema
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.

@@ -21,14 +21,8 @@ from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
 from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import present_files, read_files
-from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
-from watersmeet.dialects.tree.statements import Insert, Name, Statement
-from watersmeet.errors import Error, did_you_mean
-from watersmeet.expressions.casts import list_sql
-from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
-from watersmeet.session.access.assignment import named_targets
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.reading import (
+from watersmeet.database.assignment import named_targets
+from watersmeet.database.reading import (
     bounded,
     computed,
     conformed,
@@ -39,8 +33,14 @@ from watersmeet.session.access.reading import (
     runs_on,
     table_tree,
 )
-from watersmeet.session.access.result import Result, rows_result
-from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result, rows_result
+from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
+from watersmeet.dialects.tree.statements import Insert, Name, Statement
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.expressions.casts import list_sql
+from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
+from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
 from watersmeet.store.merging import quoted

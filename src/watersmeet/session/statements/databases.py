@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.databases import AlterDatabase
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.result import Result
 
 _COMMAND = "ALTER DATABASE"
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from watersmeet.database.reading import bounded, runs_on
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, lines_result
+from watersmeet.database.sessions.rights import check_statement
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainAnalyze, ExplainRow
 from watersmeet.dialects.statements.history import ShowCommits
 from watersmeet.dialects.statements.subscribing import SubscribeChanges
@@ -16,10 +20,6 @@ from watersmeet.dialects.tree.statements import (
     Statement,
     Update,
 )
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import bounded, runs_on
-from watersmeet.session.access.result import Result, lines_result
-from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
 from watersmeet.session.statements.registry import handler_of

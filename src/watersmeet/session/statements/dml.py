@@ -27,27 +27,21 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import Privilege
 from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.base.targets import connector_of
-from watersmeet.database.transaction import Change
-from watersmeet.dialects.tree.definitions import Merge
-from watersmeet.dialects.tree.queries import place_of
-from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
-from watersmeet.errors import error
-from watersmeet.session.access.assignment import (
+from watersmeet.database.assignment import (
     Target,
     assignable,
+    assigned,
+    both_images,
+    check_given,
     check_types,
+    matching,
+    merging_of,
     named_targets,
     typed_query,
     without_defaults,
 )
-from watersmeet.session.access.columnvalues import check_given
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.matching import assigned, both_images, matching
-from watersmeet.session.access.merging import merging_of
-from watersmeet.session.access.messageparts import unwritten
-from watersmeet.session.access.ordering import in_order
-from watersmeet.session.access.producing import produce
-from watersmeet.session.access.reading import (
+from watersmeet.database.producing import produce, unwritten
+from watersmeet.database.reading import (
     Bounded,
     bounded,
     described,
@@ -61,10 +55,16 @@ from watersmeet.session.access.reading import (
     split_by_key,
     table_tree,
 )
-from watersmeet.session.access.result import Result, rows_result
-from watersmeet.session.access.rows import as_kept, check_rows, settled, with_generated
-from watersmeet.session.access.writing import accepting, apply, replacement, upserted
-from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.database.rows import as_kept, check_rows, settled, with_generated
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result, rows_result
+from watersmeet.database.transaction import Change
+from watersmeet.database.writing import accepting, apply, in_order, replacement, upserted
+from watersmeet.dialects.tree.definitions import Merge
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
+from watersmeet.errors import error
+from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements import externalrows
 from watersmeet.types import arrow_schema
 

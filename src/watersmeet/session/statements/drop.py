@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from watersmeet.capture.dropping import drop_captured
 from watersmeet.catalog import Relation, one
+from watersmeet.database.definitions import is_called, kind_word, named, remove, used_instead, with_dependents
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.definitions import Drop
 from watersmeet.dialects.tree.statements import Name
-from watersmeet.session.access.capturing import drop_captured
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents
 from watersmeet.session.access.kafkatopics import drop_topics
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.words import is_called, used_instead
 
 
 def drop(session: Session, statement: Drop) -> Result:

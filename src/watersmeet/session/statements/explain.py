@@ -7,17 +7,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.binder import request_of
+from watersmeet.database.filling import Bound, join_order, joins_many, shares
+from watersmeet.database.reading import Bounded, bounded, reading, rows_read, runs_on
+from watersmeet.database.sessions.context import Session, denied, error_at
+from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
+from watersmeet.maintenance.refreshing import sent
+from watersmeet.maintenance.views import bind_running
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.filling import Bound
-from watersmeet.session.access.planning import join_order, joins_many, shares
-from watersmeet.session.access.reading import Bounded, bounded, reading, rows_read, runs_on
-from watersmeet.session.access.result import Result, lines_result
-from watersmeet.session.services.refreshing import sent
-from watersmeet.session.services.views import bind_running
 from watersmeet.session.statements.registry import bind, handler_of
 from watersmeet.session.statements.select import read_now
 

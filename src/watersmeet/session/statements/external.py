@@ -24,17 +24,17 @@ from watersmeet.connectors.objects.tables import CONFIG_FILE, ENVIRONMENT_SETTIN
 from watersmeet.connectors.postgres import target
 from watersmeet.connectors.registry import KINDS, check_connector, check_kind, declared, taken_max_age_us
 from watersmeet.connectors.spellings.externalstreams import kafka_connector, stream_columns
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation
+from watersmeet.database.producing import take_computed_parts
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.tree.definitions import Clause, CreateExternalStream, CreateExternalTable, CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.messageparts import take_computed_parts
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.refreshing import refresh
+from watersmeet.maintenance.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
 from watersmeet.store.merging import quoted

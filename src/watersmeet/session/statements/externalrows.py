@@ -14,14 +14,13 @@ from sqlglot import exp
 from watersmeet.catalog import ExternalTable, one
 from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.base.targets import RowChange, connector_of
+from watersmeet.database.assignment import Target, assigned, both_images, check_types, matching
+from watersmeet.database.reading import Bounded, fetch
+from watersmeet.database.rows import check_rows
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.statements import Delete, Name, Update
-from watersmeet.session.access.assignment import Target, check_types
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.matching import assigned, both_images, matching
-from watersmeet.session.access.reading import Bounded, fetch
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.rows import check_rows
-from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.types import Schema
 
 

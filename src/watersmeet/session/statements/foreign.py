@@ -26,15 +26,15 @@ from watersmeet.connectors.spellings.foreignstreams import (
     foreign_options,
 )
 from watersmeet.connectors.spellings.foreigntables import SYS_JDBC
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateServer
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.maintenance.views import queried_options
 from watersmeet.secretvalues import revealed_options
-from watersmeet.session.access.context import Session, error_at, located, undefined_relation
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.eventtimes import event_time
-from watersmeet.session.access.optionsqueries import queried_options
-from watersmeet.session.access.result import Result
+from watersmeet.session.access.clauses import event_time
 from watersmeet.types import TIMESTAMP, Field
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.

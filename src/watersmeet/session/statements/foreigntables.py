@@ -12,11 +12,11 @@ from watersmeet.catalog import ExternalTable, Server
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.registry import taken_max_age_us
 from watersmeet.connectors.spellings.foreigntables import SYS_JDBC, foreign_table, names_there
+from watersmeet.database.definitions import may_create, new_relation
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.definitions import CreateForeignTable
 from watersmeet.secretvalues import revealed_options
-from watersmeet.session.access.context import Session, error_at, located, undefined_relation
-from watersmeet.session.access.definitions import may_create, new_relation
-from watersmeet.session.access.result import Result
 from watersmeet.session.statements.external import fill
 
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import FormatSchema, MessageFormat
+from watersmeet.database.definitions import add, may_create, new_relation
+from watersmeet.database.sessions.context import Session, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.avroschema import read_schema
 from watersmeet.formats.protoschema import from_text
 from watersmeet.formats.registry import RegisteredSchema, SchemaKind
-from watersmeet.session.access.context import Session, located
-from watersmeet.session.access.definitions import add, may_create, new_relation
-from watersmeet.session.access.result import Result
 
 _KINDS: Final[dict[str, SchemaKind]] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 

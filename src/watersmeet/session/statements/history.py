@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import Relation
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.statements.clockreset import reset_clock
 from watersmeet.store.history import oldest_commit
 from watersmeet.store.manifests import Commit

@@ -11,16 +11,15 @@ from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
 from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
 from watersmeet.connectors.iceberg.target import create_table
+from watersmeet.database.definitions import add, check_columns, make_schema
+from watersmeet.database.secrets import kept
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.tree.definitions import CreateStream
 from watersmeet.errors import Error
 from watersmeet.secretvalues import revealed_options
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.definitions import add, check_columns
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import make_schema
-from watersmeet.session.access.secrets import kept
-from watersmeet.session.access.transactions import own_transaction
 from watersmeet.types import Schema
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watersmeet.catalog import NamedCollection
+from watersmeet.database.definitions import add, may_create, new_relation
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.secretvalues import revealed_options
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.definitions import add, may_create, new_relation
-from watersmeet.session.access.result import Result
 
 _SETTING = "named_collection"
 

@@ -12,17 +12,16 @@ from typing import Any, Final
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
+from watersmeet.database.definitions import add, may_create, new_relation
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.definitions import add, may_create, new_relation
-from watersmeet.session.access.result import Result, typed_result
-from watersmeet.session.services.subscribing.opening import refusal, subscriber_of
-from watersmeet.session.services.subscribing.operations import OperationForm
-from watersmeet.session.services.subscribing.shown import ShownUpdates
 from watersmeet.store.floors import floor_number
 from watersmeet.store.history import commit_at, oldest_commit
+from watersmeet.subscribing.envelopes import OperationForm
+from watersmeet.subscribing.opening import ShownUpdates, refusal, subscriber_of
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 from watersmeet.units import length_text
 

@@ -32,20 +32,20 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.base.deliveries import writer_delivery
 from watersmeet.connectors.base.targets import connector_of
+from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
+from watersmeet.database.filling import Bound, stop_feeding
+from watersmeet.database.reading import bounded, fetch, readable, table_tree
+from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
+from watersmeet.delivery.deliveries import Deliveries, begin
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.messageparts import split_window
-from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
-from watersmeet.session.access.definitions import check_columns, may_create, new_relation, remove
-from watersmeet.session.access.filling import Bound, stop_feeding
+from watersmeet.maintenance.views import make, watermarks_of
 from watersmeet.session.access.kafkatopics import connector_for
-from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.delivery import Deliveries, begin
-from watersmeet.session.services.views import make, watermarks_of
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
 from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 

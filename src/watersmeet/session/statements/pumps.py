@@ -16,21 +16,19 @@ from sqlglot import exp
 from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
 from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, StoppedPump, turned_into
+from watersmeet.database.assignment import merging_of, named_targets
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation, remove, undefined_schema
+from watersmeet.database.reading import readable
+from watersmeet.database.sessions.context import Session, error_at, undefined_relation
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.variables import DIALECT, Variables
+from watersmeet.database.transactions import own_transaction
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
-from watersmeet.session.access.assignment import named_targets
-from watersmeet.session.access.context import Session, error_at, undefined_relation
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
-from watersmeet.session.access.merging import merging_of
-from watersmeet.session.access.reading import readable
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import undefined_schema
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.variables import DIALECT, Variables
-from watersmeet.session.services.delivery import Deliveries
-from watersmeet.session.services.views import bind_view
+from watersmeet.maintenance.views import bind_view
 from watersmeet.session.statements.targets import make_delivered, target_of
 
 _PUMPS: Final = (Pump, StoppedPump)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from watersmeet.capture.capturing import committed, tables_of
+from watersmeet.capture.tablechanges import check_version, emptied_table
 from watersmeet.catalog import CapturedDatabase, CapturedTable
 from watersmeet.connectors.databases.captures import DatabaseOptions, DatabasePosition, System
 from watersmeet.connectors.registry import system_of
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.captured import ResetSource
 from watersmeet.serialization import to_json
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.result import Result
-from watersmeet.session.services.capturing import committed, tables_of
-from watersmeet.session.services.tablechanges import check_version, emptied_table
 
 _COMMAND = "RESET SOURCE"
 

@@ -6,6 +6,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from watersmeet.database.filling import Bound
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
@@ -23,9 +26,6 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
 from watersmeet.errors import error
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.filling import Bound
-from watersmeet.session.access.result import Result
 
 Handler = Callable[[Session, Any], Result]
 

@@ -21,6 +21,10 @@ from watersmeet.catalog.roles import (
     all_of,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
+from watersmeet.database.definitions import undefined_schema
+from watersmeet.database.sessions.context import Session, denied, error_at, located
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.statements.roles import (
     AlterRole,
@@ -36,10 +40,6 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.passwords import Verifier
 from watersmeet.secretvalues import reference
-from watersmeet.session.access.context import Session, denied, error_at, located
-from watersmeet.session.access.limits import check_setting
-from watersmeet.session.access.result import Result, text_result
-from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.store.secretfiles import keep_secret
 
 _RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")

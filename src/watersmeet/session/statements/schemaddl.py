@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.database.definitions import make_schema, remove, schemas_of, with_dependents
+from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.tree.definitions import CreateSchema, DropSchema
-from watersmeet.session.access.context import Session, error_at, sentence
-from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.kafkatopics import drop_topics
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import make_schema, schemas_of
-from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.statements.sqlfunctions import drop_functions
 
 

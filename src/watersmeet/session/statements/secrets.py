@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable
 
 from watersmeet.binder.clauses.relations import files_refused
+from watersmeet.database.secrets import uses_secret
+from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.tree.definitions import CreateSecret, DropSecret
 from watersmeet.errors import did_you_mean
 from watersmeet.secretvalues import outside, place_outside
-from watersmeet.session.access.context import Session, error_at, sentence
-from watersmeet.session.access.result import Result, text_result
-from watersmeet.session.access.secrets import uses_secret
 from watersmeet.store import secretfiles
 
 

@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 
 from watersmeet.catalog import Subscription, turned_into
+from watersmeet.database.reading import Bounded, bounded, described, reading, rows_read, runs_on
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, rows_result, text_result
+from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.tree.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.lazyimport import lazy_import
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import Bounded, bounded, described, reading, rows_read, runs_on
-from watersmeet.session.access.result import Result, rows_result, text_result
-from watersmeet.session.access.rights import check_named
 from watersmeet.store.positions import Emitted, Position
 
 if TYPE_CHECKING:
     from watersmeet.binder import emission
     from watersmeet.binder.context import emissions
-    from watersmeet.session.services import changes, refreshing, running, views
+    from watersmeet.delivery import changes
+    from watersmeet.maintenance import refreshing, views
+    from watersmeet.session.services import running
 else:
     emission = lazy_import("watersmeet.binder.emission")
-    changes = lazy_import("watersmeet.session.services.changes")
-    refreshing = lazy_import("watersmeet.session.services.refreshing")
+    changes = lazy_import("watersmeet.delivery.changes")
+    refreshing = lazy_import("watersmeet.maintenance.refreshing")
     running = lazy_import("watersmeet.session.services.running")
-    views = lazy_import("watersmeet.session.services.views")
+    views = lazy_import("watersmeet.maintenance.views")
 
 _NUMBERS: Final = itertools.count(1)
 

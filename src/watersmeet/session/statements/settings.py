@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.database.definitions import USER_SCHEMA, set_schema
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.variables import variables
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.tree.statements import SetVariable, ShowVariable
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.result import Result, text_result
-from watersmeet.session.access.schemas import USER_SCHEMA, set_schema
-from watersmeet.session.access.variables import variables
 
 #: What SHOW accepts beside variables, for hints.
 SHOWN: Final = (

@@ -23,6 +23,9 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
+from watersmeet.database.definitions import is_listed, relation_of_kind, undefined_schema
+from watersmeet.database.sessions.context import Session, denied, error_at
+from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.tree.statements import Describe, Show
 from watersmeet.runtime.status import (
@@ -34,10 +37,6 @@ from watersmeet.runtime.status import (
     ViewStatus,
     failure_text,
 )
-from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.result import Result, text_result, typed_result
-from watersmeet.session.access.schemas import undefined_schema
-from watersmeet.session.access.words import is_listed, relation_of_kind
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from watersmeet.catalog import Processor, Relation, TopicWriter
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.result import Result, text_result, typed_result
-from watersmeet.session.services.delivery import Deliveries
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result, text_result, typed_result
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.session.services.status import database_status
 from watersmeet.types import BIGINT, VARCHAR, Field, Schema
 

@@ -25,6 +25,14 @@ from watersmeet.catalog.parts import RowForm
 from watersmeet.connectors.base.deliveries import delivery_of
 from watersmeet.connectors.base.rates import rate_limit
 from watersmeet.connectors.base.targets import connector_named, connector_of
+from watersmeet.database.assignment import Target, check_given, check_types, named_targets
+from watersmeet.database.definitions import add, may_create, new_relation, schema_for
+from watersmeet.database.reading import readable
+from watersmeet.database.secrets import kept, with_secrets
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
+from watersmeet.database.sessions.result import Result, typed_result
+from watersmeet.database.transactions import own_transaction
+from watersmeet.delivery.deliveries import Deliveries, begin
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements.alter import LimitSink
@@ -33,19 +41,9 @@ from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, did_you_mean, error_from_json
+from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.runtime.status import SinkStatus
-from watersmeet.session.access.assignment import Target, check_types, named_targets
-from watersmeet.session.access.columnvalues import check_given
-from watersmeet.session.access.connections import with_connections
-from watersmeet.session.access.context import Session, error_at, located, undefined_relation
-from watersmeet.session.access.definitions import add, may_create, new_relation
-from watersmeet.session.access.reading import readable
-from watersmeet.session.access.result import Result, typed_result
-from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.access.secrets import kept, with_secrets
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.delivery import Deliveries, begin
-from watersmeet.session.services.views import bind_view, make, make_writing
+from watersmeet.session.access.clauses import with_connections
 from watersmeet.store.notes import Note
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
 

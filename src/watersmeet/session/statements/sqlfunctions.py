@@ -11,15 +11,14 @@ from dataclasses import replace
 
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
+from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.tree.definitions import CreateFunction, DropFunction
 from watersmeet.dialects.tree.statements import Name, Show, Statement
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at, sentence
-from watersmeet.session.access.definitions import remove, with_dependents
-from watersmeet.session.access.result import Result, text_result
-from watersmeet.session.access.schemas import schema_for, undefined_schema
-from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.statements.like import like
 
 

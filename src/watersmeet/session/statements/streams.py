@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import EventTime, Index, Stream
+from watersmeet.database.assignment import default_values
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.definitions import CreateStream
-from watersmeet.session.access.columnvalues import default_values
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.eventtimes import event_time
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.clauses import event_time
 from watersmeet.session.statements.lakedatabases import create_lake_table, lake_of
 
 #: Later than all times, as every row moves the clock of an ordered stream.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Relation
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.subscribing import SubscribeChanges
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.result import Result
-from watersmeet.session.services.subscribing.envelopes import Form, shown_columns
-from watersmeet.session.services.subscribing.opening import subscriber_of
-from watersmeet.session.services.subscribing.shown import ShownUpdates
+from watersmeet.subscribing.envelopes import Form, shown_columns
+from watersmeet.subscribing.opening import ShownUpdates, subscriber_of
 from watersmeet.types import Schema
 
 

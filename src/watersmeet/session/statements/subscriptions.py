@@ -9,14 +9,14 @@ from typing import Final
 
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import Subscription
+from watersmeet.database.definitions import remove
+from watersmeet.database.reading import runs_on
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result
+from watersmeet.delivery.changes import Changes
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.statements import Name, Recover, Subscribe, Unsubscribe
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.definitions import remove
-from watersmeet.session.access.reading import runs_on
-from watersmeet.session.access.result import Result
-from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.running import RunningQuery, ShownQuery
 from watersmeet.session.statements.select import start
 from watersmeet.store.retention import KEPT_BYTES, KEPT_COMMITS

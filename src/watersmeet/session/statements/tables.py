@@ -10,28 +10,24 @@ from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.rates import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.assignment import Target, assignable, default_values, generated_columns
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
+from watersmeet.database.filling import fill
+from watersmeet.database.reading import Bounded, bounded, fetch
+from watersmeet.database.secrets import with_secrets
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Change
+from watersmeet.database.transactions import own_transaction
+from watersmeet.database.writing import apply
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
+from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.access.assignment import Target, assignable
-from watersmeet.session.access.columnvalues import default_values, generated_columns
-from watersmeet.session.access.connections import with_connections
-from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.eventtimes import OPTIONS, event_time
-from watersmeet.session.access.filling import fill
-from watersmeet.session.access.reading import Bounded, bounded, fetch
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemacolumns import with_schema_columns
-from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.access.secrets import with_secrets
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.writing import apply
-from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.access.clauses import OPTIONS, event_time, with_connections, with_schema_columns
 from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.types import Field
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from watersmeet.catalog import ROWTIME, Merging, Relation, Stream
 from watersmeet.connectors.base.deliveries import view_delivery
 from watersmeet.connectors.base.targets import connector_of
+from watersmeet.database.assignment import Target, check_types
+from watersmeet.database.filling import Bound
+from watersmeet.database.producing import unwritten
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.transactions import own_transaction
+from watersmeet.delivery.deliveries import begin
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.assignment import Target, check_types
-from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.filling import Bound
-from watersmeet.session.access.messageparts import unwritten
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.delivery import begin
-from watersmeet.session.services.views import make, make_writing
+from watersmeet.maintenance.views import make, make_writing
 from watersmeet.types import Schema
 
 

@@ -25,13 +25,16 @@ from watersmeet.connectors.base.targets import connector_of
 from watersmeet.connectors.kafka.cluster import is_hashed
 from watersmeet.connectors.kafka.options import kafka_options
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.definitions import add, check_columns, may_create, new_relation
+from watersmeet.database.filling import fill
+from watersmeet.database.sessions.context import Session, located
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import own_transaction
+from watersmeet.delivery.deliveries import begin
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.access.context import Session, located
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.filling import fill
 from watersmeet.session.access.kafkatopics import (
     connector_for,
     dead_letter_topic,
@@ -41,9 +44,6 @@ from watersmeet.session.access.kafkatopics import (
     topic_of,
     undone_by_rollback,
 )
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.delivery import begin
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field, Schema
 
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.transactions import commit, flush, new_transaction, rollback
 from watersmeet.dialects.tree.statements import Begin, Commit, Flush, Rollback
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.transactions import commit, flush, new_transaction, rollback
 
 
 def begin_statement(session: Session, statement: Begin) -> Result:

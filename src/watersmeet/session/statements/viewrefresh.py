@@ -23,18 +23,18 @@ from watersmeet.catalog import (
 from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.connectors.base.deliveries import deliveries
+from watersmeet.database import transactions
+from watersmeet.database.definitions import remove
+from watersmeet.database.filling import fill, undo
 from watersmeet.database.rebuild import plan_made_anew
+from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
+from watersmeet.database.sessions.result import Result
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.dialects.statements.refresh import RefreshView
 from watersmeet.errors import Error, error, error_from_json
+from watersmeet.maintenance.views import moment, rows_left_out
 from watersmeet.planner import assemble
 from watersmeet.runtime.rebuilds import check_rebuild
-from watersmeet.session.access import transactions
-from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
-from watersmeet.session.access.definitions import remove
-from watersmeet.session.access.filling import fill, undo
-from watersmeet.session.access.result import Result
-from watersmeet.session.services.delivery import Deliveries
-from watersmeet.session.services.views import moment, rows_left_out
 
 _COMMAND = "REFRESH MATERIALIZED VIEW"
 

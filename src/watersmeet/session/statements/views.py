@@ -6,17 +6,24 @@ from dataclasses import replace
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import MaterializedView, View
+from watersmeet.database.definitions import (
+    add,
+    check_columns,
+    check_view,
+    is_same,
+    may_create,
+    named_columns,
+    new_relation,
+    schema_for,
+)
+from watersmeet.database.reading import bounded, readable
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.errors import NotSupportedError
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.definitions import add, check_columns, may_create, named_columns, new_relation
-from watersmeet.session.access.reading import bounded, readable
-from watersmeet.session.access.replacing import check_view, is_same
-from watersmeet.session.access.result import Result
-from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.services.views import bind_view, make
+from watersmeet.maintenance.views import bind_view, make
 from watersmeet.session.statements.targets import make_delivered, target_of
 from watersmeet.types import Schema
 

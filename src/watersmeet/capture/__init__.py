@@ -1,0 +1,1 @@
+"""Change data capture: tables of other databases, whose changes are committed as transactions."""

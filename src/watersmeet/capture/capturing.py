@@ -1,0 +1,512 @@
+"""Databases outside are captured: a thread for each reads the changes that its server tells and commits what
+transactions changed, several tables in one commit, together with the place up to which that is.
+
+The server is told to forget changes only behind that commit. So whatever is killed goes on where it was. What is
+particular to a system is behind `connectors.databases.captures`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from watersmeet.capture.tablechanges import (
+    Captor,
+    Letter,
+    add_columns,
+    changed,
+    check_version,
+    emptied_table,
+    hint_of,
+    names_added,
+    read_columns,
+    rows_there,
+)
+from watersmeet.catalog import CapturedDatabase, CapturedTable
+from watersmeet.connectors.base.deadletters import DeadLetterWriter, forget_dead_letters
+from watersmeet.connectors.databases.captures import (
+    Batch,
+    DatabaseOptions,
+    DatabasePosition,
+    LostPlaceError,
+    System,
+    TablePosition,
+)
+from watersmeet.connectors.registry import system_of
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import rows_with_keys
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change, consolidated
+from watersmeet.database.worker import Attempts
+from watersmeet.database.writing import replacement
+from watersmeet.errors import Error, error
+from watersmeet.faults import fault
+from watersmeet.serialization import from_json, to_json
+
+#: So long a thread waits for changes before it looks whether anything else is to be done.
+_LOOK_S: Final = 0.05
+#: After a failure the server is tried again after times from this …
+_FIRST_RETRY_S: Final = 0.1
+#: … to this; see `Attempts`.
+_LAST_RETRY_S: Final = 5.0
+#: Whether servers still write the changes of all tables is looked up at each start, and then after this time.
+_CHECK_S: Final = 60.0
+#: A table that the user may not read is tried again after this time.
+_RIGHT_S: Final = 1.0
+#: Errors of what is computed of one table's rows: they stop it, and not the others of its source.
+_BROKEN: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+#: How long closing the database waits for a thread to let go of its server.
+_CLOSE_S: Final = 10.0
+
+
+@dataclass
+class _Change:
+    """A commit: the changes of tables by their ids, their positions after it, the rows that are set aside."""
+
+    changes: dict[str, Change]
+    position: DatabasePosition
+    letters: dict[str, list[Letter]] = field(default_factory=dict)
+
+
+def tables_of(database: OpenDatabase, captured_id: str) -> list[CapturedTable]:
+    """The tables that follow those of a captured database."""
+    known = [*database.catalog.relations.values()]
+    return [t for t in known if isinstance(t, CapturedTable) and t.captured.database == captured_id and not t.staged]
+
+
+def committed(database: OpenDatabase, captured: CapturedDatabase) -> DatabasePosition:
+    """How far a captured database is in the newest commit."""
+    log = database.log
+    found = log.read(log.head()).captured.get(captured.id)
+    return DatabasePosition(captured.start) if found is None else from_json(DatabasePosition, found)
+
+
+class Captures:
+    """The captured databases of an open database. Safe for several threads."""
+
+    def __init__(self, session: Session) -> None:
+        """session: one of its own, without transactions."""
+        self._session = session
+        self._lock = threading.Lock()
+        self._threads: dict[str, _Capturing] = {}
+
+    def start(self) -> None:
+        """Captures what the catalog says, until the database is closed."""
+        self._session.database.captures = self
+        self._session.database.at_close(self._close)
+        self.follow()
+
+    def follow(self) -> None:
+        """The captured databases and tables of the catalog are others now."""
+        known = self._session.database.catalog.relations
+        wanted_ids = {
+            i
+            for i, r in known.items()
+            if isinstance(r, CapturedDatabase) and not r.staged and not (r.of_table and known[r.of_table].staged)
+        }
+        with self._lock:
+            gone = [self._threads.pop(i) for i in self._threads.keys() - wanted_ids]
+            for capturing in gone:
+                capturing.stop()
+            for database_id in wanted_ids - self._threads.keys():
+                self._threads[database_id] = _Capturing(self._session, database_id)
+                self._threads[database_id].start()
+        for capturing in gone:
+            capturing.join(_CLOSE_S)
+
+    @contextlib.contextmanager
+    def halted(self, database_id: str) -> Iterator[None]:
+        """Nothing is captured of a database inside. Behind it, what the catalog and the newest commit say goes on."""
+        with self._lock:
+            capturing = self._threads.pop(database_id, None)
+        if capturing is not None:
+            capturing.stop()
+            capturing.join(_CLOSE_S)  # it commits nothing more, even if it takes longer
+        try:
+            yield
+        finally:
+            self.follow()
+
+    def flush(self) -> list[str]:
+        """Waits until the tables have what was committed there before. A notice for each database that is not waited
+        for.
+        """
+        with self._lock:
+            threads = [*self._threads.values()]
+        return [notice for t in threads for notice in t.flush()]
+
+    def status(self, database_id: str) -> dict[str, Any] | None:
+        """For SHOW SOURCES; None for one that is not captured."""
+        with self._lock:
+            capturing = self._threads.get(database_id)
+        return None if capturing is None else capturing.status()
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The states of all tables, by their ids: state, rows, reason if it does not follow."""
+        with self._lock:
+            threads = [*self._threads.values()]
+        return {i: status for t in threads for i, status in t.tables().items()}
+
+    def _close(self) -> None:
+        with self._lock:
+            found, self._threads = [*self._threads.values()], {}
+        for capturing in found:
+            capturing.stop()
+        for capturing in found:
+            capturing.join(_CLOSE_S)
+
+
+class _Capturing(threading.Thread):
+    """Captures one database until it is stopped."""
+
+    def __init__(self, session: Session, database_id: str) -> None:
+        super().__init__(name="watersmeet-capture", daemon=True)
+        self._session = session
+        self._database = session.database
+        self._id = database_id
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._flushing = 0
+        self._began_s = self._checked_s = time.monotonic()
+        self._attempts = Attempts(self._database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
+        self._system: System = system_of(self._relation().connector["connector"])
+        self.state = "starting"
+        self.reason: str | None = None
+        self._position = committed(self._database, self._relation())
+        self._reached = self._position.place
+        self._unread: dict[str, tuple[str, float]] = {}
+        """By table that can't be read for now: why, and when it is tried again."""
+
+    def stop(self) -> None:
+        """Ends it soon."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def flush(self) -> list[str]:
+        """See `Captures.flush`."""
+        name = self._relation().shown
+        try:
+            end = self._system.end(self._options())
+        except Error as problem:
+            return [f'source "{name}" was not waited for, as it is waiting: {problem.message}']
+        with self._changed:
+            self._flushing += 1
+            try:
+                self._changed.wait_for(lambda: self._stopping.is_set() or self._has(end) or not self._goes_on)
+            finally:
+                self._flushing -= 1
+            if self._goes_on:
+                stalled = {i: p.stalled for i, p in self._position.tables.items() if p.stalled}
+                tables = {t.id: t.shown for t in self._tables()}
+                unread = {i: why for i, (why, _) in self._unread.items()}
+                return [
+                    *(f'table "{tables[i]}" follows no more: {why}' for i, why in stalled.items() if i in tables),
+                    *(f'table "{tables[i]}" was not waited for: {why}' for i, why in unread.items() if i in tables),
+                ]
+            return [f'source "{name}" was not waited for, as it is {self.state}: {self.reason}']
+
+    def status(self) -> dict[str, Any]:
+        """state, reason, tables by name, and what the server says of the slot, as far as it can be asked."""
+        shown = {t.id: t.shown for t in self._tables()}
+        tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
+        found: dict[str, Any] = {"state": self.state, "reason": self.reason, "tables": tables}
+        found["place"] = self._position.place
+        with contextlib.suppress(Error):
+            found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
+        for state in ("stalled", "waiting", "snapshot"):
+            names = [n for n, t in tables.items() if t["state"] == state]
+            if self.state == "running" and names:
+                found["state"] = "filling" if state == "snapshot" else state
+                if state != "snapshot":
+                    found["reason"] = "; ".join(f'table "{n}": {tables[n]["reason"]}' for n in names)
+                break
+        return found
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """See `Captures.tables`."""
+        return {t.id: self._status_of(t) for t in self._tables()}
+
+    def _status_of(self, table: CapturedTable) -> dict[str, Any]:
+        position, unread = self._position.of(table.id), self._unread.get(table.id)
+        rows = position.rows if position else 0
+        if position and position.stalled:
+            return {"state": "stalled", "rows": rows, "reason": position.stalled}
+        if unread is not None:
+            return {"state": "waiting", "rows": rows, "reason": unread[0]}
+        return {"state": "running" if position and position.done else "snapshot", "rows": rows}
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._capture()
+            except LostPlaceError as cause:
+                self._wait_after("stalled", str(cause))
+            except Error as cause:
+                if self._is_in_use(cause):
+                    self._stopping.wait(_LOOK_S)
+                    continue
+                explained = self._database.log.explain(cause)
+                problem = explained if isinstance(explained, Error) else cause
+                self._wait_after("waiting", problem.message + (f" ({problem.detail})" if problem.detail else ""))
+            except Exception as cause:
+                if self._stopping.is_set() or self._database.is_closed:
+                    return
+                self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
+
+    def _is_in_use(self, cause: Error) -> bool:
+        """Whether the reader before this one is still there: the server notices late that its connection ended."""
+        return (
+            self._system.is_in_use(cause) and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
+        )
+
+    def _wait_after(self, state: str, reason: str) -> None:
+        if self._stopping.is_set() or self._database.is_closed:
+            return
+        self._show(state, self._attempts.failed(reason))
+        with self._changed:
+            self._attempts.wait(self._changed, self._stopping.is_set)
+
+    def _show(self, state: str, reason: str | None = None) -> None:
+        with self._changed:
+            self.state, self.reason = state, reason
+            self._changed.notify_all()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.state in ("starting", "running")
+
+    def _has(self, place: str) -> bool:
+        """Whether the tables have everything that was committed before that place."""
+        known = [self._position.of(t.id) for t in self._tables() if t.id not in self._unread]
+        return self._system.has(self._reached, place) and all(p and (p.done or p.stalled) for p in known)
+
+    def _relation(self) -> CapturedDatabase:
+        found = self._database.catalog.relations.get(self._id)
+        if not isinstance(found, CapturedDatabase):
+            self._stopping.set()
+            raise error("UNDEFINED_RELATION", "a captured database was dropped")
+        return found
+
+    def _options(self) -> DatabaseOptions:
+        return self._system.options(self._relation().connector)
+
+    def _tables(self) -> list[CapturedTable]:
+        return tables_of(self._database, self._id)
+
+    # Reading.
+
+    def _capture(self) -> None:
+        """Reads changes until it is stopped, or an error comes."""
+        self._database.log.check()
+        options = self._options()
+        self._position = committed(self._database, self._relation())
+        self._reached = self._position.place
+        with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
+            captor = Captor(self._session, self._system, options, stream)
+            self._forget_unfinished()
+            self._check(captor)
+            self._show("running")
+            while not self._stopping.is_set():
+                if time.monotonic() >= self._checked_s + _CHECK_S:
+                    self._check(captor)
+                self._step(captor)
+                self._attempts.succeeded()
+
+    def _check(self, captor: Captor) -> None:
+        """Stops the tables of which the server may not have written all changes."""
+        self._checked_s = time.monotonic()
+        change = _Change({}, self._position)
+        for table in self._tables():
+            position = self._position.of(table.id) or TablePosition()
+            if not position.stalled and (why := captor.stream.why_unpublished(table.captured)):
+                self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}"))
+        if change.position != self._position:
+            self._commit(change)
+
+    def _step(self, captor: Captor) -> None:
+        """Takes what has come; then reads the next rows of a table that is not complete."""
+        stream = captor.stream
+        batch = stream.read(0 if self._to_be_read() is not None else _LOOK_S, self._names)
+        if batch is not None:
+            self._take(captor, batch)
+            stream.committed(self._position.place)
+        elif stream.is_far_from(self._position.place):
+            self._commit(_Change({}, self._moved(captor, stream.reached)))
+            stream.committed(self._position.place)
+        elif self._flushing:
+            stream.ask()
+        filling = self._to_be_read()
+        if filling is not None:
+            self._fill(captor, filling)
+        with self._changed:
+            self._reached = stream.reached
+            self._changed.notify_all()
+
+    def _names(self) -> set[tuple[str, str]]:
+        """The tables there that are followed."""
+        found = ((t.captured, self._position.of(t.id)) for t in self._tables())
+        return {(c.schema, c.table) for c, p in found if p is None or not p.stalled}
+
+    def _to_be_read(self) -> CapturedTable | None:
+        """A table that is not complete, and can be tried."""
+        now_s = time.monotonic()
+        found = [(t, self._position.of(t.id)) for t in self._tables()]
+        due = (t for t, p in found if p is None or not (p.done or p.stalled))
+        return next((t for t in due if t.id not in self._unread or self._unread[t.id][1] <= now_s), None)
+
+    def _moved(self, captor: Captor, place: str) -> DatabasePosition:
+        """The position when everything before that place is in the tables."""
+        known = {t.id for t in self._tables()}
+        behind = captor.stream.behind
+        tables = {i: behind(p, place) for i, p in self._position.tables.items() if i in known}
+        return DatabasePosition(place, tables, captor.stream.history, self._position.letters)
+
+    def _put(self, change: _Change, table: CapturedTable, position: TablePosition) -> None:
+        change.position = replace(change.position, tables={**change.position.tables, table.id: position})
+
+    def _commit(self, change: _Change) -> None:
+        """Commits changes with their position; the caller holds the guard if there are any."""
+        fault("capture.commit")
+        with self._database.guard:
+            known = self._database.catalog.relations
+            changes = {i: consolidated(c) if c.diff is not None else c for i, c in change.changes.items() if i in known}
+            changes = {i: c for i, c in changes.items() if c.table.num_rows}
+            if self._id not in known or self._stopping.is_set():
+                return
+            for table in self._tables():
+                if letters := change.letters.get(table.id):
+                    self._set_aside(table, letters)
+                    change.position = replace(change.position, letters=self._database.log.head() + 1)
+            self._database.commit(changes, captured={self._id: to_json(change.position)})
+            self._position = change.position
+        fault("capture.committed")
+
+    def _set_aside(self, table: CapturedTable, letters: list[Letter]) -> None:
+        """Writes the dead letters of the next commit. The caller holds the guard, and commits."""
+        captured = table.captured
+        with DeadLetterWriter(self._database.layout.dead(table.id), self._database.log.head() + 1) as dead:
+            for letter in letters:
+                dead.add(f"{captured.schema}.{captured.table}", None, letter.reason, letter.text)
+
+    def _forget_unfinished(self) -> None:
+        """Deletes the dead letters of commits that were not made."""
+        for table in self._tables():
+            forget_dead_letters(self._database.layout.dead(table.id), self._position.letters)
+
+    # Rows that are there already.
+
+    def _fill(self, captor: Captor, table: CapturedTable) -> None:
+        """Reads the next rows of a table, or finds that it has none that are wanted."""
+        captured, stream = table.captured, captor.stream
+        position = self._position.of(table.id)
+        change = _Change({}, self._moved(captor, stream.reached))
+        if position is None and not captured.has_snapshot:
+            self._put(change, table, TablePosition(done=True))
+            self._commit(change)
+            return
+        try:
+            there = stream.table(captured.schema, captured.table)
+            check_version(table, there.lineage, there.types)
+            now = stream.added_now(there, position) if captor.options.adds_columns else None
+            if now is not None and (names := names_added(table, now.names)):
+                add_columns(replace(self._session), stream, table, there, names, now.place)
+                return
+            piece = stream.piece(captured, there, [c.name for c in read_columns(table)], position)
+            if piece is None:
+                return
+            rows, keys = rows_there(captor, table, piece.texts, change.letters.setdefault(table.id, []))
+        except Error as cause:
+            if cause.condition == "RUNTIME_UNAVAILABLE":
+                raise
+            if cause.lacks_right:  # which may be given back
+                self._unread[table.id] = _why(cause), time.monotonic() + _RIGHT_S
+                return
+            self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
+            self._commit(change)
+            return
+        except _BROKEN as cause:
+            self._put(change, table, replace(position or TablePosition(), stalled=_broken(cause, table)))
+            self._commit(change)
+            return
+        self._unread.pop(table.id, None)
+        self._put(change, table, piece.position)
+        with self._database.guard:
+            if piece.replaces:
+                change.changes[table.id] = replacement(rows_with_keys(self._session, table, keys), rows)
+            else:
+                change.changes[table.id] = Change(rows)
+            self._commit(change)
+
+    # Changes.
+
+    def _take(self, captor: Captor, batch: Batch) -> None:
+        """Commits what whole transactions changed."""
+        change = _Change({}, self._position)
+        for table in self._tables():
+            if not table.captured.has_snapshot and self._position.of(table.id) is None:
+                self._put(change, table, TablePosition(done=True))  # it may have come while this batch was read
+        if captor.options.adds_columns:
+            self._add_columns(captor, batch, change)
+        with self._database.guard:
+            for table in self._tables():
+                position = change.position.of(table.id)
+                if position is None or position.stalled:
+                    continue
+                try:
+                    letters: list[Letter] = []
+                    made, position = changed(captor, table, position, batch, letters)
+                    if letters:
+                        change.letters[table.id] = letters
+                    why = captor.stream.stopped(table.captured, batch)
+                except Error as cause:
+                    if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:
+                        raise
+                    self._put(change, table, replace(position, stalled=_why(cause)))
+                    continue
+                except _BROKEN as cause:
+                    self._put(change, table, replace(position, stalled=_broken(cause, table)))
+                    continue
+                self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}" if why else ""))
+                if made is not None:
+                    change.changes[table.id] = made
+            place = batch.place if self._system.has(batch.place, self._position.place) else self._position.place
+            tables = {i: captor.stream.behind(p, place) for i, p in change.position.tables.items()}
+            change.position = DatabasePosition(place, tables, captor.stream.history, self._position.letters)
+            self._commit(change)
+
+    def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:
+        """Adds what was added there to the tables; a table that can't have it follows no more."""
+        for table in self._tables():
+            position = change.position.of(table.id)
+            if position is None or position.stalled:
+                continue
+            added = captor.stream.added(table.captured, batch)
+            if added is None:
+                continue
+            try:
+                if names := names_added(table, added.names):
+                    there = captor.stream.table(table.captured.schema, table.captured.table)
+                    add_columns(replace(self._session), captor.stream, table, there, names, added.place)
+                if added.begins_again and not position.done:
+                    with self._database.guard:
+                        change.changes[table.id] = emptied_table(self._session, table)
+                    self._put(change, table, TablePosition())
+            except Error as cause:
+                if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:
+                    raise
+                self._put(change, table, replace(position, stalled=_why(cause)))
+
+
+def _broken(cause: Exception, table: CapturedTable) -> str:
+    """As `_why`, of an error that nothing here is meant to raise."""
+    return f"INTERNAL_ERROR, {type(cause).__name__}: {cause}. {hint_of(table)}"
+
+
+def _why(cause: Error) -> str:
+    """Why a table follows no more, and what goes on."""
+    return f"{cause.message}. {cause.hint}" if cause.hint else cause.message

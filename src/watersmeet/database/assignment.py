@@ -1,0 +1,511 @@
+"""Assignment: values of a query or an expression become values of a table's columns, by PostgreSQL's rules.
+
+Also DEFAULT and generated columns, and the rows that UPDATE, DELETE and MERGE change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.algebra.scalars import column_ref
+from watersmeet.binder.context.scope import ScopeColumn, ScopeContext, single
+from watersmeet.binder.sqlfunctions import inlined
+from watersmeet.catalog import (
+    ARRIVAL,
+    GeneratedColumn,
+    Merging,
+    Relation,
+    one,
+)
+from watersmeet.connectors.base.targets import connector_named
+from watersmeet.database.reading import Bounded, bounded, table_tree
+from watersmeet.database.rows import converted, omitted
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
+from watersmeet.dialects.tree.queries import is_default, name_of, place_of
+from watersmeet.dialects.tree.statements import Name, Statement, Update
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.expressions.casts import cast
+from watersmeet.expressions.clock import is_clock, reads_clock
+from watersmeet.expressions.context import Context, Value, columns_of, decimal_literal, first_line
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.places import own_place, set_place
+from watersmeet.store.merging import quoted
+from watersmeet.types import NUMERIC, VARCHAR, Field, Schema, SqlType
+
+_TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
+    "boolean": exp.DataType.Type.BOOLEAN,
+    "smallint": exp.DataType.Type.SMALLINT,
+    "integer": exp.DataType.Type.INT,
+    "bigint": exp.DataType.Type.BIGINT,
+    "real": exp.DataType.Type.FLOAT,
+    "double precision": exp.DataType.Type.DOUBLE,
+    "varchar": exp.DataType.Type.VARCHAR,
+    "bytea": exp.DataType.Type.VARBINARY,
+    "date": exp.DataType.Type.DATE,
+    "time": exp.DataType.Type.TIME,
+    "timestamp": exp.DataType.Type.TIMESTAMP,
+    "timestamptz": exp.DataType.Type.TIMESTAMPTZ,
+    "interval": exp.DataType.Type.INTERVAL,
+    "jsonb": exp.DataType.Type.JSONB,
+}
+
+#: Numbers of so many characters are the same number by way of numeric.
+_PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
+
+_DATES: Final = ("date", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A column that gets a value, and where the statement names it.
+
+    epoch_ms: a timestamp that may also be given as a whole number of milliseconds since 1970: the time of a topic's
+    records. path: of a field of a column, the names that lead to it, the column's first; `column` is the field then.
+    """
+
+    column: Field
+    span: Span | None = None
+    epoch_ms: bool = False
+    path: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The names that lead to it."""
+        return self.path or (self.column.name,)
+
+    def takes(self, kind: SqlType) -> bool:
+        """Whether values of the type can be assigned."""
+        return (self.epoch_ms and kind.is_integer) or _is_assignable(kind, self.column.type)
+
+    def converted(self, sql: str, kind: SqlType) -> str:
+        """DuckDB SQL for the column's value, from the SQL for a value of type `kind`."""
+        if self.epoch_ms and kind.is_integer:
+            return f"make_timestamp(CAST({sql} AS BIGINT) * 1000)"
+        return converted(sql, kind, self.column.type)
+
+    def typed(self, value: exp.Expression, *, numbers: bool = False, always: bool = False) -> exp.Expression:
+        """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
+        number with more digits than numeric has. numbers: if it is any number. always: if it is no parameter.
+        """
+        if always and not _is_open(value) and not isinstance(value, (exp.Placeholder, exp.Parameter)):
+            return _cast(value, self.column.type, value)
+        return _typed(value, self.column.type, numbers=numbers)
+
+    def needs_numbers(self, values: Sequence[exp.Expression]) -> bool:
+        """Whether numbers among the values of the column have to be cast to its type, as one has more digits than
+        numeric has: that one and the others would meet in a type that may hold neither.
+        """
+        return self.column.type.name == "numeric" and any(_number_text(v, self.column.type) for v in values)
+
+
+def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expression:
+    """The query of an INSERT with each untyped literal cast to the type of the column that it goes to."""
+    tree = tree.copy()
+    if isinstance(tree, exp.Values):
+        rows = [row.expressions if isinstance(row, exp.Tuple) else [] for row in tree.expressions]
+        for place, target in enumerate(targets):
+            cells = [row[place] for row in rows if place < len(row)]
+            numbers = target.needs_numbers(cells)
+            texts = target.column.type == VARCHAR  # which values of any types may become
+            for cell in cells:
+                _replace(cell, target, numbers=numbers, always=texts)
+    elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
+        for item, target in zip(tree.expressions, targets, strict=False):
+            _replace(item.this if isinstance(item, exp.Alias) else item, target)
+    return tree
+
+
+def without_defaults(
+    tree: exp.Expression, targets: Sequence[Target], statement: Statement
+) -> tuple[exp.Expression, tuple[Target, ...]]:
+    """The query of an INSERT without the columns that have the word DEFAULT in each row of VALUES, and the targets of
+    the others: it is as if such a column was left out. FEATURE_NOT_SUPPORTED for one that has it in some rows, and if
+    there is no other column.
+    """
+    listed = tree.expressions if isinstance(tree, exp.Values) else []
+    rows = [row.expressions for row in listed if isinstance(row, exp.Tuple)]
+    words = {n: [row[n] for row in rows if n < len(row) and is_default(row[n])] for n in range(len(targets))}
+    left_out = {n for n, found in words.items() if rows and len(found) == len(rows)}
+    for n, found in words.items():
+        if found and (n not in left_out or len(left_out) == min(len(targets), len(rows[0]))):
+            raise error_at(
+                statement,
+                place_of(found[0]),
+                "FEATURE_NOT_SUPPORTED",
+                "DEFAULT in some rows of VALUES only, or in place of all values, is not supported",
+                hint="Leave the column out of the list of columns.",
+            )
+    if not left_out:
+        return tree, tuple(targets)
+    tree = tree.copy()
+    for row in tree.expressions:
+        row.set("expressions", [v for n, v in enumerate(row.expressions) if n not in left_out])
+    return tree, tuple(t for n, t in enumerate(targets) if n not in left_out)
+
+
+def check_types(columns: Schema, targets: Sequence[Target], statement: Statement) -> None:
+    """DATATYPE_MISMATCH unless each column of the query can be assigned to its target."""
+    for column, target in zip(columns, targets, strict=True):
+        if not target.takes(column.type):
+            raise error_at(
+                statement,
+                target.span or statement.span,
+                "DATATYPE_MISMATCH",
+                f'column "{target.column.name}" is of type {target.column.type.sql} but expression is of '
+                f"type {column.type.sql}",
+                hint="You will need to rewrite or cast the expression.",
+            )
+
+
+def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
+    """The query for rows of `relation`: targets are cast, other columns are as `omitted` says for the time `now_us`."""
+    given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
+    named = {place[0] for place in given}
+    columns = [
+        f"{_packed((c.name,), c.type, given) if c.name in named else omitted(relation, c, now_us)} AS c{i}"
+        for i, c in enumerate(relation.columns)
+    ]
+    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
+    return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
+
+
+def _packed(place: tuple[str, ...], kind: SqlType, given: Mapping[tuple[str, ...], str]) -> str:
+    """DuckDB SQL for what is at a place, of the values of it or of its fields; fields that are not given are NULL."""
+    if place in given:
+        return given[place]
+    if not any(p[: len(place)] == place for p in given):
+        return f"CAST(NULL AS {kind.duckdb})"
+    return f"struct_pack({', '.join(f'{quoted(n)} := {_packed((*place, n), t, given)}' for n, t in kind.fields)})"
+
+
+def data_type(kind: SqlType) -> exp.DataType:
+    """The type as the syntax trees of dialects spell it."""
+    if kind.name == "array":
+        assert kind.element is not None
+        return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[data_type(kind.element)], nested=True)
+    if kind.name == "struct":
+        fields = [exp.ColumnDef(this=exp.to_identifier(n, quoted=True), kind=data_type(t)) for n, t in kind.fields]
+        return exp.DataType(this=exp.DataType.Type.STRUCT, expressions=fields, nested=True)
+    if kind.name == "numeric":
+        digits = [] if kind.precision is None else [kind.precision, kind.scale or 0]
+        parameters = [exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits]
+        return exp.DataType(this=exp.DataType.Type.DECIMAL, expressions=parameters)
+    return exp.DataType(this=_TREE_TYPES[kind.name])
+
+
+def _typed(value: exp.Expression, kind: SqlType, *, numbers: bool = False) -> exp.Expression:
+    if isinstance(value, exp.Array) and value.expressions and kind.element is not None:
+        elements = [_typed(e, kind.element) for e in value.expressions]
+        if all(new is old for new, old in zip(elements, value.expressions, strict=True)):
+            return value
+        array = value.copy()
+        array.set("expressions", [e.copy() for e in elements])
+        return array
+    written = _number_text(value, kind, always=numbers)
+    if written is None and not (_is_open(value) or (kind.name == "struct" and _is_row(value))):
+        return value
+    return _cast(value if written is None else exp.Literal.string(written), kind, value)
+
+
+def _cast(value: exp.Expression, kind: SqlType, written: exp.Expression) -> exp.Cast:
+    """`value` as a type, at the place of what was written."""
+    cast = exp.Cast(this=value.copy(), to=data_type(kind))
+    set_place(cast, own_place(written) or place_of(written))
+    return cast
+
+
+def _number_text(value: exp.Expression, kind: SqlType, *, always: bool = False) -> str | None:
+    """The text of a number for a float or a numeric, if it would lose digits by way of numeric, or `always`."""
+    number = value.this if isinstance(value, exp.Neg) else value
+    if not isinstance(number, exp.Literal) or number.is_string or not (kind.is_float or kind.name == "numeric"):
+        return None
+    text = str(number.this).replace("_", "")
+    if not always and len(text) <= _PLAIN_DIGITS[kind.name] and "e" not in text.lower():
+        return None
+    if not always and (kind == NUMERIC or (kind.is_float and text.isdecimal())):
+        read = decimal_literal(text)
+        if read is not None and read.type == NUMERIC:
+            return None
+    return f"-{text}" if number is not value else text
+
+
+def _is_open(value: exp.Expression) -> bool:
+    if isinstance(value, exp.Array):
+        return not value.expressions
+    return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)
+
+
+def _is_row(value: exp.Expression) -> bool:
+    return isinstance(value, exp.Anonymous) and str(value.this).lower() == "row"
+
+
+def _replace(node: exp.Expression, target: Target, *, numbers: bool = False, always: bool = False) -> None:
+    typed = target.typed(node, numbers=numbers, always=always)
+    if typed is not node:
+        node.replace(typed)
+
+
+def _is_assignable(source: SqlType, target: SqlType) -> bool:
+    if source == target or target.name == "varchar":
+        return True
+    if source.is_numeric:
+        return target.is_numeric
+    if source.name in _DATES:
+        return target.name in _DATES
+    if source.name == "array" and target.name == "array":
+        assert source.element is not None
+        assert target.element is not None
+        return _is_assignable(source.element, target.element)
+    if source.name == "struct" and target.name == "struct":
+        return [n for n, _ in source.fields] == [n for n, _ in target.fields] and all(
+            _is_assignable(s, t) for (_, s), (_, t) in zip(source.fields, target.fields, strict=True)
+        )
+    return False
+
+
+def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
+    """The columns with those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
+    known = {c.name: c for c in relation.columns}
+    lower = {c.name.lower(): c for c in relation.columns}
+    found: list[Target] = []
+    for name in names:
+        column = known.get(name.name) or (lower.get(name.name.lower()) if name.folded else None)
+        if column is None:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'column "{name.name}" of relation "{relation.name}" does not exist',
+                hint=did_you_mean(name.name, known),
+            )
+        target = Target(column, name.span)
+        if name.path:
+            target = Target(_field(relation, column, name, statement), name.span, path=(column.name, *name.path))
+        place = target.place
+        if any(t.place[: len(place)] == place or place[: len(t.place)] == t.place for t in found):
+            raise error_at(
+                statement, name.span, "DUPLICATE_COLUMN", f'column "{".".join(place)}" specified more than once'
+            )
+        found.append(target)
+    return tuple(found)
+
+
+def _field(relation: Relation, column: Field, name: Name, statement: Statement) -> Field:
+    """The field of a column that a name stands for. UNDEFINED_COLUMN."""
+    kind, place = column.type, column.name
+    for below in name.path:
+        fields = dict(kind.fields)
+        if below not in fields:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'"{place}" of relation "{relation.name}" has no field "{below}"',
+                hint=did_you_mean(below, fields),
+            )
+        kind, place = fields[below], f"{place}.{below}"
+    return Field(place, kind)
+
+
+_CLAUSE: Final = "a generated column"
+
+
+def default_values(statement: CreateRelation, digits: Mapping[str, int] | None = None) -> dict[str, str]:
+    """The values of columns with DEFAULT that an INSERT leaves out, as `Relation.defaults`: a constant, or the time.
+
+    digits: as in the catalog. FEATURE_NOT_SUPPORTED for other expressions; errors in constants.
+    """
+    types = {c.name: c.type for c in statement.columns}
+    found = {}
+    for name, node in statement.declared.items():
+        if types[name].name == "timestamp" and _is_arrival(node, (digits or {}).get(name)):
+            found[name] = ARRIVAL
+            continue
+        if reads_clock(node) or next(node.find_all(exp.Column, exp.Query), None) is not None:
+            others = "" if digits is None else ", or now() for a time,"
+            raise error_at(
+                statement,
+                place_of(node),
+                "FEATURE_NOT_SUPPORTED",
+                f"DEFAULT with anything but a constant{others} is not supported",
+            )
+        ctx = Context(statement.text, "DEFAULT")
+        value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression
+        try:
+            ctx.check(value)
+        except duckdb.Error as cause:
+            raise error_at(statement, place_of(node), "INVALID_VALUE", first_line(cause)) from None
+        found[name] = value.sql(dialect="duckdb")
+    return found
+
+
+def _is_arrival(node: exp.Expression, digits: int | None) -> bool:
+    """Whether an expression is the time of the INSERT, with at least as many digits of a second as its column."""
+    if not isinstance(node, exp.Anonymous) or node.name != "date_trunc" or len(node.expressions) != 2:
+        return False
+    unit, time = node.expressions
+    return is_clock(time) and (unit.name == "milliseconds" or (unit.name == "second" and digits == 0))
+
+
+def generated_columns(
+    session: Session, statement: CreateRelation
+) -> tuple[dict[str, GeneratedColumn], tuple[str, ...]]:
+    """The generated columns of a statement by name, and the ids of the functions that they call.
+
+    RisingWave, "Generated columns". DATATYPE_MISMATCH for a value that can't be assigned to its column,
+    FEATURE_NOT_SUPPORTED for an expression that reads another generated column; errors of the expressions.
+    """
+    given = tuple(c for c in statement.columns if c.name not in statement.generated)
+    made: dict[str, GeneratedColumn] = {}
+    functions: list[str] = []
+    for column in statement.columns:
+        if column.name not in statement.generated:
+            continue
+        tree, called = inlined(statement.generated[column.name], session.catalog, session.dialect, statement.text)
+        functions += called
+        _check_reads(tree, statement)
+        target = Target(column)
+        tree = target.typed(tree)
+        ctx = _context(given, statement.name, statement.text, _CLAUSE)
+        value = bind_value(tree, ctx)
+        if not target.takes(value.type):
+            raise error_at(
+                statement,
+                place_of(tree),
+                "DATATYPE_MISMATCH",
+                f'column "{column.name}" is of type {column.type.sql} but expression is of type {value.type.sql}',
+                hint="You will need to rewrite or cast the expression.",
+            )
+        made[column.name] = positional(cast(value, column.type, ctx, tree), given)
+    return made, tuple(dict.fromkeys(functions))
+
+
+def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
+    """FEATURE_NOT_SUPPORTED for a column whose value does not come with the row."""
+    for node in tree.find_all(exp.Column):
+        name = name_of(node.this)
+        if name in (*statement.generated, *statement.arrivals):
+            raise error_at(
+                statement,
+                place_of(node),
+                "FEATURE_NOT_SUPPORTED",
+                "a generated column can't reference another generated column",
+                hint="Write its expression again." if name in statement.generated else None,
+            )
+
+
+def _context(columns: Schema, name: str, text: str, clause: str) -> Context:
+    """Where an expression reads the columns of one relation."""
+    scope = single(name, [ScopeColumn(c.name, Value(column_ref(c.name), c.type, c.nullable)) for c in columns])
+    return ScopeContext(text, scope, clause)
+
+
+def bound_value(tree: exp.Expression, columns: Schema, name: str, text: str, clause: str) -> Value:
+    """What an expression over the columns of the relation `name` means. text: in which its places are. clause: where it
+    stands, in words. Errors of the expression.
+    """
+    return bind_value(tree, _context(columns, name, text, clause))
+
+
+def positional(value: Value, given: Schema) -> GeneratedColumn:
+    """A value over the columns `given` in the form of the catalog."""
+    names = columns_of(value)
+    reads = tuple(c for c in given if c.name in names) or given[:1]
+    places = {c.name: exp.column(f"c{i}") for i, c in enumerate(reads)}
+    return GeneratedColumn(value.finish().substitute(places).sql(), reads)
+
+
+def check_given(relation: Relation, targets: Sequence[Target], statement: Statement) -> None:
+    """READ_ONLY_RELATION if a statement gives the value of a generated column."""
+    for target in targets:
+        if target.column.name in relation.generated:
+            raise error_at(
+                statement,
+                target.span or statement.span,
+                "READ_ONLY_RELATION",
+                f'can\'t write the generated column "{target.column.name}" of {relation.title}',
+                detail="Its value follows from other columns.",
+            )
+
+
+def assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
+    """The columns that an UPDATE sets. UNDEFINED_COLUMN, DUPLICATE_COLUMN; errors of columns that can't be given."""
+    found = named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
+    check_given(relation, found, statement)
+    return found
+
+
+def matching(
+    session: Session,
+    relation: Relation,
+    alias: str | None,
+    where: exp.Expression | None,
+    values: tuple[exp.Expression, ...],
+    statement: Statement,
+) -> Bounded:
+    """The query for the rows that `where` selects: all columns, then `values`."""
+    shown = alias or relation.name
+    columns = [
+        exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
+        for c in relation.columns
+    ]
+    tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
+    if where is not None:
+        tree = tree.where(where, copy=False)
+    return bounded(session, tree, statement.text)
+
+
+def both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
+    """The query for old and new row side by side, made from one for the old row and the new values."""
+    width = len(relation.columns)
+    names = [f"x{i}" for i in range(len(query.columns))]
+    old = [f"{names[i]} AS o{i}" for i in range(width)]
+    values = {
+        t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
+        for i, t in enumerate(targets)
+    }
+    new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
+    sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
+    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
+
+
+def merging_of(
+    statement: Statement, relation: Relation, table: Name, columns: Sequence[Name], values: Sequence[exp.Expression]
+) -> Merging | None:
+    """How the rows of a MERGE are written; None for other statements. columns, values: of its INSERT; without columns
+    values go to those of the relation.
+
+    FEATURE_NOT_SUPPORTED for another table than one of another system, and where rows that are there get other values
+    than those that would be inserted.
+    """
+    clauses = getattr(statement, "clauses", None)
+    if clauses is None:
+        return None
+    assert isinstance(clauses, MergeClauses)
+    there = relation.external
+    if there is None or not there.target or connector_named(there.target["connector"]).change is None:
+        raise error_at(
+            statement, table.span, "FEATURE_NOT_SUPPORTED", f"MERGE into {one(relation.what)} is not supported",
+            hint="A table with a PRIMARY KEY needs none: an inserted row replaces the one of its key.",
+        )  # fmt: skip
+    targets = named_targets(relation, tuple(columns), statement) if columns else ()
+    names = [t.column.name for t in targets] or [c.name for c in relation.columns]
+    inserted = dict(zip(names, values, strict=False))
+    found = []
+    for pairs, where in ((clauses.on, "ON"), (clauses.updated, "UPDATE")):
+        given = named_targets(relation, tuple(name for name, _ in pairs), statement)
+        for target, (name, value) in zip(given, pairs, strict=True):
+            if inserted.get(target.column.name) != value:
+                raise error_at(
+                    statement, name.span, "FEATURE_NOT_SUPPORTED",
+                    f'another value of column "{target.column.name}" in {where} than in INSERT is not supported',
+                    hint="Give the column in INSERT, too, with the same value.",
+                )  # fmt: skip
+        found.append(tuple(t.column.name for t in given))
+    return Merging(*found)

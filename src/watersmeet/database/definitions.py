@@ -1,0 +1,438 @@
+"""Creating, naming, replacing and dropping relations in the catalog, and the schemas that names are looked up in.
+
+CREATE OR REPLACE removes the old relation in the same transaction, and so the same commit, that creates the new one. A
+plain view keeps its identity, so that others may go on reading it. As in PostgreSQL ("CREATE VIEW"), columns may only
+be added after the existing ones. Everything else is dropped and created again: a table's content is lost (SQLstream,
+"CREATE STREAM": the history is lost), a materialized view is filled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from watersmeet.catalog import (
+    COMMON_SCHEMA,
+    FAMILIES,
+    AddressRanges,
+    DropWord,
+    Index,
+    MaterializedView,
+    Relation,
+    SinkQuery,
+    StoppedPump,
+    Table,
+    TopicWriter,
+    View,
+    one,
+)
+from watersmeet.catalog.roles import PassGrants
+from watersmeet.database.filling import clear_away, most_join_rows
+from watersmeet.database.secrets import kept
+from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_relation
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.registry import COMMON_NAMES
+from watersmeet.dialects.schemas import schema_meant, schema_shown
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree import definitions as df
+from watersmeet.dialects.tree.definitions import Alter, Create, CreateSchema, CreateView, Drop, DropSchema
+from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
+from watersmeet.dialects.tree.tokens import quoted
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.types import Field, Schema
+
+#: The entry of `search_path` that stands for a schema with the user's name. There is none here.
+USER_SCHEMA: Final = "$user"
+
+
+def make_schema(session: Session, statement: CreateSchema) -> Result:
+    """CREATE SCHEMA."""
+    session.require_definer("CREATE")
+    word, name = session.semantics.schema_word, statement.name.name
+    command = f"CREATE {word.upper()}"
+    if "\0" in name or name == USER_SCHEMA:
+        raise error_at(statement, statement.name.span, "INVALID_NAME", f"a {word} can't have this name")
+    with session.database.guard:
+        known = (*COMMON_NAMES, *session.catalog.schemas)
+        same = next((s for s in known if s.lower() == name.lower()), None)
+        if same == name and statement.if_not_exists:
+            session.notice(f'{word} "{name}" already exists, skipping')
+            return Result(command)
+        if same is not None:
+            detail = (
+                f'"{same}" is how a dialect calls the schema that is always there.' if same in COMMON_NAMES else None
+            )
+            raise error_at(
+                statement, statement.name.span, "DUPLICATE_OBJECT", f'{word} "{same}" already exists', detail=detail
+            )
+        session.put_schemas((*session.catalog.schemas, name))
+    return Result(command)
+
+
+def schemas_of(session: Session, statement: DropSchema) -> list[str]:
+    """The schemas that DROP SCHEMA names. UNDEFINED_OBJECT; DEPENDENT_OBJECTS for the default schema, which always
+    exists.
+    """
+    found = []
+    for name in statement.names:
+        schema = schema_meant(name.name, session.catalog)
+        if schema == COMMON_SCHEMA:
+            raise error_at(
+                statement,
+                name.span,
+                "DEPENDENT_OBJECTS",
+                f'{session.semantics.schema_word} "{name.name}" can\'t be dropped',
+                detail="It is always there.",
+            )
+        if schema is not None:
+            found.append(schema)
+        elif statement.if_exists:
+            session.notice(f'{session.semantics.schema_word} "{name.name}" does not exist, skipping')
+        else:
+            raise undefined_schema(session, name, statement)
+    return found
+
+
+def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
+    """SET SCHEMA, USE: unqualified names are looked up in that schema only."""
+    schema = schema_meant(name.name, session.catalog)
+    if schema is None:
+        raise undefined_schema(session, name, statement)
+    session.variables.set(statement.name, quoted(schema))
+    return Result("SET")
+
+
+def schema_for(session: Session, statement: Create) -> str:
+    """The schema in which the statement creates its relation: the one it names, or the first of the path."""
+    if statement.schema is None:
+        path = session.catalog.path
+        if not path:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "UNDEFINED_OBJECT",
+                "no schema has been selected to create in",
+                hint="Write schema.name, or SET search_path to a schema that exists.",
+            )
+        return path[0]
+    schema = schema_meant(statement.schema, session.catalog)
+    if schema is None:
+        raise undefined_schema(session, Name(statement.schema, statement.name_span), statement)
+    return schema
+
+
+def undefined_schema(session: Session, name: Name, statement: Statement) -> Exception:
+    """UNDEFINED_OBJECT with similar names."""
+    word = session.semantics.schema_word
+    known = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
+    return error_at(
+        statement,
+        name.span,
+        "UNDEFINED_OBJECT",
+        f'{word} "{name.name}" does not exist',
+        hint=did_you_mean(name.name, known) or f"CREATE {word.upper()} {quoted(name.name)} makes it.",
+    )
+
+
+def is_listed(what: str, relation: Relation, semantics: Semantics) -> bool:
+    """Whether `SHOW what` lists such a relation."""
+    if what != "tables":
+        return what == "relations" or what in relation.words.show
+    if semantics.tables == "read":
+        return relation.has_rows
+    return what in relation.words.show and (semantics.tables != "plain" or "streams" not in relation.words.show)
+
+
+def has_create(word: str, relation: Relation, semantics: Semantics) -> bool:
+    """Whether `SHOW CREATE word` shows such a relation."""
+    words = relation.words.show_create
+    return word in words or (word == "table" and semantics.tables == "read" and "topic" in words)
+
+
+def relation_of_kind(session: Session, statement: Statement, name: Name, kind: str, command: str) -> Relation:
+    """The relation that a statement names behind the word of its kind; kind "": without that word.
+
+    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH; the hint of that says `command` and the right word.
+    """
+    relation = session.find(name)
+    if relation is None:
+        shown = [r for r in session.catalog.shown if r.is_named]
+        names = [r.shown for r in shown if has_create(kind, r, session.semantics)] if kind else None
+        raise undefined_relation(session.catalog, name, statement, kind or "relation", names)
+    if kind and not has_create(kind, relation, session.semantics):
+        raise error_at(
+            statement,
+            name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{relation.shown}" is {one(relation.what)}, not {one(kind)}',
+            hint=f"Use {command} {relation.words.show_create[0].upper()}.",
+        )
+    return relation
+
+
+def is_called(word: DropWord, relation: Relation) -> bool:
+    """Whether DROP and ALTER call such a relation so."""
+    return word in relation.words.drop
+
+
+def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[str, str | None]:
+    """What says `verb` of a relation in the session's dialect: (a hint, the word; None if the dialect has none)."""
+    words = relation.words.drop
+    found = [w for known in (semantics.own_words, FAMILIES) for w in words if w in known]
+    if not found:
+        return f"SET dialect = '{relation.dialect}': that has {verb} {words[0].upper()}", None
+    return f"Use {verb} {found[0].upper()}", found[0]
+
+
+def check_replaceable(statement: df.Create, existing: Relation) -> None:
+    """CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
+    made = statement.makes.words.role
+    if existing.role == made:
+        return
+    raise error_at(
+        statement,
+        statement.name_span,
+        "CATALOG_TYPE_MISMATCH",
+        f"{existing.reader} can't be replaced by {one(made)}",
+        hint=f"Drop the {existing.role} first; do both in one transaction so that nobody misses it.",
+    )
+
+
+@contextlib.contextmanager
+def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
+    """What roles were granted on the relation that a statement replaces, inside the block, they have on the new one."""
+    schema = schema_for(session, statement)
+    old = session.catalog.by_name(statement.name, schema)
+    yield
+    new = session.catalog.by_name(statement.name, schema)
+    granted = old is not None and any(old.id in role.grants for role in session.catalog.roles.values())
+    if granted and new is not None and old is not None and new.id != old.id:
+        session.put_roles([PassGrants(old.id, new.id)])
+
+
+def check_view(session: Session, statement: df.CreateView, old: Relation, new: Relation) -> None:
+    """Checks that a plain view may replace another one.
+
+    DATATYPE_MISMATCH for columns that are missing or different, DEPENDENT_OBJECTS if something has been filled through
+    the old view, INVALID_NAME if the new one would read itself.
+    """
+    catalog = session.catalog
+    if old.id in catalog.upstream(new.depends_on):
+        raise error_at(statement, statement.name_span, "INVALID_NAME", f"{old.title} would read itself")
+    kept = new.columns[: len(old.columns)]
+    for before, now in zip(old.columns, kept, strict=False):
+        if (before.name, before.type) != (now.name, now.type):
+            raise error_at(
+                statement,
+                statement.name_span,
+                "DATATYPE_MISMATCH",
+                f'{old.title} has the column "{before.name}" of type {before.type.sql}, the new one has '
+                f'"{now.name}" of type {now.type.sql} there',
+                hint="Columns can only be added at the end. For other changes, drop the view first.",
+            )
+    if len(kept) < len(old.columns):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DATATYPE_MISMATCH",
+            f'{old.title} has the column "{old.columns[len(kept)].name}", the new one does not',
+            hint="Columns can only be added at the end. For other changes, drop the view first.",
+        )
+    filled = [r for r in catalog.dependents(old.id) if not isinstance(r, View) or isinstance(r, StoppedPump)]
+    if filled and not is_same(old, new):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DEPENDENT_OBJECTS",
+            f"cannot replace {old.title} because other objects depend on it",
+            detail=sentence(f"{r.reader} was filled through it" for r in filled),
+            hint="Drop these first and create them again; do both in one transaction so that nobody misses them.",
+        )
+
+
+def is_same(old: Relation, new: Relation) -> bool:
+    """Whether two views are the same: in text, dialect and the meaning of their names."""
+    return not old.known and (
+        (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
+        == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))
+    )
+
+
+R = TypeVar("R", bound=Relation)
+
+
+def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
+    """The catalog entry for what a statement creates. fields: all but id, name, schema, path, text and dialect.
+
+    Secrets that the statement gives in plain are not in it, but references to them.
+    """
+    if issubclass(kind, MaterializedView):
+        fields.setdefault("most_join_rows", most_join_rows(session.variables))
+    relation = kind(
+        session.catalog.new_id(kind),
+        fields.pop("name", statement.name),
+        columns,
+        sql=statement.sql,
+        dialect=session.dialect,
+        schema=schema_for(session, statement),
+        path=session.catalog.path,
+        known={} if session.view is None else session.view.known,
+        **fields,
+    )
+    return kept(session, relation)
+
+
+def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
+    """Whether to create the relation: False if it exists and the statement has IF NOT EXISTS.
+
+    DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
+    """
+    session.require_definer("CREATE")
+    if not name:
+        raise error_at(statement, span, "INVALID_NAME", "a name can't be empty")
+    schema = schema_for(session, statement)
+    existing = session.catalog.by_name(name, schema)
+    if existing is not None:
+        if statement.replaces:
+            _give_way(session, statement, existing)
+            return True
+        if if_not_exists:
+            session.notice(f'relation "{existing.shown}" already exists, skipping')
+            return False
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{existing.title} already exists")
+    check_folded(session, statement, name, schema, span)
+    return True
+
+
+def check_folded(
+    session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
+) -> None:
+    """DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of another relation than `own`."""
+    shown = Table("", name, (), schema=schema).shown.lower()
+    same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and r.is_named and r is not own)
+    folded = next(same, None)
+    if folded is not None:
+        detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
+        raise error_at(
+            statement,
+            span,
+            "DUPLICATE_OBJECT",
+            f"{folded.title} already exists",
+            detail=f"Two relations can't have names that differ only in {detail}.",
+        )
+
+
+def _give_way(session: Session, statement: Create, existing: Relation) -> None:
+    """Removes what the statement replaces. A plain view stays, because others may read it (`create_view`)."""
+    check_replaceable(statement, existing)
+    if type(statement) is not CreateView:
+        remove(session, with_dependents(session, [existing], statement, cascade=False, verb="replace"))
+
+
+def check_columns(columns: Sequence[Field], statement: Statement) -> None:
+    """DUPLICATE_COLUMN for names that DuckDB can't distinguish."""
+    seen: dict[str, str] = {}
+    for column in columns:
+        folded = column.name.lower()
+        if folded in seen:
+            same = seen[folded] == column.name
+            raise error_at(
+                statement,
+                statement.span,
+                "DUPLICATE_COLUMN",
+                f'column "{column.name}" specified more than once',
+                detail=None if same else "Two columns can't have names that differ only in case.",
+            )
+        seen[folded] = column.name
+
+
+def named_columns(columns: Schema, statement: CreateView) -> Schema:
+    """The columns of a view: those of its query, with the names that the statement gives them."""
+    names = statement.column_names
+    if not names:
+        return columns
+    if len(names) > len(columns):
+        raise error_at(
+            statement, statement.name_span, "SYNTAX_ERROR", "CREATE VIEW specifies more column names than columns"
+        )
+    renamed = [Field(n, c.type, c.nullable) for n, c in zip(names, columns, strict=False)]
+    return (*renamed, *columns[len(names) :])
+
+
+def add(session: Session, relation: Relation) -> None:
+    """Adds a relation to the catalog."""
+    session.put(relation)
+
+
+def remove(session: Session, ids: set[str]) -> None:
+    """Removes relations, with their hidden helper views, from the catalog and the circuit. In a transaction, what
+    others see stays until COMMIT.
+    """
+    database = session.database
+    with database.guard:
+        ids = ids | {r.id for r in session.catalog.relations.values() if r.owner in ids}
+        if session.transaction is not None:
+            for relation_id in ids:
+                database.content.drop(relation_id)
+            ids = session.transaction.drop(ids, database.catalog)
+        if ids:
+            database.change_catalog(database.catalog.without(ids))
+    clear_away(session, ids)
+
+
+def with_dependents(
+    session: Session, found: Sequence[Relation], statement: Statement, *, cascade: bool, verb: str = "drop"
+) -> set[str]:
+    """The ids of relations and of everything that reads them. DEPENDENT_OBJECTS if there is any and not `cascade`."""
+    ids = {r.id for r in found}
+    for relation in found:
+        writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id and not r.owner]
+        above = [
+            *session.catalog.dependents(relation.id),
+            *writing,
+            *(d for r in writing for d in session.catalog.dependents(r.id)),
+        ]
+        # What is hidden goes with its owner, which reads the same.
+        above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
+        # An index is removed with its table, as it serves nothing else; so are the processors of a topic.
+        ids |= {r.id for r in above if _serves(r, relation, verb)}
+        above = [r for r in above if r.id not in ids]
+        if above and not cascade:
+            raise error_at(
+                statement,
+                statement.span,
+                "DEPENDENT_OBJECTS",
+                f"cannot {verb} {relation.title} because other objects depend on it",
+                detail=sentence(f"{r.reader} depends on it" for r in above),
+                hint="Use DROP … CASCADE to drop the dependent objects too.",
+            )
+        for other in above:
+            session.notice(f"drop cascades to {other.title}")
+        ids |= {r.id for r in above}
+    return ids
+
+
+def _serves(relation: Relation, other: Relation, verb: str) -> bool:
+    """Whether a relation goes with another. The processors of a topic that is replaced would write what it was."""
+    writes = isinstance(relation, TopicWriter) and relation.feeds == other.id
+    return isinstance(relation, (Index, AddressRanges)) or (writes and verb == "drop")
+
+
+def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:
+    """The relation with that name, of any kind; None if there is none and the statement has IF EXISTS.
+
+    UNDEFINED_RELATION, with similar names of the statement's kind.
+    """
+    relation = session.find(name)
+    if relation is None and not statement.if_exists:
+        same_kind = [r.shown for r in session.catalog.relations.values() if is_called(statement.kind, r) and r.is_named]
+        raise undefined_relation(session.catalog, name, statement, kind_word(statement), same_kind)
+    if relation is None:
+        session.notice(f'{kind_word(statement)} "{name.shown}" does not exist, skipping')
+    return relation
+
+
+def kind_word(statement: Drop | Alter) -> str:
+    """The kind of relation that the statement names, for messages."""
+    return "view" if statement.kind == "any view" else statement.kind

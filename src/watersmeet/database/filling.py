@@ -1,0 +1,156 @@
+"""Relations that the circuit keeps up to date: adding them to catalog and circuit, filling them, and removing them.
+
+Variables of the session decide how new ones are planned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from watersmeet import storage
+from watersmeet.algebra.nodes import Node
+from watersmeet.algebra.rewrites import JoinOrder
+from watersmeet.binder.context.binding import Fill
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
+from watersmeet.catalog import MaterializedView, Relation
+from watersmeet.circuit.operators import Operator
+from watersmeet.database.plans import Plans
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
+from watersmeet.errors import Error
+
+if TYPE_CHECKING:
+    from watersmeet.planner import Producers
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A view before it is created: its query as a tree, and its catalog entry.
+
+    rowtime, hidden: see `BoundQuery`.
+    """
+
+    tree: Node
+    relation: MaterializedView
+    rowtime: str | None = None
+    hidden: bool = False
+    fills: tuple[Fill, ...] = ()
+
+
+def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
+    """Creates a relation that `operators` keep up to date. Returns when it shows its inputs' content.
+
+    If that fails, nothing of it is left. Other statements continue meanwhile, except those that change the catalog.
+    """
+    database = session.database
+    relation = replace(relation, ready=False, append_only=operators[-1].append_only)
+    database.plans.add(relation.id, operators)
+    try:
+        session.put(relation)
+        lost = database.engine.install(database.plans.circuit, (relation.id,))
+        session.put(replace(relation, ready=True))
+    except BaseException:
+        undo(session, {relation.id})
+        raise
+    for what in lost.values():
+        session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
+
+
+def undo(session: Session, ids: set[str]) -> None:
+    """Removes relations that nobody has seen yet. Raises nothing: the error that led here says more.
+
+    The plan of one stays that may yet turn out to be in the catalog: nobody may know what became of the commit.
+    """
+    database = session.database
+    stored = False
+    with database.guard:
+        if ids & database.catalog.relations.keys():
+            stored = database.forget(ids)
+            for relation_id in ids:
+                database.content.drop(relation_id)
+    database.sink_positions.forget(ids)
+    with contextlib.suppress(Error):
+        _take_out(session, ids, stored=stored)
+
+
+def clear_away(session: Session, gone: set[str]) -> None:
+    """Removes relations that are no longer in the catalog from the circuit and the disk, and ends their readers."""
+    database = session.database
+    for query in session.queries():
+        if query.id in gone:
+            query.kill()
+    for relation_id in gone:
+        session.acknowledgements.pop(relation_id, None)
+    with database.guard:
+        for relation_id in gone:
+            database.content.drop(relation_id)
+    if database.deliveries is not None:
+        database.deliveries.follow()
+    if database.captures is not None:
+        database.captures.follow()
+    database.positions.forget(gone)
+    database.sink_positions.forget(gone)
+    install_remaining(session, gone)
+    for relation_id in gone:
+        storage.remove_directory(database.layout.dead(relation_id))
+
+
+def stop_feeding(session: Session, ids: set[str]) -> None:
+    """Removes relations that stay in the catalog from the circuit. In a transaction, those that others see are fed
+    until COMMIT.
+    """
+    if session.transaction is not None:
+        definitions = session.transaction.definitions
+        definitions.stopped |= ids - definitions.made
+        ids = ids & definitions.made
+    install_remaining(session, ids)
+
+
+def install_remaining(session: Session, gone: set[str]) -> None:
+    """Installs the circuit without the relations `gone`. If that fails, the old circuit goes on, with a notice to the
+    user.
+    """
+    try:
+        _take_out(session, gone, stored=True)
+    except Error as err:
+        session.notice(f"the views keep their old plan: {err.message}")
+
+
+def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:
+    database = session.database
+    if database.plans.producers.keys() & gone:
+        database.plans.remove(gone, stored=stored)
+        database.reinstall()
+
+
+def producers_of(session: Session) -> Producers:
+    """The operators of the relations that the circuit feeds, by relation id. Who only reads looks them up."""
+    database = session.database
+    if database.read_only:
+        return Plans(database.layout, database.log, database.catalog, 1).producers
+    return database.plans.producers
+
+
+def join_order(variables: Variables) -> JoinOrder:
+    """The shape of join trees: RisingWave's `enable_join_ordering` and `streaming_enable_bushy_join`."""
+    if not variables.is_on("enable_join_ordering"):
+        return "written"
+    return "bushy" if variables.is_on("streaming_enable_bushy_join") else "left-deep"
+
+
+def shares(variables: Variables) -> bool:
+    """Whether joins of new views read arrangements of other views."""
+    return variables.is_on("streaming_share_arrangements")
+
+
+def joins_many(variables: Variables) -> bool:
+    """Whether inner joins by one key become one operator with many inputs."""
+    return variables.is_on("streaming_enable_multiway_join")
+
+
+def most_join_rows(variables: Variables) -> int:
+    """How many rows each join of a new view may make in one epoch, unless the view says so itself; 0: any number."""
+    return int(variables.get(JOIN_ROWS_SETTING))

@@ -1,0 +1,410 @@
+"""Bounded queries: from a syntax tree to rows, read from the database as of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.algebra.bounded import PastScan, TopicScan
+from watersmeet.binder.clauses.timewindows import window_call
+from watersmeet.catalog import Catalog, MaterializedView, Relation, View
+from watersmeet.connectors.base.readers import Narrowed
+from watersmeet.database.conflicts import check_writers
+from watersmeet.database.scans import held_past, messages_now, system_relations
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.rights import check_named
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
+from watersmeet.dialects.tree.queries import is_marked, name_of
+from watersmeet.errors import Error, error, error_from_json
+from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
+from watersmeet.store.merging import quoted
+from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
+from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb
+
+#: The name under which Watersmeet's own rows are lent to DuckDB.
+_LENT: Final = "_watersmeet_rows"
+
+_INCOMING = "_watersmeet_incoming"
+#: How often a query runs in this process before it gets one of its own, if there is too little memory.
+_SHARED_RUNS: Final = 2
+_NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A bounded query that is ready to run: its DuckDB SQL, its columns, and the ids of the relations of `catalog` that
+    it reads.
+
+    text: the statement that errors show.
+    exact: the types that the result must be converted to; None for a column that has its type.
+    named: the relations that the query names itself, views among them.
+    functions: ids of the SQL functions that it calls.
+    system: names of the system relations that it reads.
+    topics: those that it reads as they are now, with the columns that it reads.
+    narrowed: what it needs of external tables.
+    lookups: by which columns it looks up rows, as (relation id, column).
+    past: what it reads as of earlier moments.
+    origins: for each column, that of a relation that it names, if it is nothing else.
+    """
+
+    sql: str
+    columns: Schema
+    depends_on: tuple[str, ...]
+    catalog: Catalog
+    text: str = ""
+    exact: Schema | None = None
+    named: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+    topics: tuple[TopicScan, ...] = ()
+    narrowed: tuple[Narrowed, ...] = ()
+    lookups: tuple[tuple[str, str], ...] = ()
+    past: tuple[PastScan, ...] = ()
+    origins: tuple[Origin | None, ...] = ()
+
+
+def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
+    """Binds a query to the relations that can be read now.
+
+    Errors of the binder, with their places; PERMISSION_DENIED; errors of views that were stopped.
+    """
+    catalog = readable(session.catalog)
+    query = session.cancellation.computing(
+        lambda: to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
+    )
+    check_named(session, query.named, text)
+    check_running(session, query.depends_on)
+    return Bounded(
+        query.sql,
+        query.columns,
+        query.depends_on,
+        catalog,
+        text,
+        named=query.named,
+        functions=query.functions,
+        system=query.system,
+        topics=query.topics,
+        narrowed=query.narrowed,
+        lookups=query.lookups,
+        past=query.past,
+        origins=query.origins,
+    )
+
+
+def table_tree(relation: Relation, alias: str | None) -> exp.Table:
+    """The syntax node that names a relation."""
+    tree = exp.Table(
+        this=exp.to_identifier(relation.name, quoted=True), db=exp.to_identifier(relation.schema, quoted=True)
+    )
+    if alias is not None:
+        tree.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return tree
+
+
+def readable(catalog: Catalog) -> Catalog:
+    """The catalog without views that are being filled."""
+    filling = {i for i, r in catalog.relations.items() if not r.ready}
+    return replace(catalog.without(filling), version=catalog.version) if filling else catalog
+
+
+def fetch(session: Session, query: Bounded, *, newest: bool, most_bytes: int = 0) -> pa.Table:
+    """The rows of a query. newest: tables as of the newest transaction and the open one; else everything as of one
+    moment. most_bytes: as in `rows_of`.
+
+    Errors of DuckDB as errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
+    """
+    table = rows_read(session, lambda: reading(session, query, newest=newest), query.sql, query.text, most_bytes)
+    if query.exact is not None:
+        table = conformed(table, arrow_schema(query.exact, positional=False))
+    return table
+
+
+def rows_read(
+    session: Session,
+    opened: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+    sql: str,
+    text: str,
+    most_bytes: int = 0,
+) -> pa.Table:
+    """The rows of DuckDB's SQL. opened: gives a connection that shows what it reads, as often as it is asked.
+
+    What DuckDB can't interrupt runs in a process of its own, if the session has memory for it. So does a query that
+    takes the memory of all: the others, which were ended for lack of it, run again on new connections.
+    """
+    content, check = session.database.content, session.cancellation.check
+    isolated = bool(session.memory_bytes) and session.cancellation.computing(needs_isolation, sql)
+    try:
+        for _ in range(_SHARED_RUNS if not isolated else 0):
+            with opened() as connection:
+                try:
+                    with content.movable(connection) if session.memory_bytes else nullcontext():
+                        return rows_of(connection, sql, most_bytes)
+                except duckdb.InterruptException:
+                    check()
+                    break  # it was moved
+                except duckdb.OutOfMemoryException:
+                    if not session.memory_bytes:
+                        raise
+            content.move_others()
+        with opened() as connection:
+            budget = Budget(session.memory_bytes, most_bytes, session.cancellation.within, check)
+            return run_isolated(connection, sql, budget)
+    except duckdb.Error as cause:
+        raise failed_query(cause, text) from cause
+
+
+@contextmanager
+def reading(
+    session: Session, query: Bounded, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection for this thread alone, in which the query's relations are views with their names.
+
+    outside: by id, rows that stand for the content of a relation, with the columns that are read.
+    """
+    messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
+    stored = [i for i in query.depends_on if i not in outside and query.catalog.relations[i].is_stored]
+    with (
+        _reader(session, query, stored, newest=newest) as connection,
+        session.cancellation.over(connection),
+        ExitStack() as views,
+    ):
+        for topic, rows in zip(query.topics, messages, strict=True):
+            columns = query.catalog.relations[topic.relation_id].columns
+            views.enter_context(lent(connection, rows, columns, topic.name))
+        for relation_id, rows in outside.items():
+            relation = query.catalog.relations[relation_id]
+            views.enter_context(lent(connection, rows, relation.columns, relation.shown))
+        with system_relations(session, connection, query.system):
+            yield connection
+
+
+@contextmanager
+def _reader(
+    session: Session, query: Bounded, stored: Sequence[str], *, newest: bool
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that shows relations at one moment. SERIALIZATION_FAILURE where the open transaction has deleted
+    rows that another one has deleted, too, and has committed.
+    """
+    with ExitStack() as entered:
+        try:
+            past = entered.enter_context(held_past(session.database, query.past, query.catalog, query.text))
+            connection, _ = entered.enter_context(
+                session.database.content.reader(
+                    query.catalog,
+                    stored,
+                    newest=newest,
+                    owner=session.transaction,
+                    lookups=query.lookups,
+                    past=past,
+                )
+            )
+        except Error:
+            if session.transaction is not None:
+                check_writers(session, session.transaction)
+            raise
+        yield connection
+
+
+@contextmanager
+def lent(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, wanted: Sequence[Field], name: str = _LENT
+) -> Iterator[None]:
+    """Inside the block, `rows` are the temporary view `name` with the columns `wanted`, in their types.
+
+    Columns that `rows` lacks are NULL.
+    """
+    there = frozenset(rows.column_names)
+    values = ((c, quoted(c.name) if c.name in there else "NULL") for c in wanted)
+    columns = ", ".join(f"CAST({value} AS {c.type.duckdb}) AS {quoted(c.name)}" for c, value in values)
+    source = f"{name}_source"
+    connection.register(source, rows)
+    try:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {quoted(source)}")
+        yield
+        connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
+    except duckdb.Error:
+        # Its transaction is over, and the view with it, unless it was there before. The error is the one to tell.
+        with suppress(duckdb.Error):
+            connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
+        raise
+    finally:
+        with suppress(duckdb.Error):
+            connection.unregister(source)
+
+
+def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
+    """One row of `columns` for each of `rows`: the values of DuckDB expressions.
+
+    sql: the statement that errors show.
+    """
+    listed = ", ".join(f"{t} AS c{i}" for i, t in enumerate(texts))
+    table = rows_read(session, lambda: lending(session, {_LENT: rows}), f"SELECT {listed} FROM {_LENT}", sql)
+    return conformed(table, arrow_schema(columns, positional=False))
+
+
+@contextmanager
+def lending(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for this thread, in which tables are views by their names."""
+    with session.database.content.reader(session.catalog, ()) as (connection, _), session.cancellation.over(connection):
+        for name, rows in tables.items():
+            connection.register(name, rows)
+        try:
+            yield connection
+        finally:
+            for name in tables:
+                with suppress(duckdb.Error):
+                    connection.unregister(name)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with exactly the columns of `schema`. DuckDB names list items and time zones differently."""
+    columns = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def failed_query(cause: duckdb.Error, text: str) -> Error:
+    """The error that stands for an error of DuckDB."""
+    found = map_duckdb_error(cause, text)
+    return found if isinstance(found, Error) else error("INTERNAL_ERROR", str(cause), sql=text)
+
+
+def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
+    """A result of DuckDB with the names and types that were bound."""
+    exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
+    return exact, conformed(table, arrow_schema(exact, positional=False))
+
+
+def _exact(column: Field, kind: pa.DataType) -> Field:
+    """The column with the digits that its numbers really have."""
+    if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
+        return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
+    return column
+
+
+def runs_on(session: Session, query: exp.Expression) -> bool:
+    """True if the query runs until it is stopped: it is a SELECT STREAM or TABLE, or reads a stream outside
+    `table(…)`.
+    """
+    if isinstance(query, MarkedSelect):
+        return True
+    continuous = language_named(session.dialect).semantics.continuous
+    return (
+        is_marked(query)
+        if continuous == "marked"
+        else continuous == "streams" and _names_stream(query, session.catalog)
+    )
+
+
+def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
+    ctes = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
+    tables = [call.named if (call := window_call(t)) is not None else t for t in query.find_all(exp.Table)]
+    return any(
+        t is not None
+        and isinstance(t.this, exp.Identifier)
+        and not (isinstance(t, MarkedTable) and t.is_stored)
+        and (t.args.get("db") is not None or name_of(t.this) not in ctes)
+        and (found := relation_in_from(t, catalog)) is not None
+        and not found.is_external
+        for t in tables
+    )
+
+
+def failure_of(session: Session, relation_id: str) -> Error | None:
+    """The error that stopped a view or a running query, or None."""
+    failed = session.database.log.progress().failed
+    return error_from_json(failed[relation_id]) if relation_id in failed else None
+
+
+def check_running(session: Session, relation_ids: Iterable[str]) -> None:
+    """Raises the error of the first stopped view among the relations, or below plain views among them."""
+    known = session.catalog.relations
+    todo = [i for i in relation_ids if isinstance(known.get(i), (MaterializedView, View))]
+    if not todo or not (failed := session.database.log.progress().failed):
+        return
+    while todo:
+        relation = known[todo.pop(0)]
+        if relation.id in failed:
+            found = error_from_json(failed[relation.id])
+            if not session.catalog.knows([relation.id]):
+                raise error(
+                    "VIEW_FAILED",
+                    f"{relation.reader} was stopped",
+                    detail="The reason is about relations that are not granted to you.",
+                )
+            if found.condition != "VIEW_FAILED":  # which says so itself
+                found.message = f"{relation.reader} was stopped: {found.message}"
+            raise found
+        if isinstance(relation, View):
+            todo += relation.depends_on
+
+
+def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows without those that a later row of the same key replaces, in their order."""
+    last = _last(session, relation, rows)
+    return rows if last is None else rows.take(last)
+
+
+def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The last row of each key, and the rows that these replace."""
+    last = _last(session, relation, rows)
+    if last is None:
+        return rows, rows.slice(0, 0)
+    return rows.take(last), rows.take(np.setdiff1d(np.arange(rows.num_rows), last))
+
+
+def _last(session: Session, relation: Relation, rows: pa.Table) -> npt.NDArray[np.int64] | None:
+    """The positions of the last rows of each key, ascending; None for all."""
+    if rows.num_rows < 2:
+        return None
+    keys = ", ".join(quoted(k) for k in relation.primary_key)
+    numbered = rows.select(list(relation.primary_key)).append_column("_n", pa.array(np.arange(rows.num_rows)))
+    sql = f'SELECT max("_n") AS n FROM {_INCOMING} GROUP BY {keys}'
+    found = rows_read(session, lambda: lending(session, {_INCOMING: numbered}), sql, "")
+    if found.num_rows == rows.num_rows:
+        return None
+    return np.sort(found.column(0).to_numpy())
+
+
+def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows of the table's newest content that have one of the keys of `rows`."""
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    same = " AND ".join(f"t.{quoted(k)} = i.{quoted(k)}" for k in relation.primary_key)
+    schema = arrow_schema(relation.columns, positional=False)
+    query = Bounded(
+        f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
+        relation.columns,
+        (relation.id,),
+        session.catalog,
+    )
+    return conformed(rows_beside(session, query, rows, relation, _INCOMING), schema)
+
+
+def rows_beside(session: Session, query: Bounded, rows: pa.Table, relation: Relation, name: str) -> pa.Table:
+    """The rows of a query of the newest content, in which `rows` of a relation are the view `name`."""
+
+    @contextmanager
+    def shown() -> Iterator[duckdb.DuckDBPyConnection]:
+        with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, name):
+            yield connection
+
+    return rows_read(session, shown, query.sql, query.text)
+
+
+def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
+    """The rows whose key occurs in none of `others`."""
+    keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
+    sql = f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}"
+    tables = {"_wm_rows": rows, "_wm_others": others}
+    return rows_read(session, lambda: lending(session, tables), sql, "").cast(rows.schema)

@@ -1,0 +1,184 @@
+"""Rows that a query reads besides the newest content: moments of the past, topics of Kafka, relations of the system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.algebra.bounded import Past, PastScan, TopicScan
+from watersmeet.binder.clauses.relations import DEAD_LETTERS, SYSTEM_RELATIONS
+from watersmeet.catalog import Catalog, Relation, Source
+from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.kafka.reading import read_topic
+from watersmeet.connectors.kafka.source import KafkaSource, begun, from_place
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.errors import Error, error
+from watersmeet.store.commits import Commit
+from watersmeet.store.floors import floor_number
+from watersmeet.store.history import check_there, commit_at, gone, hold_past, shown_time
+from watersmeet.store.merging import quoted
+from watersmeet.store.past import PastContent
+from watersmeet.store.readers import Reader
+from watersmeet.types import Field
+
+
+@contextmanager
+def held_past(
+    database: OpenDatabase, scans: Sequence[PastScan], catalog: Catalog, text: str
+) -> Iterator[list[PastContent]]:
+    """What a query reads as of earlier moments. Inside the block it is kept.
+
+    text: the statement that errors show. HISTORY_GONE; INVALID_PARAMETER for a commit that there is not yet.
+    """
+    found: list[PastContent] = []
+    with closing(Reader(database.layout)) as hold:
+        by_name = {scan.name: scan for scan in scans}
+        numbers = {}
+        for scan in by_name.values():
+            with _placed(scan, text):
+                numbers[scan.name] = _commit(database, scan.past)
+        # The last is the oldest, which keeps all.
+        falling = sorted(by_name.values(), key=lambda s: numbers[s.name], reverse=True)
+        for scan in falling:
+            relation, number = catalog.relations[scan.relation_id], numbers[scan.name]
+            with _placed(scan, text):
+                if scan.past.by == "own commit":
+                    if not hold.hold(number):
+                        raise gone(database.layout, database.log, f"commit {number}")
+                    upto = number
+                else:
+                    upto = hold_past(database.layout, database.log, hold, number).upto(relation)
+                    check_there(database.log, [relation], number)
+            found.append(PastContent(scan.name, scan.relation_id, upto))
+        yield found
+
+
+def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, floor: int) -> int:
+    """The last commit that counts for what a relation itself had when a query began after commit `number`.
+
+    What the circuit feeds counts as the epoch left it that read all that was committed before. newest: the newest
+    epoch. floor: the commit up to which history may be gone; the result is less if that epoch is.
+    """
+    if not relation.is_fed_by_circuit or number < floor:
+        return number
+    began = database.log.find(number)
+    transaction, found = number if began is None else began.last_transaction, 0
+    epoch: Commit | None = newest
+    while epoch is not None and epoch.number > floor and epoch.frontier is not None:
+        if epoch.frontier.transaction < transaction or (found and found <= number):
+            break
+        found = epoch.number
+        epoch = database.log.find(epoch.epoch_before)
+    return found
+
+
+@contextmanager
+def _placed(scan: PastScan, text: str) -> Iterator[None]:
+    """Errors of the block get the place of the scan."""
+    try:
+        yield
+    except Error as err:
+        err.sql, err.span = text or None, scan.span
+        raise
+
+
+def _commit(database: OpenDatabase, past: Past) -> int:
+    """The commit that is meant. HISTORY_GONE for a time before the oldest that is kept."""
+    wanted = f"epoch_us({past.sql})" if past.by == "time" else past.sql
+    with database.content.session() as connection:
+        row = connection.execute(f"SELECT {wanted}").fetchone()
+    if row is None or row[0] is None:
+        raise error("INVALID_PARAMETER", "a moment of the past can't be NULL")
+    if past.by != "time":
+        return int(row[0])
+    floor, time = floor_number(database.layout), shown_time(int(row[0]))
+    number = commit_at(database.log, int(row[0]), floor)
+    if not number:
+        raise error("HISTORY_GONE", f"the database had no commits at {time}", hint="SHOW COMMITS lists those it has.")
+    if number == floor:
+        raise gone(database.layout, database.log, time)
+    return number
+
+
+def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.Table:
+    """The messages that are committed in a topic now, as rows with the columns that `topic` names.
+
+    A notice says how many can't be decoded. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
+    """
+    assert isinstance(relation, Source), "the binder reads no other relation so"
+    names = [c.name for c in topic.outputs]
+    read = replace(
+        relation,
+        columns=tuple(c for c in relation.columns if c.name in names or c.name not in relation.message_parts),
+        message_parts={c: part for c, part in relation.message_parts.items() if c in names},
+        connector=begun(from_place(relation.connector, topic.start, topic.shards)),
+    )
+    source, aside = KafkaSource(read), DeadLetterWriter(None)
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)
+    try:
+        rows = read_topic(source.now(), source.spec(), columns, aside)
+    except Unavailable as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Try again.") from cause
+    if aside.first is not None:
+        session.notice(f"{relation.title}: {_left_out(aside)}")
+    return rows
+
+
+def _left_out(aside: DeadLetterWriter) -> str:
+    first = aside.first
+    assert first is not None
+    place = f"partition {first['partition']}, offset {first['offset']}: {first['reason']}"
+    count = "1 message is" if aside.rows == 1 else f"{aside.rows} messages are"
+    return f"{count} left out (the first: {place})"
+
+
+_STORED: Final = "_watersmeet_system"
+
+
+@contextmanager
+def system_relations(session: Session, connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> Iterator[None]:
+    """Inside the block, these system relations are views of the connection."""
+    made = []
+    try:
+        for i, name in enumerate(names):
+            stored = f"{_STORED}_{i}"
+            gather, values = _GATHERED[name]
+            connection.register(stored, gather(session))
+            made.append((stored, name))
+            columns = ", ".join(
+                f"CAST({values.get(c.name, quoted(c.name))} AS {c.type.duckdb}) AS {quoted(c.name)}"
+                for c in SYSTEM_RELATIONS[name]
+            )
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {stored}")
+        yield
+    finally:
+        for stored, name in made:
+            connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
+            connection.unregister(stored)
+
+
+def _dead_letters(session: Session) -> pa.Table:
+    layout, rights = session.database.layout, session.rights
+    readable = (r for r in session.catalog.relations.values() if rights.may("SELECT", r.id))
+    return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
+
+
+#: For each system relation: what gathers its rows, and the columns that are computed of them, in DuckDB's SQL.
+_GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]] = {
+    DEAD_LETTERS: (
+        _dead_letters,
+        {
+            "key": "from_base64(key)",
+            "value": "from_base64(value)",
+            "text": f"coalesce(text, left(try(decode(from_base64(value))), {MAX_TEXT}))",
+            "rows": "coalesce(rows, 1)",
+        },
+    )
+}

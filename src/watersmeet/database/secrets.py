@@ -1,0 +1,131 @@
+"""Secrets in the options of statements: which options may refer to one, and who does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
+
+from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.dialects.script import without_secrets
+from watersmeet.dialects.tree.definitions import AlterConnector, CreateConnection, CreateRelation, CreateSink
+from watersmeet.errors import did_you_mean
+from watersmeet.objectstores.base import CREDENTIALS
+from watersmeet.secretnames import is_secret
+from watersmeet.secretvalues import is_nameless, reference, referred
+from watersmeet.store.secretfiles import keep_secret, secret_names
+
+Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | AlterConnector)
+
+R = TypeVar("R", bound=Relation)
+
+#: The fields of relations that are options of connectors and servers.
+_OPTIONS: Final = ("connector", "options", "settings")
+#: What may be a secret: what clients take as it is. A wrong value of another option would stand in their messages.
+_SECRET: Final = frozenset(
+    {
+        *CREDENTIALS,
+        "catalog.credential",
+        "catalog.jdbc.password",
+        "catalog.token",
+        "gcs.service.account",
+        "password",
+        "properties.sasl.oauthbearer.client.id",
+        "properties.sasl.oauthbearer.client.secret",
+        "properties.sasl.password",
+        "properties.sasl.username",
+        "properties.ssl.ca.pem",
+        "properties.ssl.certificate.pem",
+        "properties.ssl.key.password",
+        "properties.ssl.key.pem",
+        "properties.ssl.keystore.password",
+        "s3.access.key",
+        "s3.secret.key",
+        "schema.registry.password",
+        "schema.registry.username",
+        "username",
+    }
+)
+
+
+def with_secrets(session: Session, statement: Given) -> Given:
+    """The statement with its references to secrets for good: they name the database.
+
+    UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED for an option that can't be a secret.
+    """
+    made = replace(statement, options=_options(session, statement, statement.options))
+    if isinstance(made, (CreateRelation, CreateSink)) and made.format is not None:
+        options = _options(session, statement, made.format.options)
+        made = replace(made, format=replace(made.format, options=options))
+    return made
+
+
+def kept(session: Session, relation: R) -> R:
+    """The relation without secrets in plain: its options refer to secrets that are kept for it, its text hides them."""
+    changed: dict[str, Any] = {}
+    for part in fields(relation):
+        value = getattr(relation, part.name)
+        if isinstance(value, MessageFormat):
+            value = replace(value, options=kept_options(session, value.options))
+        elif isinstance(value, External):
+            options, target = (kept_options(session, given) for given in (value.options, value.target))
+            value = replace(value, options=options, target=target)
+        elif part.name in _OPTIONS:
+            value = kept_options(session, value)
+        else:
+            continue
+        changed[part.name] = value
+    if not isinstance(relation, View | MaterializedView) or relation.is_external:
+        changed["sql"] = without_secrets(relation.sql, relation.dialect)
+    return replace(relation, **changed)
+
+
+def kept_options(session: Session, options: Mapping[str, str]) -> dict[str, str]:
+    """Options with references in place of secrets in plain. What nothing refers to in the end is deleted when the
+    database is opened next.
+    """
+    layout = session.database.layout
+    return {
+        name: reference(keep_secret(layout, value), layout.id)
+        if value and referred(value) is None and is_secret(name, value)
+        else value
+        for name, value in options.items()
+    }
+
+
+def uses_secret(relation: Relation, name: str) -> bool:
+    """Whether an option of a relation refers to the secret."""
+    if isinstance(relation, Connection):
+        return any(referred(value) == name for value in relation.options.values())
+    options = [*relation.connector.values(), *(relation.format.options.values() if relation.format else ())]
+    return any(referred(value) == name for value in options)
+
+
+def _options(session: Session, statement: Given, options: Mapping[str, str]) -> dict[str, str]:
+    layout = session.database.layout
+    found = dict(options)
+    for option, value in options.items():
+        name = referred(value)
+        if name is None or is_nameless(name):
+            continue
+        span = statement.name.span if isinstance(statement, AlterConnector) else statement.name_span
+        if option.removeprefix("key.") not in _SECRET:
+            raise error_at(
+                statement,
+                span,
+                "FEATURE_NOT_SUPPORTED",
+                f"a secret in option {option} is not supported",
+                hint="These can be secrets: " + ", ".join(sorted(_SECRET)) + ".",
+            )
+        known = secret_names(layout)
+        if name not in known:
+            raise error_at(
+                statement,
+                span,
+                "UNDEFINED_OBJECT",
+                f'secret "{name}" does not exist',
+                hint=did_you_mean(name, known) or "Create it first: CREATE SECRET name WITH (backend = 'meta') AS '…'.",
+            )
+        found[option] = reference(name, layout.id)
+    return found

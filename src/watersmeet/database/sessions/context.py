@@ -1,0 +1,319 @@
+"""What the statements of one connection share."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from watersmeet.binder.clauses.relations import files_refused
+from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction
+from watersmeet.catalog.roles import EVERYTHING, READER, Actor, Privilege, Rights, acting_rights
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.acknowledgements import Acknowledgements
+from watersmeet.database.sessions.cancellation import Cancellation
+from watersmeet.database.sessions.variables import DIALECT, Variables
+from watersmeet.database.transaction import Stoppable, Transaction
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.objectstores.base import ENVIRONMENT, is_local
+from watersmeet.secretvalues import revealed
+
+#: Options that name a file or a URL.
+_PLACES: Final = ("location", "schema.location", "warehouse.path")
+
+
+@dataclass
+class OwnWrites:
+    """The rows that a session has committed. pending: some of them may not be shown yet."""
+
+    pending: bool = False
+
+
+@dataclass
+class Session:
+    """The state of a connection.
+
+    view: the view whose text is being read, if it is not the user's.
+    replace_connectors: relations with a connector get their rows from tests only (`testing.harness`).
+    running: queries that run until they are stopped.
+    stopping: threads that are stopping such queries.
+    acknowledgements: of the subscriptions that were read, by relation id.
+    reported_failures: ids of the views whose failure FLUSH has already reported.
+    cancellation: ends the statement that runs.
+    files: whether its statements may read files of this machine, where the database lets them.
+    user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
+    may do everything. verifiers: of the passwords that the user itself has set.
+    puts_roles: the statement that runs has changed roles. waits: queries wait until they show what the session has
+    committed; writes: that, since the last wait.
+    result_bytes: how large the result of a query may be, 0: as large as it is. memory_bytes: how much memory a query
+    may take that runs in a process of its own, 0: none does.
+    """
+
+    database: OpenDatabase
+    variables: Variables
+    replace_connectors: bool = False
+    transaction: Transaction | None = None
+    view: Relation | None = None
+    running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
+    stopping: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
+    acknowledgements: dict[str, Acknowledgements] = field(default_factory=dict)
+    reported_failures: set[str] = field(default_factory=set)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    files: bool = True
+    user: Actor | None = None
+    role: Actor | None = None
+    verifiers: set[str] = field(default_factory=set)
+    puts_roles: bool = False
+    waits: bool = False
+    writes: OwnWrites = field(default_factory=OwnWrites)
+    result_bytes: int = 0
+    memory_bytes: int = 0
+    _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
+    _thread: threading.local = field(default_factory=threading.local)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its statements may read files of this machine."""
+        return self.files and self.database.files
+
+    @property
+    def dialect(self) -> str:
+        """The name of the SQL dialect."""
+        return self.variables.get(DIALECT)
+
+    @property
+    def notices(self) -> list[str]:
+        """The notices of the statements that this thread is running."""
+        found: list[str] = self._thread.__dict__.setdefault("notices", [])
+        return found
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog, as seen with the session's search path."""
+        catalog = self.database.catalog
+        if self.transaction is not None:
+            catalog = self.transaction.definitions.seen(catalog)
+        if self.view is not None:
+            return catalog.seen_by(self.view)
+        return replace(catalog, path=self.path_in(catalog), granted=self._granted(catalog))
+
+    @property
+    def rights(self) -> Rights:
+        """What it may do now: a role may get or lose rights at any time."""
+        if self.role is None:
+            return EVERYTHING
+        roles: Mapping[str, Role] = self.database.catalog.roles
+        if self.transaction is not None:
+            roles = self.transaction.definitions.seen(self.database.catalog).roles
+        return self._rights_in(roles)
+
+    def _rights_in(self, roles: Mapping[str, Role]) -> Rights:
+        if self.role is None:
+            return EVERYTHING
+        known = self._rights
+        if known is None or known[0] is not roles or known[1] != self.role:
+            known = self._rights = (roles, self.role, acting_rights(roles, self.role))
+        return known[2]
+
+    def _granted(self, catalog: Catalog) -> frozenset[str] | None:
+        """The ids of the relations of which it may know; None for all."""
+        rights = self._rights_in(catalog.roles)
+        return None if rights.has(READER) else frozenset(rights.grants)
+
+    def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
+        """PERMISSION_DENIED if it may not do that with a relation. text: the statement that errors show."""
+        if self.view is None and not self.rights.may(privilege, relation.id):
+            raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
+
+    def show_writes(self) -> None:
+        """Waits, if the session is to do so, until tables and views show what it has committed.
+
+        If the engine fails, they show what they have, with a notice.
+        """
+        if not self.waits or not self.writes.pending:
+            return
+        self.writes.pending = False
+        try:
+            self.database.flush()
+        except Error as err:
+            self.notice(f"the newest rows are not shown yet: {err.message}")
+
+    def put_roles(self, changes: Sequence[RoleChange]) -> None:
+        """Changes the roles of the database."""
+        database = self.database
+        self.puts_roles = True
+        with database.guard:
+            if self.transaction is not None:
+                self.transaction.definitions.put_roles(changes, database.catalog)
+            elif changes:
+                database.change_catalog(database.catalog.with_roles(changes))
+
+    def put(self, relation: Relation) -> None:
+        """Adds a relation to the catalog, or replaces the one with its id. In a transaction, others see it after
+        COMMIT.
+        """
+        database = self.database
+        with database.guard:
+            seen: Relation | None = relation
+            if self.transaction is not None:
+                seen = self.transaction.definitions.put(relation, database.catalog)
+            if seen is not None:
+                database.change_catalog(database.catalog.with_relation(seen))
+
+    def put_schemas(self, schemas: tuple[str, ...]) -> None:
+        """Replaces the set of schemas beside the default one."""
+        database = self.database
+        with database.guard:
+            if self.transaction is None:
+                database.change_catalog(database.catalog.with_schemas(schemas))
+            else:
+                self.transaction.definitions.put_schemas(schemas, database.catalog)
+
+    def put_functions(self, functions: Iterable[SqlFunction]) -> None:
+        """Adds SQL functions to the catalog, or replaces those with their ids."""
+        database = self.database
+        with database.guard:
+            if self.transaction is None:
+                database.change_catalog(database.catalog.with_functions(functions))
+            else:
+                self.transaction.definitions.put_functions(functions, database.catalog)
+
+    def writes_at_once(self, relation: Relation) -> bool:
+        """Whether changes of a relation are committed immediately: outside a transaction, or if nobody else sees it."""
+        return self.transaction is None or relation.id in self.transaction.definitions.made
+
+    @property
+    def semantics(self) -> Semantics:
+        """The defaults of the session's dialect."""
+        return language_named(self.dialect).semantics
+
+    def path_in(self, catalog: Catalog) -> tuple[str, ...]:
+        """The schemas of `search_path` that exist in a catalog."""
+        wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
+        return tuple(n for n in dict.fromkeys(wanted) if n is not None)
+
+    def queries(self) -> list[Stoppable]:
+        """The running queries, in the order in which they were started."""
+        return sorted((q for q in self.running if not q.closed), key=lambda q: (q.started_us, q.name))
+
+    def stop_running(self) -> None:
+        """Ends all running queries."""
+        for query in list(self.running):
+            query.close()
+        for thread in list(self.stopping):
+            thread.join()
+
+    def notice(self, text: str) -> None:
+        """Adds a notice for the user to the result."""
+        self.notices.append(text)
+
+    @contextmanager
+    def numbered(self) -> Iterator[None]:
+        """Gives errors raised inside the dialect's number for their condition, unless they have one."""
+        try:
+            yield
+        except Error as err:
+            if err.code is None:
+                err.code = language_named(self.dialect).codes.get(err.condition)
+            raise
+
+    def relation(self, name: Name, statement: Statement) -> Relation:
+        """The relation with that name. UNDEFINED_RELATION with the place of the name."""
+        found = self.find(name)
+        if found is None:
+            raise undefined_relation(self.catalog, name, statement)
+        return found
+
+    def find(self, name: Name) -> Relation | None:
+        """The relation with that name, or None."""
+        return find_relation(self.catalog, name.name, name.schema, folded=name.folded)
+
+    def require_writer(self, what: str) -> None:
+        """READ_ONLY_SESSION if this connection may only read."""
+        if self.database.read_only:
+            raise error(
+                "READ_ONLY_SESSION",
+                f"{what} is not possible on a read-only connection",
+                hint="Connect without read_only = True, or to the server that writes: one process at a time can.",
+            )
+
+    def require_files(self, connector: Mapping[str, str]) -> None:
+        """FILES_NOT_ALLOWED for a connector that reads files, or the environment, if this connection may not."""
+        if self.reads_files:
+            return
+        named = [connector[n] for n in _PLACES if n in connector]
+        if "sqlite:" in revealed(connector.get("catalog.uri", "")):
+            raise files_refused("a catalog in a file")
+        if "path" in connector or ENVIRONMENT in connector or any(map(is_local, named)):
+            raise files_refused("a connector with a path")
+
+    def require_definer(self, what: str) -> None:
+        """READ_ONLY_SESSION if this connection, or its transaction, may only read."""
+        self.require_writer(what)
+        if self.transaction is not None and self.transaction.read_only:
+            raise error("READ_ONLY_SESSION", f"{what} is not possible in a read-only transaction")
+
+    def require_no_transaction(self, what: str) -> None:
+        """TRANSACTION_STATE inside BEGIN … COMMIT."""
+        if self.transaction is not None:
+            raise error(
+                "TRANSACTION_STATE", f"{what} is not possible inside a transaction", hint="COMMIT or ROLLBACK first."
+            )
+
+
+def denied(what: str, text: str | None, *, detail: str | None = None) -> Error:
+    """PERMISSION_DENIED for something. text: the statement that errors show."""
+    return error("PERMISSION_DENIED", f"permission denied for {what}", detail=detail, sql=text)
+
+
+def error_at(
+    statement: Statement,
+    span: Span | None,
+    condition: str,
+    message: str,
+    *,
+    detail: str | None = None,
+    hint: str | None = None,
+    code: int | None = None,
+) -> Error:
+    """An error with its place in the text of `statement`."""
+    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
+
+
+@contextmanager
+def located(statement: Statement, span: Span | None, places: Mapping[str, Span] | None = None) -> Iterator[None]:
+    """Errors from within get their place in the text of `statement`, unless they have one.
+
+    places: of its options. The place is that of the option that the message names, else `span`.
+    """
+    try:
+        yield
+    except Error as err:
+        if err.span is None:
+            words = err.message.replace('"', " ").split()
+            err.span = next((place for option, place in (places or {}).items() if option in words), span)
+            err.sql = statement.text
+        elif err.sql is None:
+            err.sql = statement.text
+        raise
+
+
+def sentence(parts: Iterable[str]) -> str:
+    """Joins clauses to a sentence for the detail of an error."""
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def undefined_relation(
+    catalog: Catalog, name: Name, statement: Statement, what: str = "relation", known: Iterable[str] | None = None
+) -> Error:
+    """UNDEFINED_RELATION with similar names."""
+    hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
+    return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)

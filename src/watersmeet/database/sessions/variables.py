@@ -1,0 +1,264 @@
+"""Session variables: the names that SET and SHOW accept, and those that limit what statements may take.
+
+Variables of a dialect are part of its `Language`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
+
+from watersmeet.algebra.timewindows import timeout_us
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
+from watersmeet.catalog import MOST_JOIN_ROWS
+from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
+from watersmeet.dialects.registry import dialect_variables, language_named
+from watersmeet.dialects.variables import Variable
+from watersmeet.errors import did_you_mean, error
+
+#: The variable with the SQL dialect, and that with the name of the client's program.
+DIALECT: Final = "dialect"
+
+APPLICATION: Final = "application_name"
+
+#: The name of a program is cut to so many bytes, as in PostgreSQL. Longer values of other variables are refused:
+#: clients are told of a change, and libpq takes no message of more than 30,000 bytes about it.
+_NAME_BYTES: Final = 63
+
+_MOST_BYTES: Final = 16_384
+_TRUE: Final = ("true", "t", "on", "yes", "1")
+_FALSE: Final = ("false", "f", "off", "no", "0")
+
+#: Variables of all dialects.
+_SHARED: Final = (
+    Variable(APPLICATION, "text", "", "Name of the program, for the reader of a log.", effect=True),
+    Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
+    Variable(
+        JOIN_ROWS_SETTING,
+        "integer",
+        str(MOST_JOIN_ROWS),
+        "Rows that each join of a new view may make in one epoch, or else the view fails; 0 means no limit.",
+        effect=True,
+        least=0,
+    ),
+    Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
+    Variable(
+        "timezone",
+        "text",
+        "UTC",
+        "Zone in which timestamptz values are shown and computed.",
+        effect=True,
+        choices=("utc", "etc/utc", "gmt", "+00:00", "0"),
+    ),
+)
+
+
+def variables() -> dict[str, Variable]:
+    """All variables by name, sorted."""
+    return _by_name(tuple(dialect_variables()))
+
+
+@lru_cache
+def _by_name(own: tuple[Variable, ...]) -> dict[str, Variable]:
+    return {v.name: v for v in sorted((*_SHARED, *own), key=lambda v: v.name)}
+
+
+#: Other spellings. The prefix `rw_` is accepted for any name.
+ALIASES: Final = {"time zone": "timezone", "time_zone": "timezone"}
+
+
+class Variables:
+    """The variables of one connection."""
+
+    def __init__(self, dialect: str) -> None:
+        """Sets the defaults, and the dialect of the connection."""
+        self._values: dict[str, str] = {DIALECT: dialect}
+
+    def get(self, name: str) -> str:
+        """The value of `name` as text. Raises UNDEFINED_OBJECT."""
+        variable = find(name)
+        return self._values.get(variable.name, variable.default)
+
+    def is_on(self, name: str) -> bool:
+        """The value of a boolean variable."""
+        return self.get(name) == "true"
+
+    def set(self, name: str, value: str | None) -> Variable:
+        """Sets `name` to the text `value`, or to its default for None. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
+        variable = find(name)
+        if value is None or value.lower() == "default":
+            if variable.name == DIALECT:
+                raise error(
+                    "INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + "."
+                )
+            self._values.pop(variable.name, None)
+        else:
+            self._values[variable.name] = _checked(variable, value)
+        return variable
+
+    def saved(self) -> dict[str, str]:
+        """The current values, for `restore`."""
+        return dict(self._values)
+
+    def restore(self, saved: dict[str, str]) -> None:
+        """Restores the values that `saved` returned."""
+        self._values = dict(saved)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and description of all variables, sorted by name."""
+        return [(v.name, self.shown(v.name), v.description) for v in variables().values()]
+
+    def shown(self, name: str) -> str:
+        """The value of a variable for who asks for it: not of a password. Raises UNDEFINED_OBJECT."""
+        value = self.get(name)
+        return "***" if value and find(name).secret else value
+
+
+def find(name: str) -> Variable:
+    """The variable called `name`, in any spelling. Raises UNDEFINED_OBJECT."""
+    lowered = name.lower()
+    lowered = ALIASES.get(lowered, lowered)
+    known = variables()
+    for candidate in (lowered, lowered.removeprefix("rw_")):
+        if candidate in known:
+            return known[candidate]
+        own = next((v for d in known.values() if (v := d.named(candidate)) is not None), None)
+        if own is not None:
+            return own
+    raise error(
+        "UNDEFINED_OBJECT",
+        f'unknown session variable "{name}"',
+        hint=did_you_mean(lowered, known) or "SHOW ALL lists the variables.",
+    )
+
+
+def _checked(variable: Variable, value: str) -> str:
+    if variable.name == APPLICATION:
+        return value.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
+    if len(value.encode("utf-8", "replace")) > _MOST_BYTES:
+        raise error("INVALID_PARAMETER", f"the value of {variable.name} is longer than {_MOST_BYTES} bytes")
+    lowered = value.lower()
+    if variable.name == DIALECT:
+        return language_named(lowered).name
+    if variable.kind == "boolean":
+        if lowered in _TRUE:
+            return "true"
+        if lowered in _FALSE:
+            return "false"
+        raise error("INVALID_PARAMETER", f'{variable.name} is true or false, not "{value}"')
+    if variable.kind == "interval":
+        if value and timeout_us(value) is None:
+            raise error(
+                "INVALID_PARAMETER",
+                f'{variable.name} can\'t be "{value}"',
+                hint="Set a positive interval of fixed length, such as '10s'.",
+            )
+        return value
+    if variable.kind == "integer":
+        try:
+            number = int(value)
+        except ValueError:
+            raise error("INVALID_PARAMETER", f'{variable.name} is a whole number, not "{value}"') from None
+        if variable.least is not None and number < variable.least:
+            raise error("INVALID_PARAMETER", f"{variable.name} is at least {variable.least}, not {number}")
+        return str(number)
+    if variable.choices and lowered not in variable.choices:
+        if variable.name == "timezone":
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'time zone "{value}" is not supported',
+                hint="Sessions are in UTC. Use AT TIME ZONE to see a value in another zone.",
+            )
+        raise error(
+            "INVALID_PARAMETER",
+            f'{variable.name} can\'t be "{value}"',
+            hint="Choose one of " + ", ".join(c or "''" for c in variable.choices) + ".",
+        )
+    return value
+
+
+STATEMENT_TIMEOUT: Final = "statement_timeout"
+RESULT_SIZE: Final = "max_result_size"
+
+#: Settings that are times, and those that are sizes. 0: no limit.
+DURATIONS: Final = (STATEMENT_TIMEOUT, "idle_in_transaction_session_timeout", "idle_session_timeout")
+
+SIZES: Final = (RESULT_SIZE,)
+LIMITS: Final = (*DURATIONS, *SIZES)
+
+#: Factors of units, the smallest first: to milliseconds, and to bytes.
+_MILLISECONDS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_BYTES: Final = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_MOST_MILLISECONDS: Final = (1 << 31) - 1
+_MOST_SIZE: Final = (1 << 63) - 1
+_AMOUNT: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
+
+
+def unit(name: str) -> str:
+    """The unit of the numbers of `amount`."""
+    return "B" if name in SIZES else "ms"
+
+
+def amount(name: str, value: str) -> int:
+    """The value of a limit: milliseconds, or bytes; a number without a unit is one of these. INVALID_PARAMETER.
+
+    PostgreSQL, "Parameter Names and Values".
+    """
+    if name in SIZES:
+        return size(name, value)
+    return _amount(name, value, _MILLISECONDS, _MOST_MILLISECONDS, unit(name))
+
+
+def size(name: str, value: str) -> int:
+    """The bytes of a size such as `16MB`. INVALID_PARAMETER."""
+    return _amount(name, value, _BYTES, _MOST_SIZE, "B")
+
+
+def _amount(name: str, value: str, units: Mapping[str, float], most: int, one: str) -> int:
+    factors = {known.lower(): factor for known, factor in units.items()}
+    found = _AMOUNT.fullmatch(value)
+    if found is None or (found[2] and found[2].lower() not in factors):
+        known = ", ".join(f'"{written}"' for written in list(units)[:-1])
+        raise error(
+            "INVALID_PARAMETER",
+            f'invalid value for parameter "{name}": "{value}"',
+            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
+        )
+    number = round(Decimal(found[1]) * Decimal(str(factors[found[2].lower()] if found[2] else 1)))
+    if not 0 <= number <= most:
+        raise error(
+            "INVALID_PARAMETER",
+            f'{number} {one} is outside the valid range for parameter "{name}" (0 {one} .. {most} {one})',
+        )
+    return number
+
+
+def shown(name: str, number: int) -> str:
+    """A limit in the largest unit that needs no fraction."""
+    units = _BYTES if name in SIZES else _MILLISECONDS
+    return next((f"{number // int(f)}{u}" for u, f in reversed(units.items()) if number and number % f == 0), "0")
+
+
+def check_limit(name: str, value: str, most: str | None) -> None:
+    """INVALID_PARAMETER for what is no limit, PERMISSION_DENIED for one beyond that of the role (`most`)."""
+    wanted = amount(name, value)
+    allowed = 0 if most is None else amount(name, most)
+    if allowed and not 0 < wanted <= allowed:
+        raise error(
+            "PERMISSION_DENIED",
+            f'permission denied to set parameter "{name}" to "{value}"',
+            detail=f"It is at most {most} for this role.",
+        )
+
+
+def check_setting(name: str, value: str) -> str:
+    """The value of a setting with which connections of a role begin. UNDEFINED_OBJECT, INVALID_PARAMETER."""
+    if name in LIMITS:
+        return shown(name, amount(name, value))
+    variables = Variables(DEFAULT_DIALECT)
+    found = variables.set(name, value)
+    return variables.get(found.name)

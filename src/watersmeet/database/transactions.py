@@ -1,0 +1,257 @@
+"""Transactions: beginning, committing in one step, rolling back; and waiting for views."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+from watersmeet.catalog import Stream
+from watersmeet.database.conflicts import check_definitions, check_writers
+from watersmeet.database.filling import clear_away, install_remaining, undo
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change, Definitions, Transaction, joined, merged
+from watersmeet.database.writing import in_order_at_commit
+from watersmeet.errors import Error, again, error
+from watersmeet.store.commits import added
+
+
+def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
+    """An empty transaction."""
+    return Transaction(read_only=read_only or session.database.read_only)
+
+
+def flush(session: Session) -> None:
+    """Waits until all views and running queries have processed what was committed before, and what sources have.
+
+    A notice names each source that was not waited for, as it can't be read now. Raises the error of a stream that
+    refuses what a view writes (INTO).
+    """
+    session.require_writer("FLUSH")
+    session.require_no_transaction("FLUSH")
+    _flush(session)
+
+
+def _flush(session: Session) -> None:
+    if session.database.captures is not None:
+        for notice in session.database.captures.flush():
+            session.notice(notice)
+    session.database.flush(topics=True)
+    for relation_id, failure in session.database.log.progress().failed.items():
+        view = session.catalog.relations.get(relation_id)
+        if view is not None and relation_id not in session.reported_failures:
+            session.reported_failures.add(relation_id)
+            stopped = "" if failure["condition"] == "VIEW_FAILED" else f"{view.reader} was stopped: "
+            session.notice(stopped + failure["message"])
+    if any(r.connector for r in session.catalog.relations.values()):
+        _name_unread(session)
+    problem = session.database.unwritten.first()
+    if problem is not None:
+        raise again(problem)
+
+
+def _name_unread(session: Session) -> None:
+    """A notice for each source that can't be read now: without what it has, views look as if it had nothing."""
+    for relation_id, source in session.database.engine.sources().items():
+        relation = session.catalog.relations.get(relation_id)
+        state, reason = source.get("state", "running"), source.get("reason")
+        if state != "running" and relation is not None:
+            because = f": {reason}" if reason else ""
+            session.notice(f'source "{relation.shown}" was not waited for, as it is {state}{because}')
+
+
+def commit(session: Session) -> None:
+    """Commits the open transaction in one step, both rows and definitions. If it had failed, rolls it back:
+    TRANSACTION_STATE.
+    """
+    transaction = session.transaction
+    assert transaction is not None
+    with _locked(session, transaction):
+        try:
+            _stop_writing(session, transaction)
+            with session.database.guard:
+                _commit(session, transaction)
+        except BaseException:
+            rollback(session)
+            raise
+        _carry_out(session, transaction)
+
+
+def _commit(session: Session, transaction: Transaction) -> None:
+    """Stores what the transaction did. The caller holds the guard."""
+    database = session.database
+    if transaction.failed:
+        raise error(
+            "TRANSACTION_STATE",
+            "the transaction had failed and was rolled back",
+            hint="Use ROLLBACK after an error, then begin again.",
+        )
+    if gone := transaction.changes.keys() - database.catalog.relations.keys():
+        raise error(
+            "TRANSACTION_STATE",
+            "the transaction was rolled back: a table that it changed was dropped",
+            detail=f"{len(gone)} of its tables are gone.",
+        )
+    check_writers(session, transaction)
+    catalog = None
+    if transaction.definitions:
+        check_definitions(transaction, database.catalog)
+        catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
+    streams = {r.id for r in database.catalog.relations.values() if isinstance(r, Stream)}
+    changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
+    changes, overtaken = in_order_at_commit(session, changes)
+    changes = {i: c for i, c in changes.items() if c.table.num_rows}
+    rejected = added(transaction.rejected, overtaken)
+    if changes or rejected:
+        database.commit(changes, rejected=rejected, catalog=catalog)
+        session.writes.pending = True
+    elif catalog is not None:
+        database.change_catalog(catalog)
+    session.puts_roles = bool(transaction.definitions.roles)
+    session.transaction = None
+    transaction.committed = True
+    database.content.clear_overlay(transaction.changes, transaction)
+
+
+def _stop_writing(session: Session, transaction: Transaction) -> None:
+    """Before views that write streams are removed, writes what they have given so far."""
+    known, definitions = session.database.catalog.relations, transaction.definitions
+    if any(known[i].feeds for i in definitions.dropped if i in known):
+        with contextlib.suppress(Error):  # where nothing can be processed any more, views can still be dropped
+            session.database.flush()
+
+
+def _carry_out(session: Session, transaction: Transaction) -> None:
+    """Carries out what follows from the committed definitions. After a crash the next start does it."""
+    database, definitions = session.database, transaction.definitions
+    if definitions:
+        gone = set(definitions.dropped)
+        clear_away(session, gone)
+        install_remaining(session, definitions.stopped)
+        if database.upkeep is not None:
+            database.upkeep.follow()
+        if database.deliveries is not None:
+            database.deliveries.follow()
+        if database.captures is not None:
+            database.captures.follow()
+    transaction.ends.close()
+    if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
+        database.flush()  # when COMMIT returns, new views show what their inputs have
+
+
+def rollback(session: Session) -> None:
+    """Rolls the open transaction back. Raises nothing."""
+    transaction = session.transaction
+    if transaction is None:
+        return
+    database = session.database
+    with _locked(session, transaction):
+        with database.guard:
+            session.transaction = None
+            database.content.clear_overlay(transaction.changes, transaction)
+        for query in list(transaction.running):
+            query.close()
+        # A disk error may occur after the log has accepted the transaction; then it is committed.
+        known = database.catalog.relations
+        made = {i for i in transaction.definitions.made if i in known and known[i].staged}
+        if made:
+            undo(session, made | {r.id for r in known.values() if r.owner in made})
+        transaction.ends.close()
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What an open transaction had done at one moment."""
+
+    changes: Mapping[str, tuple[Change, ...]]
+    clocks: Mapping[str, int]
+    begun: Mapping[str, int]
+    rejected: Mapping[str, int]
+    definitions: Definitions
+    head: int
+    """The newest commit."""
+
+
+def savepoint(session: Session) -> Savepoint:
+    """The savepoint of this moment. A transaction is open."""
+    transaction = session.transaction
+    assert transaction is not None
+    return Savepoint(
+        {i: tuple(c) for i, c in transaction.changes.items()},
+        dict(transaction.clocks),
+        dict(transaction.begun),
+        dict(transaction.rejected),
+        deepcopy(transaction.definitions),
+        session.database.log.head(),
+    )
+
+
+def rollback_to(session: Session, point: Savepoint) -> None:
+    """Undoes what the open transaction did since a savepoint.
+
+    FEATURE_NOT_SUPPORTED if it created, altered or dropped something since, or wrote to a table that it made.
+    """
+    transaction, content = session.transaction, session.database.content
+    assert transaction is not None
+    if transaction.definitions != point.definitions:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "ROLLBACK TO a savepoint before CREATE, ALTER or DROP is not supported",
+            hint="ROLLBACK undoes the whole transaction.",
+        )
+    _check_written(session, point)
+    with session.database.guard:
+        content.clear_overlay(transaction.changes, transaction)
+        transaction.changes = {i: list(c) for i, c in point.changes.items()}
+        transaction.clocks, transaction.begun = dict(point.clocks), dict(point.begun)
+        transaction.rejected = dict(point.rejected)
+        for relation_id, changes in transaction.changes.items():
+            for change in changes:
+                content.overlay(relation_id, change.table, change.diffs, transaction)
+    transaction.failed = False
+
+
+def _check_written(session: Session, point: Savepoint) -> None:
+    """FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction made: nobody else sees it, so
+    they are committed at once.
+    """
+    known, log = session.database.catalog.relations, session.database.log
+    made = {i for i in point.definitions.made if i in known and not known[i].is_fed_by_circuit}
+    for number in range(point.head + 1, log.head() + 1) if made else ():
+        for relation_id in log.read(number).relations.keys() & made:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"ROLLBACK TO a savepoint can't undo what was written to {known[relation_id].title}",
+                detail="The transaction made it.",
+                hint="ROLLBACK undoes the whole transaction.",
+            )
+
+
+@contextlib.contextmanager
+def _locked(session: Session, transaction: Transaction) -> Iterator[None]:
+    """Holds the locks of a statement that changes the catalog, if the transaction has changed it."""
+    with session.database.ddl if transaction.definitions else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def own_transaction(session: Session) -> Iterator[None]:
+    """A transaction around several statements, unless one is already open."""
+    if session.transaction is not None:
+        yield
+        return
+    session.transaction = new_transaction(session)
+    try:
+        yield
+        commit(session)
+    except BaseException:
+        if session.transaction is not None:
+            rollback(session)
+        raise
+
+
+def wait_if_wanted(session: Session) -> None:
+    """With `rw_implicit_flush` set, waits after a change until all views show it. Holds no lock."""
+    if session.transaction is None and session.variables.is_on("implicit_flush"):
+        _flush(session)

@@ -1,0 +1,315 @@
+"""Writing: the change of a table, committed at once or added to the open transaction.
+
+Rows of ordered streams arrive in the order of their times. A row older than one before it is rejected, and the commit
+counts it. SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes never
+decrease; they are whole milliseconds. The order is that of writing: within a statement, then of statements, then of the
+commits of transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation, Stream, Table
+from watersmeet.database.reading import (
+    Bounded,
+    computed,
+    conformed,
+    lending,
+    rows_beside,
+    rows_read,
+    rows_with_keys,
+    split_by_key,
+)
+from watersmeet.database.rows import as_kept, check_rows, converted, omitted, settled, with_generated
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change, consolidated, in_one_form
+from watersmeet.errors import error
+from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.store.merging import key_sql, quoted
+from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+
+_MILLISECOND_US = 1000
+
+
+def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
+    """The rows that may be written to a relation, in the given order, and how many may not. The caller holds the guard.
+
+    In a transaction they are compared with its earlier rows, and checked again when it commits.
+    """
+    if relation.event_time is None or not relation.event_time.ordered or not rows.num_rows:
+        return rows, 0
+    transaction = session.transaction
+    clock = stream_clock(session, relation)
+    if transaction is not None:
+        clock = max(clock, transaction.clocks.get(relation.id, clock))
+    kept, rejected, last = _ordered(rows, relation.event_time.column, clock)
+    if rejected:
+        session.notice(
+            f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: '
+            "a row with a later rowtime came before"
+        )
+    if transaction is not None:
+        transaction.clocks[relation.id] = last
+    return kept, rejected
+
+
+def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
+    """Rows that a view gives together, in the order that an ordered stream accepts. Rows with equal times keep their
+    order.
+    """
+    if relation.event_time is None or not relation.event_time.ordered:
+        return rows
+    times, _ = microseconds(rows.column(relation.event_time.column))
+    return rows.take(pa.array(np.argsort(times, kind="stable")))
+
+
+def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
+    """The changes of a transaction without rows that others have overtaken meanwhile, and their number by
+    relation id.
+    """
+    found, rejected = dict(changes), {}
+    for relation_id, change in changes.items():
+        relation = session.catalog.relations[relation_id]
+        if relation.event_time is not None and relation.event_time.ordered:
+            kept, rejected[relation_id], _ = _ordered(
+                change.table, relation.event_time.column, stream_clock(session, relation)
+            )
+            found[relation_id] = Change(kept)
+    return found, rejected
+
+
+def stream_clock(session: Session, relation: Relation) -> int:
+    """The time of the newest row committed to a stream, or the watermark override of the stream if that is later."""
+    clocks = session.database.clocks
+    if relation.id not in clocks:
+        clocks[relation.id] = _stored(session, relation)
+    return clocks[relation.id]
+
+
+def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, int]:
+    """The rows that are in order, in whole milliseconds; how many are not; the clock after them."""
+    index = rows.column_names.index(column)
+    times, _ = microseconds(rows.column(index))
+    times = times - times % _MILLISECOND_US
+    highest = np.maximum.accumulate(np.concatenate([np.array([clock], np.int64), times]))
+    kept = times >= highest[:-1]
+    whole = pa.array(times).cast(rows.schema.field(index).type)
+    found = rows.set_column(index, rows.schema.field(index), whole)
+    number = len(kept) - int(np.count_nonzero(kept))
+    return (found.filter(pa.array(kept)) if number else found), number, int(highest[-1])
+
+
+def _stored(session: Session, relation: Relation) -> int:
+    """The time of the newest stored row, or the stream's number as of the last epoch if that is later."""
+    assert relation.event_time is not None
+    time = relation.column(relation.event_time.column)
+    sql = f"SELECT max({quoted(time.name)}) FROM {quoted(relation.shown)}"
+    content = session.database.content
+    with content.session(newest=True) as connection:
+        content.refresh(session.catalog, [relation.id], newest=True)
+        found = rows_of(connection, sql).column(0)
+    number = session.database.log.progress().watermarks.get(relation.id)
+    greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()
+    return max([np.iinfo(np.int64).min + _MILLISECOND_US, *(int(n) for n in (number, greatest) if n is not None)])
+
+
+_WRITTEN: Final = "_watersmeet_written"
+_SIGNED: Final = "_watersmeet_signed"
+_Flags = npt.NDArray[np.bool_]
+
+
+def apply(
+    session: Session, relation: Relation, change: Change, copied: Mapping[str, int] | None = None, *, rejected: int = 0
+) -> None:
+    """Applies a change of a table: commits it, or adds it to the open transaction. The caller holds the guard.
+
+    copied: as in `store.manifests.Commit`.
+    rejected: how many rows were left out (`in_order`). They are counted even if nothing else changes.
+
+    A change with deleted rows need not be consolidated. The change of a stream is not: every row counts, in its order.
+    """
+    plain = change.diff is None or isinstance(relation, Stream)
+    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
+    rows = change.table.num_rows
+    if session.writes_at_once(relation):
+        if rows or rejected or copied:
+            session.database.commit({relation.id: change} if rows else {}, copied, {relation.id: rejected})
+            session.writes.pending = True
+        return
+    assert session.transaction is not None
+    session.transaction.add(relation.id, change, rejected)
+    if rows:
+        session.transaction.begun.setdefault(relation.id, session.database.log.head())
+        session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+
+
+def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
+    """Commits rows that come from outside SQL. Columns that they lack get what an INSERT without them would give."""
+    database = session.database
+    given = set(rows.column_names)
+    taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
+    now_us = database.clock.now_us()
+    texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
+    with database.guard:
+        table = with_generated(relation, computed(session, rows, texts, taken), None)
+        table = as_kept(relation, settled(relation, table, None))
+        check_rows(relation, table, None)
+        table, rejected = in_order(session, relation, table)
+        apply(
+            session,
+            relation,
+            upserted(session, relation, table) if isinstance(relation, Table) else Change(table),
+            rejected=rejected,
+        )
+
+
+def _delivered(relation: Relation, column: Field) -> str:
+    """DuckDB SQL for a column's value. The time of a topic's record may be in milliseconds since 1970."""
+    name = quoted(column.name)
+    plain = converted(name, column.type, column.type)
+    if relation.topic is None or column.name != RECORD_TIME:
+        return plain
+    text = f"CAST({name} AS VARCHAR)"
+    moment = f"make_timestamp(CAST({text} AS BIGINT) * 1000)"
+    return f"CASE WHEN regexp_full_match({text}, '-?[0-9]+') THEN {moment} ELSE {plain} END"
+
+
+def accepting(relation: Relation) -> Relation:
+    """The relation with the columns that a writer may give: a changelog stream also takes the sign of a row (default
+    1), a topic `_value`.
+    """
+    if relation.topic is not None:
+        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
+    if not relation.takes_signs:
+        return relation
+    assert isinstance(relation, Input)
+    columns = (*relation.columns, Field(DELTA_COLUMN, INTEGER, nullable=False))
+    return replace(relation, columns=columns, defaults={**relation.defaults, DELTA_COLUMN: "1"})
+
+
+def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
+    """The change that upserts `incoming` into the table: the last row of each key stays.
+
+    PERMISSION_DENIED if it replaces or deletes rows that were there, and the session has not this privilege.
+    INVALID_VALUE for a row that deletes what a changelog stream without key does not have.
+    """
+    if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
+        return taken_back(session, relation, incoming)
+    if not relation.primary_key or not incoming.num_rows:
+        return Change(incoming)
+    fresh, replaced = split_by_key(session, relation, incoming)
+    if DELTA_COLUMN in incoming.column_names:
+        return _signed(session, relation, fresh)
+    old = rows_with_keys(session, relation, fresh)
+    if old.num_rows:
+        session.require("UPDATE", relation, None)
+    if replaced.num_rows and isinstance(relation, Stream):
+        # Joins may read every version of a stream's row: each was inserted, and deleted.
+        return replacement(pa.concat_tables([old, replaced]), incoming)
+    return replacement(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
+    """The change by the last row of each key of a changelog: an inserted row (1) becomes the key's row, a deleted one
+    (-1) removes it.
+    """
+    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    old = rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN]))
+    if old.num_rows:
+        session.require("UPDATE", relation, None)
+    if came.num_rows < last.num_rows:
+        session.require("DELETE", relation, None)
+    return replacement(old, came)
+
+
+def replacement(old: pa.Table, new: pa.Table) -> Change:
+    """The change that replaces `old` by `new`."""
+    diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
+    return Change(pa.concat_tables([old, new]), diff)
+
+
+def taken_back(session: Session, relation: Relation, written: pa.Table) -> Change:
+    """The change by rows in their order, each with its sign. The caller holds the guard.
+
+    A deleted row cancels one of the rows before it: the newest that no other has cancelled, of those equal in all
+    columns, or else of those equal in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
+    """
+    came = pc.greater(written.column(DELTA_COLUMN), 0)
+    rows = written.drop_columns([DELTA_COLUMN])
+    if pc.all(came).as_py() in (True, None):
+        return Change(rows)
+    session.require("DELETE", relation, None)
+    old = _equal_rows(session, relation, rows.filter(pc.invert(came)))
+    all_rows = pa.concat_tables([old, rows.cast(old.schema)])
+    comes = np.concatenate([np.ones(old.num_rows, bool), came.to_numpy(zero_copy_only=False)])
+    left = _left(session, all_rows, comes)
+    lacking = int(np.count_nonzero(left & ~comes))
+    if lacking:
+        raise error(
+            "INVALID_VALUE",
+            f'stream "{relation.shown}" has no row for one with {DELTA_COLUMN} = -1 to take back',
+            detail=f"This applies to {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
+            hint="A row with this sign deletes one that is equal in all columns.",
+        )
+    stored = np.arange(len(comes)) < old.num_rows
+    gone, fresh = stored & ~left, ~stored & left & comes
+    diff = np.concatenate([np.full(np.count_nonzero(gone), -1, np.int64), np.ones(np.count_nonzero(fresh), np.int64)])
+    return Change(pa.concat_tables([all_rows.filter(pa.array(gone)), all_rows.filter(pa.array(fresh))]), diff)
+
+
+def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows of the stream's newest content that one of `rows` may cancel, ordered by arrival."""
+    schema = arrow_schema(relation.columns, positional=False)
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    same = " AND ".join(
+        f"{key_sql(f't.{quoted(f.name)}', f.type)} IS NOT DISTINCT FROM {key_sql(f'i.{quoted(f.name)}', f.type)}"
+        for f in schema
+        if f.name != TIME_COLUMN
+    )
+    query = Bounded(
+        f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_WRITTEN} i ON {same or 'true'} "
+        f"ORDER BY t.{quoted(TIME_COLUMN)}",
+        relation.columns,
+        (relation.id,),
+        session.catalog,
+    )
+    return conformed(rows_beside(session, query, rows, relation, _WRITTEN), schema)
+
+
+def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
+    """The rows that no other cancels: inserted rows that are not deleted, and deleted rows without a partner.
+
+    Equal inserted and deleted rows are like brackets that open and close. First those equal in all columns match, then
+    those that differ in `_tp_time` only.
+    """
+    keys = [key_sql(quoted(f.name), f.type) for f in rows.schema if f.name != TIME_COLUMN] or ["0"]
+    signed = rows.append_column("_s", pa.array(np.where(comes, 1, -1))).append_column(
+        "_n", pa.array(np.arange(len(comes)))
+    )
+    met = _unmet(_SIGNED, [*keys, quoted(TIME_COLUMN)])
+    sql = f"SELECT _n FROM ({_unmet(f'({met})', keys)})"
+    found = rows_read(session, lambda: lending(session, {_SIGNED: signed}), sql, "").column(0)
+    left = np.zeros(len(comes), bool)
+    left[found.to_numpy()] = True
+    return left
+
+
+def _unmet(source: str, keys: list[str]) -> str:
+    """The query for rows without a partner: its depth falls below all before it, or never again below its own."""
+    window = f"PARTITION BY {', '.join(keys)} ORDER BY _n"
+    before, after = "UNBOUNDED PRECEDING AND 1 PRECEDING", "CURRENT ROW AND UNBOUNDED FOLLOWING"
+    depths = f"SELECT *, sum(_s) OVER ({window}) AS _d FROM {source}"
+    return (
+        f"SELECT * EXCLUDE (_d) FROM ({depths}) QUALIFY CASE WHEN _s > 0 "
+        f"THEN min(_d) OVER ({window} ROWS BETWEEN {after}) >= _d "
+        f"ELSE _d < least(0, coalesce(min(_d) OVER ({window} ROWS BETWEEN {before}), 0)) END"
+    )

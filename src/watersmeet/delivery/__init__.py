@@ -1,0 +1,1 @@
+"""Sink writers: the changes of relations, in batches, to targets outside of the database."""

@@ -1,0 +1,241 @@
+"""The changes of a view, commit by commit, and how a running query emits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.binder.context.emissions import Request
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.kernel.arrays.columns import positional
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.store.manifests import Commit
+from watersmeet.store.positions import Emitted
+from watersmeet.store.readers import ACTIVE, Reader
+
+Diff = npt.NDArray[np.int64]
+_VERSION: Final = "emit_version()"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit changed, by column. time_us: of its epoch. commit: its number, or the first if there are
+    several.
+    """
+
+    time_us: int
+    rows: pa.Table
+    diff: Diff
+    commit: int = 0
+
+
+@dataclass
+class Emitter:
+    """Turns changes into the rows that a running query gives.
+
+    empty: a table of its columns without rows.
+    started_us: when the query started; periods count from there.
+    rowtime: the column by which rows are ordered.
+    emitted: what it has given so far; None: nothing yet.
+    """
+
+    request: Request
+    empty: pa.Table
+    started_us: int
+    rowtime: str | None = None
+    emitted: Emitted | None = None
+    _waiting: list[Change] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        request, emitted = self.request, self.emitted
+        self._so_far = emitted or Emitted(left=request.limit, offset=request.offset)
+
+    @property
+    def so_far(self) -> Emitted:
+        """What it has given so far."""
+        return self._so_far
+
+    @property
+    def waits_from(self) -> int | None:
+        """The commit of the first change that was taken but not given; None if there is none."""
+        return min((c.commit for c in self._waiting), default=None)
+
+    @property
+    def ended(self) -> bool:
+        """True once LIMIT rows have been given."""
+        return self._so_far.left == 0
+
+    def take_back(self, changes: Iterable[Change]) -> None:
+        """Restores changes that were taken before. They are given again, except those of periods that had ended."""
+        self._waiting += [c for c in changes if self._period(c) >= self._so_far.period]
+
+    def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
+        """The rows to give now, in the order of commits, each with the number of its emission as last column, and how
+        often each was inserted or deleted.
+        """
+        given = [self._said(c) for c in self._due(changes, now_us)]
+        none = self.empty.append_column(_VERSION, pa.array([], pa.int64()))
+        rows = pa.concat_tables([none, *(g.rows for g in given)])
+        diff = np.concatenate([np.zeros(0, np.int64), *(g.diff for g in given)])
+        if self.rowtime is not None:
+            order = np.argsort(rows.column(self.rowtime).cast(pa.int64()).to_numpy(), kind="stable")
+            rows, diff = rows.take(pa.array(order)), diff[order]
+        return self._limited(rows, diff)
+
+    def _due(self, changes: Iterable[Change], now_us: int) -> list[Change]:
+        """The changes of periods that have ended, summed up for each period; without a period, all changes."""
+        emission = self.request.emission
+        if not emission.length_us or emission.mode not in ("periodic", "updates"):
+            return list(changes)
+        self._waiting += changes
+        periods: dict[int, list[Change]] = {}
+        for change in self._waiting:
+            periods.setdefault(self._period(change), []).append(change)
+        present = (now_us - self.started_us) // emission.length_us
+        self._waiting = [c for p, cs in periods.items() if p >= present for c in cs]
+        self._so_far = replace(self._so_far, period=present)
+        return [added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+
+    def _period(self, change: Change) -> int:
+        return max(0, change.time_us - self.started_us) // self.request.emission.length_us
+
+    def _said(self, change: Change) -> Change:
+        """The change in the form that EMIT asks for, with its number. Deleted rows come before those that
+        replace them.
+        """
+        order = np.argsort(change.diff > 0, kind="stable")
+        rows, diff = change.rows.take(pa.array(order)), change.diff[order]
+        if self.request.emission.mode == "updates":
+            came = diff > 0
+            rows, diff = rows.filter(pa.array(came)), diff[came]
+        if len(diff):
+            self._so_far = replace(self._so_far, version=self._so_far.version + 1)
+        numbers = pa.array(np.full(len(diff), self._so_far.version, np.int64))
+        return Change(
+            change.time_us, rows.rename_columns(self.empty.column_names).append_column(_VERSION, numbers), diff
+        )
+
+    def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
+        """The first rows, up to what LIMIT still allows."""
+        left, offset = self._so_far.left, self._so_far.offset
+        if left is None:
+            return rows, diff
+        total = int(np.abs(diff).sum())
+        rows, diff = part(rows, diff, offset, offset + left)
+        self._so_far = replace(self._so_far, offset=max(0, offset - total), left=left - int(np.abs(diff).sum()))
+        return rows, diff
+
+
+def part(rows: pa.Table, diff: Diff, first: int, last: int) -> tuple[pa.Table, Diff]:
+    """The rows from number `first` (from 0) up to, but not including, `last`. Each row counts as often as it is
+    inserted or deleted.
+    """
+    ends = np.cumsum(np.abs(diff))
+    starts = ends - np.abs(diff)
+    kept = np.clip(ends, first, last) - np.clip(starts, first, last)
+    shown = np.flatnonzero(kept)
+    return rows.take(pa.array(shown)), (np.sign(diff) * kept)[shown]
+
+
+def added_up(changes: list[Change]) -> Change:
+    """One change with the effect of all, and the time of the last."""
+    rows, diff = pa.concat_tables([c.rows for c in changes]), np.concatenate([c.diff for c in changes])
+    if (diff > 0).all():
+        return Change(changes[-1].time_us, rows, diff, changes[0].commit)
+    whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), diff))
+    return Change(changes[-1].time_us, whole.columns, whole.diff, changes[0].commit)
+
+
+class Changes:
+    """Which views changed in each commit from now on. Keeps the commits until they are taken."""
+
+    def __init__(self, database: OpenDatabase, since: int | None = None, held: str = ACTIVE) -> None:
+        """since: the commit after which to begin; None: the newest one. held: how the commits are (`store.readers`)."""
+        self._log, self._packs = database.log, database.packs
+        self._reader = Reader(database.layout)
+        self._taken = database.log.head() if since is None else since
+        self._held = held
+        self._reader.keep(self._taken, held)
+        if held == ACTIVE:
+            database.at_close(self._reader.close)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a commit that was not taken."""
+        return self._log.head() > self._taken
+
+    @property
+    def taken(self) -> int:
+        """The last commit that was taken."""
+        return self._taken
+
+    def take(self, relation_id: str, upto: int | None = None) -> list[Change]:
+        """The changes of a view since the last call, by commit; none is empty. Never waits. upto: the last commit to
+        read.
+
+        History that a new view reads in several epochs is one change, once all of it is read: the view never showed the
+        steps.
+        """
+        head = self._log.head() if upto is None else upto
+        found = []
+        while (change := self._next(relation_id, head)) is not None:
+            found.append(change)
+        self._reader.keep(self._taken, self._held)
+        return found
+
+    def take_next(self, relation_id: str, *, by_transaction: bool = False) -> Change | None:
+        """The next change of a relation, which ends with the commit `taken`; None if there is none yet. Never waits.
+
+        by_transaction: each transaction is a change of its own: of a table that the circuit does not write.
+        """
+        found = self._next(relation_id, self._log.head(), by_transaction=by_transaction)
+        self._reader.keep(self._taken, self._held)
+        return found
+
+    def _next(self, relation_id: str, head: int, *, by_transaction: bool = False) -> Change | None:
+        pieces: list[Commit] = []  # read when all are there
+        before = head
+        for number in range(self._taken + 1, head + 1):
+            commit = self._log.read(number)
+            if relation_id in commit.relations:
+                before = before if pieces else number - 1
+                pieces.append(commit)
+            if pieces and (by_transaction or not _goes_on(commit)):
+                whole = self._whole(pieces, relation_id)
+                pieces, before = [], head
+                if whole is not None:
+                    self._taken = number
+                    return whole
+        self._taken = max(self._taken, before)
+        return None
+
+    def _whole(self, pieces: list[Commit], relation_id: str) -> Change | None:
+        changes = [change for commit in pieces if (change := self._of(commit, relation_id)) is not None]
+        whole = added_up(changes) if len(changes) > 1 else changes[0] if changes else None
+        return whole if whole is not None and len(whole.diff) else None
+
+    def _of(self, commit: Commit, relation_id: str) -> Change | None:
+        parts = [self._packs.read_change(b) for b in commit.relations[relation_id].blobs]
+        diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
+        if not len(diff):
+            return None
+        return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff, commit.number)
+
+    def back(self, commit: int) -> None:
+        """Gives the changes after `commit` again. It must not be before the last call."""
+        self._taken = commit
+        self._reader.keep(commit, self._held)
+
+    def close(self) -> None:
+        """Releases the commits. May be called again."""
+        self._reader.close()
+
+
+def _goes_on(commit: Commit) -> bool:
+    """Whether new views still have history to read after the commit. Transactions in between make no difference."""
+    return commit.kind == "transaction" or (commit.frontier is not None and commit.frontier.backfill is not None)

@@ -1,0 +1,491 @@
+"""Sinks are delivered: a thread for each reads the changes of its relation commit by commit and writes them to the
+target.
+
+The database never waits for a target. What a target has not acknowledged stays in the commit log, up to the limits
+`DELIVERY_COMMITS` and `DELIVERY_BYTES` of `store.retention`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from watersmeet.catalog import Relation, Sink
+from watersmeet.connectors.base.deliveries import deliveries
+from watersmeet.connectors.base.rates import Allowance
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, Target, connector_of
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.worker import Attempts
+from watersmeet.delivery.portions import PORTION_ROWS, DeadLetterPortions, Portions
+from watersmeet.errors import Error, error, error_from_json
+from watersmeet.faults import fault
+from watersmeet.store.checkpoints import checkpoint_upto
+from watersmeet.store.notes import Note
+from watersmeet.store.positions import Delivered
+from watersmeet.store.readers import Reader
+
+#: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
+#: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that
+#: does not pass. lost: changes that were not delivered are no longer kept. fenced: another writer delivers.
+State = Literal["starting", "filling", "running", "paused", "retrying", "stopped", "lost", "fenced"]
+
+#: Of errors that do not pass, those that are no "stopped".
+_STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "fenced"}
+
+#: So many rows of consecutive portions are handed to the target at once, if there are as many.
+_BATCH_ROWS: Final = 4 * PORTION_ROWS
+#: So often a thread that waits for commits looks whether it should end.
+_LOOK_S: Final = 0.1
+#: After a failure the target is tried again after times from this …
+_FIRST_RETRY_S: Final = 0.1
+#: … to this; see `Attempts`.
+_LAST_RETRY_S: Final = 30.0
+#: How long closing the database waits for a delivery to let go of its target.
+_CLOSE_S: Final = 10.0
+#: While nothing is to be delivered, a position is saved again after so many commits, so that they can go.
+_SAVED_COMMITS: Final = 256
+
+
+@dataclass(frozen=True)
+class Status:
+    """state: see `State`. problem: why it is not running, if it is not. place: the newest that was acknowledged.
+
+    commits, rows, size_bytes: of the changes that are in the commit log and not delivered yet. seconds: the age of the
+    oldest of them. delivered_rows: since the process opened the database.
+    """
+
+    state: State
+    problem: str | None = None
+    place: Place | None = None
+    commits: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    delivered_rows: int = 0
+
+
+class Deliveries:
+    """The deliveries of an open database. Safe for several threads."""
+
+    def __init__(self, database: OpenDatabase) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._threads: dict[str, _Delivering] = {}
+        self._note = Note(database.layout, "SINKS.json")
+        self._note.discard()
+
+    def start(self) -> None:
+        """Delivers what the catalog says, until the database is closed."""
+        self._database.deliveries = self
+        self._database.at_close(self._close)
+        self.follow()
+
+    def follow(self) -> None:
+        """The sinks of the catalog are others now: starts and ends what delivers them."""
+        wanted = {d.id: d for d in deliveries(self._database.catalog)}
+        with self._lock:
+            gone = [self._threads.pop(i) for i in self._threads.keys() - wanted.keys()]
+            for delivering in gone:
+                delivering.stop()
+            for delivery in wanted.values():
+                if delivery.id not in self._threads:
+                    self._threads[delivery.id] = _Delivering(self._database, delivery, self._tell)
+                    self._threads[delivery.id].start()
+        for delivering in gone:
+            delivering.join(_CLOSE_S)
+
+    def restart(self, delivery_id: str) -> None:
+        """Lets a delivery that was stopped go on where it was, and one that waits try at once."""
+        with self._lock:
+            delivering = self._threads.get(delivery_id)
+        if delivering is not None:
+            delivering.try_again()
+
+    def status(self, delivery_id: str) -> Status | None:
+        """How a delivery is; None if there is none of that id."""
+        with self._lock:
+            delivering = self._threads.get(delivery_id)
+        return None if delivering is None else delivering.status()
+
+    def wait(self, delivery_id: str, seconds: float) -> bool:
+        """Waits until everything that is committed now is acknowledged, or the delivery is stopped; False if neither is
+        so after that time.
+        """
+        with self._lock:
+            delivering = self._threads.get(delivery_id)
+        return delivering is None or delivering.wait(self._database.log.head(), seconds)
+
+    def _tell(self) -> None:
+        """Tells other processes the states."""
+        with self._lock:
+            self._note.write({i: {"state": d.state, "problem": d.problem} for i, d in self._threads.items()})
+
+    def _close(self) -> None:
+        with self._lock:
+            found, self._threads = [*self._threads.values()], {}
+        for delivering in found:
+            delivering.stop()
+        for delivering in found:
+            delivering.join(_CLOSE_S)
+
+
+def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot: bool) -> None:
+    """Notes that a new delivery begins with the content as it is now; without `snapshot` with the changes after now.
+
+    Call it before the catalog has the delivery. Its relation must be there, with its content.
+    """
+    start = database.log.head()
+    if not snapshot:
+        database.sink_positions.begin(delivery_id, Delivered(generation, start))
+        return
+    reader = Reader(database.layout)
+    try:
+        while True:
+            base = checkpoint_upto(database.layout, database.log, start).moment
+            if reader.hold(base.transaction):
+                break
+            start = database.log.head()
+        database.sink_positions.begin(delivery_id, Delivered(generation, base.transaction, start, base.head))
+    finally:
+        reader.close()
+
+
+class _Delivering(threading.Thread):
+    """Delivers one delivery until it is stopped."""
+
+    def __init__(self, database: OpenDatabase, delivery: Delivery, tell: Callable[[], None]) -> None:
+        super().__init__(name="watersmeet-delivery", daemon=True)
+        self._database = database
+        self._delivery = delivery
+        self._tell = tell
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._looking = threading.Lock()
+        self._again = False
+        self._reached = -1
+        self._delivered_rows = 0
+        self._place: Place | None = None
+        self._handed: Place | None = None
+        """The newest place that was handed to the target, acknowledged or not."""
+        self._limited: int | None = None
+        self._allowance: Allowance | None = None
+        """Of the rate limit `_limited`."""
+        self._position: Delivered | None = None
+        self._behind: deque[tuple[int, int, int, int]] = deque()
+        """Of commits that were looked at for `status` and have changes: (number, rows, bytes, time)."""
+        self._looked_upto = 0
+        self._attempts = Attempts(database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
+        self.state: State = "starting"
+        self.problem: str | None = None
+
+    def stop(self) -> None:
+        """Ends it soon."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def try_again(self) -> None:
+        """Goes on at once, if it waits after a failure."""
+        with self._changed:
+            self._again = True
+            if self.state in ("stopped", "lost", "fenced"):
+                self.state, self.problem = "starting", None
+            self._changed.notify_all()
+
+    def wait(self, commit: int, seconds: float) -> bool:
+        """See `Deliveries.wait`."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._reached >= commit or self.state in ("stopped", "lost", "fenced"), seconds
+            )
+
+    def status(self) -> Status:
+        """How it is now."""
+        log, relation_id = self._database.log, self._delivery.relation
+        behind: list[tuple[int, int, int, int]] = []
+        # What of a topic is set aside is known once it is delivered.
+        if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
+            begun = max(self._reached, self._position.since, self._position.commit - (not self._position.last))
+            with self._looking, contextlib.suppress(Error):  # commits were cleaned up: it is lost, as it will notice
+                for number in range(max(begun, self._looked_upto) + 1, log.head() + 1):
+                    commit = log.read(number)
+                    change = commit.relations.get(relation_id)
+                    if change is not None:
+                        changed_rows = change.inserted_rows + change.deleted_rows
+                        self._behind.append((number, changed_rows, change.size_bytes, commit.time_us))
+                    self._looked_upto = number
+                while self._behind and self._behind[0][0] <= begun:
+                    self._behind.popleft()
+                behind = [*self._behind]
+        seconds = max(0.0, time.time() - behind[0][3] / 1e6) if behind else 0.0
+        rows, size_bytes = sum(b[1] for b in behind), sum(b[2] for b in behind)
+        return Status(
+            self.state, self.problem, self._place, len(behind), rows, size_bytes, seconds, self._delivered_rows
+        )
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._deliver()
+            except OSError as cause:
+                self._retry(str(cause))
+            except Error as cause:
+                if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret that is elsewhere
+                    self._retry(f"{cause.message}. {cause.detail or ''}".rstrip())
+                    continue
+                lost = self._database.sink_positions.since(self._delivery.id) is None
+                self._fail(self._lost() if lost else cause)
+            except Exception as cause:
+                self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
+
+    def _retry(self, problem: str) -> None:
+        """Waits, longer each time, until it is tried again."""
+        self._show("retrying", self._attempts.failed(problem))
+        with self._changed:
+            self._attempts.wait(self._changed, self._is_woken)
+            self._again = False
+
+    def _fail(self, cause: Error) -> None:
+        """Waits until it is told to go on."""
+        if self._stopping.is_set() or self._database.is_closed:
+            return
+        explained = self._database.log.explain(cause)
+        problem = explained if isinstance(explained, Error) else cause
+        parts = filter(None, [problem.message, problem.detail, problem.hint])
+        told = f"{problem.condition}: {'. '.join(part.rstrip('.') for part in parts)}"
+        self._show(_STATES.get(problem.condition, "stopped"), told)
+        with self._changed:
+            self._changed.wait_for(self._is_woken)
+            self._again = False
+
+    def _is_woken(self) -> bool:
+        return self._again or self._stopping.is_set()
+
+    def _show(self, state: State, problem: str | None = None) -> None:
+        with self._changed:
+            if (state, problem) == (self.state, self.problem):
+                return
+            self.state, self.problem = state, problem
+            self._changed.notify_all()
+        self._tell()
+
+    def _deliver(self) -> None:
+        """Opens the target and delivers until it is stopped, or an error comes."""
+        database, delivery = self._database, self._delivery
+        position = self._resumed()
+        self._position = position
+        relation = self._relation()
+        connector = connector_of(delivery)
+        if self.state not in ("retrying", "running"):
+            self._show("starting")
+        target = connector.open(delivery, database.layout.id, self._stopping.is_set)
+        try:
+            # A writer that was overtaken must not shut out the one that goes on.
+            database.log.check()
+            fault("sink.open")
+            found = target.open(delivery.generation)
+            fault("sink.opened")
+            place = self._agreed(position, found) if connector.remembers else _place(position)
+            self._place = place
+            portions: Portions | DeadLetterPortions
+            if delivery.dead_letters:
+                portions = DeadLetterPortions(database, delivery, position)
+            else:
+                portions = Portions(database, delivery, relation, position, self._most_rows)
+            with contextlib.closing(_Flow(portions, place, self._most_rows)) as flow:
+                self._write(target, flow)
+        finally:
+            target.close()
+
+    def _write(self, target: Target, flow: _Flow) -> None:
+        for batch in flow.batches():
+            if batch:
+                self._wait_for_allowance()
+            if self._stopping.is_set():
+                return
+            self._database.log.check()
+            if batch:
+                if self._position is not None and self._position.bound:
+                    self._save(replace(self._position, bound=0))  # before: the target may acknowledge, and we not know
+                self._handed = batch[-1].place
+                fault("sink.deliver")
+                target.deliver(batch)
+                fault("sink.delivered")
+                self._acknowledge(batch, flow.since)
+                fault("sink.acknowledged")
+            self._attempts.succeeded()
+            if flow.caught_up:
+                self._reach(flow.since)
+            self._show("filling" if flow.in_content else "running")
+            if not batch and flow.caught_up:
+                self._check_relation()
+                target.rest()
+                self._database.log.wait_past(flow.since, _LOOK_S)
+
+    def _limit(self) -> int | None:
+        """The rows a second that go out at most; None for any number."""
+        sink = self._database.catalog.relations.get(self._delivery.id)
+        return sink.rate_limit if isinstance(sink, Sink) else None
+
+    def _most_rows(self) -> int:
+        """How many rows are handed to the target at once, if there are as many. Above 0."""
+        limit = self._limit()
+        return _BATCH_ROWS if limit is None else max(1, min(_BATCH_ROWS, limit))
+
+    def _wait_for_allowance(self) -> None:
+        """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
+        while not self._stopping.is_set():
+            limit = self._limit()
+            if limit != self._limited:
+                self._limited, self._allowance = limit, Allowance(limit) if limit else None
+            if limit is None or (self._allowance is not None and self._allowance.at(time.monotonic_ns() // 1000)):
+                return
+            if limit == 0:
+                self._show("paused")
+            wait_s = _LOOK_S if self._allowance is None else min(_LOOK_S, self._allowance.wait_us / 1e6)
+            self._stopping.wait(wait_s)
+
+    def _acknowledge(self, batch: list[Portion], since: int) -> None:
+        assert self._position is not None
+        place = self._place = batch[-1].place
+        rows = sum(p.rows.num_rows for p in batch)
+        self._delivered_rows += rows
+        if self._allowance is not None:
+            self._allowance.take(rows)
+        self._save(replace(self._position, since=since, commit=place.commit, rows=place.rows, last=place.last))
+
+    def _save(self, position: Delivered) -> None:
+        self._position = position
+        self._database.sink_positions.save(self._delivery.id, position)
+
+    def _reach(self, commit: int) -> None:
+        """Everything up to `commit` is delivered."""
+        assert self._position is not None
+        if commit - self._position.since >= _SAVED_COMMITS:
+            self._save(replace(self._position, since=commit))
+        with self._changed:
+            self._reached = commit
+            self._changed.notify_all()
+
+    def _resumed(self) -> Delivered:
+        """The position that was saved last. DELIVERY_LOST."""
+        found = self._database.sink_positions.resume(self._delivery.id)
+        if found is None:
+            raise self._lost()
+        return found
+
+    def _lost(self) -> Error:
+        return error(
+            "DELIVERY_LOST",
+            f"{self._delivery.title} can't go on: changes that were not delivered are no longer kept",
+            hint=self._delivery.renewal,
+        )
+
+    def _relation(self) -> Relation:
+        found = self._database.catalog.relations.get(self._delivery.relation)
+        if found is None:
+            self._stopping.set()
+            raise error("UNDEFINED_RELATION", f"{self._delivery.title} delivers a relation that was dropped")
+        return found
+
+    def _check_relation(self) -> None:
+        """The error that stopped the view whose changes are delivered."""
+        failed = self._database.log.progress().failed.get(self._delivery.relation)
+        if failed is not None:
+            raise error_from_json(failed)
+
+    def _agreed(self, position: Delivered, found: Place | None) -> Place | None:
+        """The place to go on from, by what the target says. DELIVERY_MISMATCH if it can't be."""
+        known, generation = _place(position), self._delivery.generation
+        if found is not None and found.generation < generation:
+            found = None
+        if self._handed is not None and found is not None and found > self._handed:
+            raise error(
+                "WRITER_FENCED",
+                f"another process delivers {self._delivery.title}",
+                detail="It has delivered what this one has not: it runs a copy of this database.",
+                hint="Close one of both, and drop the sinks in the copy.",
+            )
+        if found is not None and found.commit >= (position.bound or self._database.log.head() + 1):
+            since = position.bound - 1 if position.bound else self._database.log.head()
+            raise self._mismatch(
+                f"its target has commit {found.commit}, and the database had {since} commits when it was opened",
+                "The database is an older copy of the one that delivered it.",
+            )
+        if known is not None and (found is None or found < known):
+            there = "nothing of it" if found is None else f"commit {found.commit}, {found.rows} rows of it"
+            raise self._mismatch(
+                f"its target has {there}, and had acknowledged commit {known.commit}, {known.rows} rows of it",
+                "What was delivered, or the note of how far it was, was deleted there.",
+            )
+        return found
+
+    def _mismatch(self, what: str, detail: str) -> Error:
+        return error(
+            "DELIVERY_MISMATCH",
+            f"{self._delivery.title} can't go on: {what}",
+            detail=detail,
+            hint=self._delivery.renewal,
+        )
+
+
+def _place(position: Delivered) -> Place | None:
+    """The newest place that was acknowledged."""
+    if position.commit < 0:
+        return None
+    return Place(position.generation, position.commit, position.rows, position.last)
+
+
+class _Flow:
+    """The portions of a delivery in batches."""
+
+    def __init__(
+        self, portions: Portions | DeadLetterPortions, place: Place | None, most_rows: Callable[[], int]
+    ) -> None:
+        """most_rows: a batch goes on until it has so many."""
+        self._most_rows = most_rows
+        self._changes: Generator[Portion | None] | None = None
+        self._portions = portions
+        self._place = place
+        self.in_content = True
+        self.caught_up = False
+
+    @property
+    def since(self) -> int:
+        """All commits above it are needed, behind the last batch."""
+        return self._portions.since
+
+    def batches(self) -> Iterator[list[Portion]]:
+        """What is to be delivered next, as far as it is there; an empty list where nothing is. Never ends."""
+        batch: list[Portion] = []
+        rows = 0
+        for portion in self._portions.content(self._place):
+            batch.append(portion)
+            rows += portion.rows.num_rows
+            if rows >= self._most_rows():
+                yield batch
+                batch, rows = [], 0
+        if batch:
+            yield batch
+        self.in_content = False
+        changes = self._changes = self._portions.changes(self._place)
+        while True:
+            batch, rows, self.caught_up = [], 0, False
+            while rows < self._most_rows() and not self.caught_up:
+                following = next(changes)
+                if following is None:
+                    self.caught_up = True
+                else:
+                    batch.append(following)
+                    rows += following.rows.num_rows
+            yield batch
+
+    def close(self) -> None:
+        """Lets go of the commits."""
+        if self._changes is not None:
+            self._changes.close()

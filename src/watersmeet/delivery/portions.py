@@ -1,0 +1,324 @@
+"""Batches of limited size that a sink takes: the content of a relation at one commit, then its changes.
+
+The rows of a commit are always in the same order: content and commits never change. Where batches end may differ, as a
+place counts the rows before it. Dead letters of a topic are batches, too.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet import duckdbs
+from watersmeet.catalog import Relation, Table
+from watersmeet.connectors.base.deadletters import letters_of_slice
+from watersmeet.connectors.base.targets import Delivery, Place, Portion
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.producing import with_computed_parts
+from watersmeet.database.reading import conformed, failed_query
+from watersmeet.database.rows import converted
+from watersmeet.delivery.changes import Changes
+from watersmeet.formats.scalars import evaluate
+from watersmeet.kernel.arrays.columns import one_form
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.scratch import scratch_folder
+from watersmeet.store.changes import Diff, fitted
+from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
+from watersmeet.store.commits import Commit
+from watersmeet.store.merging import as_type, key_sql, sum_sql
+from watersmeet.store.positions import Delivered
+from watersmeet.store.readers import DELIVERED
+from watersmeet.types import arrow_schema
+
+#: No portion has more rows, but for one whose rows are all of one key …
+PORTION_ROWS: Final = 1 << 16
+
+#: … or more bytes, in memory and without the keys of one portion.
+PORTION_BYTES: Final = 32 << 20
+
+
+class Portions:
+    """The portions of a delivery. One thread."""
+
+    def __init__(
+        self,
+        database: OpenDatabase,
+        delivery: Delivery,
+        relation: Relation,
+        position: Delivered,
+        most_rows: Callable[[], int],
+    ) -> None:
+        """relation: whose changes they are, from the catalog. position: where to begin. most_rows: of a portion; above
+        0.
+        """
+        self._database = database
+        self._delivery = delivery
+        self._stored = relation.as_stored
+        self._schema = arrow_schema(self._stored.columns, positional=False)
+        self._names = [c.name for c in delivery.columns]
+        self._casts = self._conversions()
+        self._by_transaction = isinstance(relation, Table) and not relation.is_fed_by_circuit
+        self._position = position
+        self._most_rows = most_rows
+        self._changes: Changes | None = None
+
+    @property
+    def since(self) -> int:
+        """All commits above it are needed to go on behind the last portion that was given in full."""
+        return self._position.since if self._changes is None else self._since
+
+    def content(self, after: Place | None) -> Iterator[Portion]:
+        """The content that goes out first, behind place `after`; nothing if that is past it."""
+        position = self._position
+        if position.start is None or (after is not None and (after.commit > position.start or after.last)):
+            return
+        skipped = 0 if after is None else after.rows
+        time_us = self._database.log.read(position.start).time_us if position.start else 0
+        pieces = self._pieces(position.start, position.base)
+        portions = placed(pieces, self._delivery.generation, position.start, skipped, time_us, self._most_rows)
+        yield from map(self._completed, portions)
+
+    def changes(self, after: Place | None) -> Generator[Portion | None]:
+        """The portions of the changes behind the content and behind place `after`; None where there are no more yet.
+
+        Never ends.
+        """
+        position = self._position
+        since = position.since if position.start is None else max(position.since, position.start)
+        if after is not None and after.last:
+            since = max(since, after.commit)
+        self._since = since
+        self._changes = changes = Changes(self._database, since, DELIVERED)
+        try:
+            while True:
+                change = changes.take_next(self._delivery.relation, by_transaction=self._by_transaction)
+                if change is None:
+                    self._since = changes.taken
+                    yield None
+                    continue
+                if after is None or changes.taken >= after.commit:
+                    skipped = after.rows if after is not None and changes.taken == after.commit else 0
+                    portions = self._cut(change.rows, change.diff, change.time_us, skipped)
+                    yield from map(self._completed, portions)
+                self._since = changes.taken
+        finally:
+            changes.close()
+
+    def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[Portion]:
+        """A change in portions. skipped: so many rows are left out. What is cut between keys is in their order."""
+        assert self._changes is not None
+        rows = self._named(rows)
+        keys, most_rows = None, self._most_rows
+        if self._delivery.format.rows != "plain":
+            if skipped or rows.num_rows > min(_limit(rows), most_rows()):
+                keys = hash_columns([rows.column(k) for k in self._delivery.key], rows.num_rows)
+                order = np.argsort(keys, kind="stable")
+                rows, diff, keys = rows.take(pa.array(order)), diff[order], keys[order]
+            else:
+                most_rows = whole  # whatever the limit becomes
+        pieces = iter([(rows, diff)])
+        return placed(pieces, self._delivery.generation, self._changes.taken, skipped, time_us, most_rows, keys)
+
+    def _completed(self, portion: Portion) -> Portion:
+        """The portion with one form of equal keys, and with the parts of messages that follow from its rows."""
+        delivery = self._delivery
+        rows = portion.rows
+        for name in delivery.key:
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, rows.schema.field(place), one_form(rows.column(place)))
+        rows = with_computed_parts(rows, delivery.computed_parts, delivery.title)
+        return replace(portion, rows=rows)
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Rows of a commit with the columns of the delivery."""
+        rows = fitted(rows, self._schema, self._stored.fills).select(range(len(self._names)))
+        if self._casts:
+            try:
+                columns = evaluate(rows.columns, self._casts)
+            except duckdb.Error as cause:
+                raise failed_query(cause, "") from cause
+            schema = arrow_schema(self._delivery.columns, positional=False)
+            rows = conformed(pa.table(columns, names=self._names), schema)
+        return rows.rename_columns(self._names)
+
+    def _conversions(self) -> list[str]:
+        """What makes of the stored columns those of the delivery; none if they have the same types."""
+        pairs = [*zip(self._stored.columns, self._delivery.columns, strict=False)]
+        if all(stored.type == wanted.type for stored, wanted in pairs):
+            return []
+        return [converted(f"t{i}", stored.type, wanted.type) for i, (stored, wanted) in enumerate(pairs)]
+
+    def _pieces(self, start: int, base: int) -> Iterator[tuple[pa.Table, Diff]]:
+        """The content at commit `start`. base: the checkpoint from which it is read.
+
+        Rows that only came are in the order in which they came, others in the order of their values.
+        """
+        database, relation_id = self._database, self._delivery.relation
+        checkpoint = load_checkpoint(database.layout, base) if base else Checkpoint()
+        snapshot = checkpoint.relations.get(relation_id)
+        upto = checkpoint.moment.transaction if snapshot is None else snapshot.upto
+        later = [
+            change
+            for number in range(upto + 1, start + 1)
+            if (change := database.log.read(number).relations.get(relation_id)) is not None
+        ]
+        levels = () if snapshot is None else snapshot.levels
+
+        def parts() -> Iterator[tuple[pa.Table, Diff]]:
+            for blob in (*(b for level in levels for b in level.blobs), *(b for c in later for b in c.blobs)):
+                rows, diff = database.packs.read_change(blob)
+                yield self._named(rows), diff
+
+        grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)
+        return parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
+
+
+def whole() -> int:
+    """Of `placed`, where only the size of a portion is limited."""
+    return PORTION_ROWS
+
+
+def placed(
+    pieces: Iterator[tuple[pa.Table, Diff]],
+    generation: int,
+    commit: int,
+    skipped: int,
+    time_us: int,
+    most_rows: Callable[[], int],
+    keys: npt.NDArray[np.uint64] | None = None,
+) -> Iterator[Portion]:
+    """The pieces of a commit in portions, which know the last. skipped: so many rows are left out. keys: of the only
+    piece, sorted; equal ones are in one portion.
+    """
+    following = _next(pieces)
+    before = 0
+    while following is not None:
+        (rows, diff), following = following, _next(pieces)
+        count, first = rows.num_rows, max(0, skipped - before)
+        while first < count:
+            end = _end(count, first, min(_limit(rows), most_rows()), keys)
+            place = Place(generation, commit, before + end, following is None and end == count)
+            yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
+            first = end
+        before += count
+
+
+def _next(pieces: Iterator[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | None:
+    """The next piece that has rows."""
+    return next((piece for piece in pieces if piece[0].num_rows), None)
+
+
+def _limit(rows: pa.Table) -> int:
+    """How many rows of such a table are in one portion."""
+    size_bytes = int(rows.nbytes)
+    if size_bytes <= PORTION_BYTES:
+        return PORTION_ROWS
+    return max(1, min(PORTION_ROWS, int(rows.num_rows) * PORTION_BYTES // size_bytes))
+
+
+def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> int:
+    """Where a portion of `count` rows ends that begins at `first`, with at most `limit` rows, or those of one key.
+
+    keys: sorted; equal ones are not parted.
+    """
+    end = min(count, first + limit)
+    if keys is not None and end < count and keys[end] == keys[end - 1]:
+        begin = int(np.searchsorted(keys, keys[end], "left"))
+        end = begin if begin > first else int(np.searchsorted(keys, keys[end], "right"))
+    return end
+
+
+def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
+    """The sum of parts in bounded pieces, in the order of the values. Equal rows are one."""
+    positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
+    batches = (
+        batch
+        for rows, diff in parts
+        for batch in pa.table(
+            [*rows.columns, pa.chunked_array([np.ascontiguousarray(diff)], pa.int64())], schema=positional
+        ).to_batches()
+    )
+    keys = ", ".join(key_sql(f"c{i}", f.type) for i, f in enumerate(schema))
+    with scratch_folder("portions") as directory:
+        connection = duckdbs.connect(memory_limit="512MB", spill_directory=str(directory))
+        try:
+            connection.register("parts", pa.RecordBatchReader.from_batches(positional, batches))
+            query = f"SELECT * FROM ({sum_sql(schema, 'parts', '_diff')}) ORDER BY {keys}"
+            for batch in connection.execute(query).to_arrow_reader(PORTION_ROWS):
+                columns = [as_type(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
+                yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
+        finally:
+            connection.close()
+
+
+class DeadLetterPortions:
+    """The messages that each commit has set aside, in the order in which they were read. One thread.
+
+    Which they are follows from the commit: a slice that is read again sets the same messages aside. Ranges of lost
+    messages are left out, as there is nothing to deliver.
+    """
+
+    def __init__(self, database: OpenDatabase, delivery: Delivery, position: Delivered) -> None:
+        """position: where to begin."""
+        self._database = database
+        self._delivery = delivery
+        self._schema = arrow_schema(delivery.columns, positional=False)
+        self.since = position.since
+        """All commits above it are needed to go on behind the last portion that was given in full."""
+
+    def content(self, after: Place | None) -> Iterator[Portion]:
+        """Nothing: it begins with the topic."""
+        del after
+        return iter(())
+
+    def changes(self, after: Place | None) -> Generator[Portion | None]:
+        """The portions behind place `after`; None where there are no more yet. Never ends."""
+        log = self._database.log
+        if after is not None:
+            self.since = max(self.since, after.commit - (not after.last))
+        while True:
+            if self.since >= log.head():
+                yield None
+                continue
+            commit = log.read(self.since + 1)
+            skipped = after.rows if after is not None and after.commit == commit.number else 0
+            if commit.epoch is not None:
+                generation, pieces = self._delivery.generation, self._batches(commit)
+                yield from placed(pieces, generation, commit.number, skipped, commit.time_us, whole)
+            self.since = commit.number
+
+    def _batches(self, commit: Commit) -> Iterator[tuple[pa.Table, Diff]]:
+        relation_id = self._delivery.relation
+        directory = self._database.layout.dead(relation_id)
+        batch: list[dict[str, Any]] = []
+        size_bytes = 0
+        assert commit.epoch is not None
+        for piece in commit.progress.taken.get(relation_id, ()):
+            for letter in letters_of_slice(directory, commit.epoch, piece.ordinal):
+                if "rows" in letter:
+                    continue
+                row = _row(letter)
+                batch.append(row)
+                size_bytes += len(row["key"] or b"") + len(row["value"] or b"")
+                if len(batch) >= PORTION_ROWS or size_bytes >= PORTION_BYTES:
+                    yield self._inserted(batch)
+                    batch, size_bytes = [], 0
+        if batch:
+            yield self._inserted(batch)
+
+    def _inserted(self, batch: list[dict[str, Any]]) -> tuple[pa.Table, Diff]:
+        return pa.Table.from_pylist(batch, schema=self._schema), np.ones(len(batch), np.int64)
+
+
+def _row(letter: dict[str, Any]) -> dict[str, Any]:
+    """A letter with the columns of `connectors.base.deliveries.dead_letter_delivery`."""
+    key, value = (base64.b64decode(letter[part]) if part in letter else None for part in ("key", "value"))
+    said = {name: str(letter[name]) for name in ("topic", "partition", "offset", "reason")}
+    return {"key": key, "value": value, **said}

@@ -1,0 +1,1 @@
+"""Maintenance: creating and filling views, refreshing external content, writing the streams that views feed."""

@@ -1,0 +1,256 @@
+"""Fetches content from outside the database on demand, as the difference from what is stored.
+
+An external table is read when a statement names it; a dictionary also whenever views are brought up to date. The
+difference is committed as a transaction, so that tasks, other processes and a restart see it like any table.
+
+What a dictionary makes of the rows of its source, and which rows it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
+from watersmeet.connectors.base.readers import Condition, Narrowed
+from watersmeet.database.reading import Bounded, fetch, last_of_each_key
+from watersmeet.database.rows import check_rows
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change, consolidated
+from watersmeet.errors import Error, error
+from watersmeet.maintenance.addressranges import PLACES, address_ranges
+from watersmeet.store.merging import quoted
+from watersmeet.types import Schema, arrow_schema
+
+_INCOMING = "_incoming"
+
+
+def columns_to_read(relation: Relation) -> Schema:
+    """The columns as the source may have them: NULL where `with_defaults` has something for it."""
+    defaults = () if relation.dictionary is None else relation.dictionary.defaults
+    columns = relation.columns[len(PLACES) :] if isinstance(relation, AddressRanges) else relation.columns
+    return tuple(replace(c, nullable=c.nullable or c.name in defaults) for c in columns)
+
+
+def with_defaults(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows with the defaults of attributes that can't be NULL in place of NULL."""
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    for name, default in dictionary.defaults.items():
+        column = relation.column(name)
+        if not column.nullable and rows.column(name).null_count:
+            with session.database.content.session() as connection:
+                made = connection.execute(f"SELECT CAST({default} AS {column.type.duckdb}) AS v").to_arrow_table()
+            value = made.column(0)[0].cast(rows.schema.field(name).type)
+            filled = pc.coalesce(rows.column(name), value)
+            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), filled)
+    return rows
+
+
+def check_content(session: Session, relation: Relation, rows: pa.Table) -> None:
+    """INVALID_VALUE for a key that the layout can't have, or for ranges of one key that overlap.
+
+    rows: one for each primary key.
+    """
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    if dictionary.keys_below is not None and rows.num_rows:
+        _check_flat(relation, rows, dictionary.keys_below)
+    if dictionary.bounds and not isinstance(relation, AddressRanges):
+        _check_ranges(session, relation, rows)
+
+
+def _check_flat(relation: Relation, rows: pa.Table, below: int) -> None:
+    (name,) = relation.primary_key
+    found = pc.min_max(rows.column(name)).as_py()
+    value = next((v for v in (found["min"], found["max"]) if v is not None and not 0 <= v < below), None)
+    if value is not None:
+        raise error(
+            "INVALID_VALUE",
+            f'key {value} of dictionary "{relation.name}" is out of range for layout FLAT',
+            detail=f"Its keys are whole numbers from 0 to {below - 1}.",
+            hint="FLAT(MAX_ARRAY_SIZE n) takes keys below n. HASHED takes all keys.",
+        )
+
+
+def _check_ranges(session: Session, relation: Relation, rows: pa.Table) -> None:
+    """A date has at most one row of its key."""
+    dictionary = relation.dictionary
+    assert dictionary is not None
+    *key, first = (quoted(n) for n in relation.primary_key)
+    last, keys = quoted(dictionary.bounds[1]), ", ".join(key)
+    with session.database.content.session() as connection:
+        connection.register(_INCOMING, rows)
+        try:
+            found = connection.execute(
+                f"""WITH dated AS (SELECT {keys}, {first}, {last}, lead({first}) OVER (PARTITION BY {keys}
+                ORDER BY {first}) AS next FROM {_INCOMING} WHERE {last} IS NULL OR {first} <= {last})
+                SELECT * FROM dated WHERE next IS NOT NULL AND ({last} IS NULL OR next <= {last}) LIMIT 1"""
+            ).fetchone()
+        finally:
+            connection.unregister(_INCOMING)
+    if found is not None:
+        *values, start, end, following = found
+        shown = ", ".join(map(str, values))
+        raise error(
+            "INVALID_VALUE",
+            f'ranges of key {shown} of dictionary "{relation.name}" overlap',
+            detail=f"One is from {start} to {'the end' if end is None else end}, the next one begins at {following}.",
+            hint="Ranges that overlap are not supported: a date must have one row of its key.",
+        )
+
+
+def refresh(session: Session, relation: ExternalTable) -> bool:
+    """Fetches the current content of an external table or dictionary. Returns whether it has changed.
+
+    Errors of the reader, NOT_NULL_VIOLATION.
+    """
+    outside = session.database.outside
+    with outside.lock:
+        try:
+            outside.checked_us[relation.id] = session.database.clock.now_us()
+            reader = outside.reader(relation.external)
+            version = reader.version()
+            if relation.id in outside.versions and outside.versions[relation.id] == version:
+                return False
+            columns = columns_to_read(relation)
+            rows = reader.read(relation.external.named(columns)).rename_columns([c.name for c in columns])
+            changed = _replace(session, relation, rows)
+        except Error as err:
+            outside.problems[relation.id] = err
+            raise
+        outside.versions[relation.id] = version
+        outside.problems.pop(relation.id)
+        return changed
+
+
+def is_due(session: Session, relation: ExternalTable) -> bool:
+    """Whether it is time to ask if the content of a relation that is looked up has changed."""
+    checked_us = session.database.outside.checked_us.get(relation.id)
+    if checked_us is None:
+        return True
+    # A clock that was set back tells nothing.
+    return not 0 <= session.database.clock.now_us() - checked_us < relation.external.max_age_us
+
+
+def needed_rows(session: Session, narrowed: Iterable[Narrowed]) -> dict[str, pa.Table]:
+    """By relation id, the rows and columns that a query needs of tables of databases, where it needs not all and what
+    is stored is not as new. The others are for `refresh_read`.
+    """
+    if session.database.read_only:
+        return {}
+    found = {}
+    for part in narrowed:
+        relation = session.catalog.relations[part.relation_id]
+        assert isinstance(relation, ExternalTable)
+        is_whole = not part.conditions and len(part.columns) == len(relation.columns)
+        if not is_whole and relation.dictionary is None and not relation.primary_key:
+            rows = _needed(session, relation, part)
+            if rows is not None:
+                found[relation.id] = rows
+    return found
+
+
+def _needed(session: Session, relation: ExternalTable, part: Narrowed) -> pa.Table | None:
+    """None if the reader gives all or nothing, or what is stored is as new. Errors as those of `refresh`."""
+    outside = session.database.outside
+    reader = outside.reader(relation.external)
+    if not reader.narrows:
+        return None
+    try:
+        version = reader.version()
+        with outside.lock:
+            if relation.id in outside.versions and outside.versions[relation.id] == version:
+                return None
+        rows = reader.read(*_named_there(relation, part)).rename_columns([c.name for c in part.columns])
+    except Error as err:
+        with outside.lock:
+            outside.problems[relation.id] = err
+        raise
+    with outside.lock:
+        outside.problems.pop(relation.id)
+    ranges = {c.name: relation.ranges[c.name] for c in part.columns if c.name in relation.ranges}
+    check_rows(replace(relation, columns=part.columns, ranges=ranges), rows, None)
+    return rows
+
+
+def sent(session: Session, part: Narrowed) -> str | None:
+    """What the server is asked for where `needed_rows` reads: in its own SQL. None if it is not."""
+    relation = session.catalog.relations[part.relation_id]
+    assert isinstance(relation, ExternalTable)
+    reader = session.database.outside.reader(relation.external)
+    if not reader.narrows or relation.dictionary is not None or relation.primary_key:
+        return None
+    return reader.statement(*_named_there(relation, part))
+
+
+def _named_there(relation: ExternalTable, part: Narrowed) -> tuple[Schema, list[Condition]]:
+    named = relation.external.named
+    conditions = [replace(c, column=named((c.column,))[0]) for c in part.conditions]
+    return named(part.columns), conditions
+
+
+def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
+    """Calls `refresh` for all external tables and dictionaries among these, and below plain views among them.
+
+    When it returns, views created by the open transaction show what their inputs have.
+    """
+    if session.database.read_only:
+        return False
+    known = session.catalog.relations
+    todo = list(dict.fromkeys(relation_ids))
+    _catch_up(session, todo)
+    changed = False
+    for relation_id in todo:
+        relation = known.get(relation_id)
+        if relation is None:
+            continue
+        if isinstance(relation, ExternalTable):
+            changed |= refresh(session, relation)
+        elif isinstance(relation, View):
+            todo += [i for i in relation.depends_on if i not in todo]
+    return changed
+
+
+def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
+    transaction = session.transaction
+    if transaction is None or not transaction.definitions.made:
+        return
+    catalog = session.catalog
+    read = catalog.upstream(relation_ids) & transaction.definitions.made
+    if any(catalog.relations[i].is_fed_by_circuit for i in read):
+        session.database.flush()
+
+
+def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
+    """Makes `rows` the content. If several have the same primary key, the last one counts."""
+    if relation.dictionary is not None:
+        rows = with_defaults(session, relation, rows)
+    if isinstance(relation, AddressRanges):
+        rows = address_ranges(relation, rows)
+    check_rows(relation, rows, None)
+    if relation.primary_key:
+        rows = last_of_each_key(session, relation, rows)
+    if relation.dictionary is not None:
+        check_content(session, relation, rows)
+    columns = ", ".join(quoted(c.name) for c in relation.columns)
+    with session.database.guard:
+        query = Bounded(
+            f"SELECT {columns} FROM {quoted(relation.shown)}",
+            relation.columns,
+            (relation.id,),
+            session.catalog,
+            exact=relation.columns,
+        )
+        old = fetch(session, query, newest=True)
+        both = pa.concat_tables([old, rows.cast(arrow_schema(relation.columns, positional=False))])
+        signs = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(rows.num_rows, np.int64)])
+        change = consolidated(Change(both, signs))
+        if not change.table.num_rows:
+            return False
+        session.database.commit({relation.id: change})
+        return True

@@ -1,0 +1,394 @@
+"""What goes on beside the views: dictionaries, and external tables that are looked up, follow their sources, missing
+rows are written to caches, and views write their streams.
+
+If epochs run in the background, a thread does this regularly. Otherwise it is done when views are brought up to date.
+
+CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows together with the commit
+of the view that they reach, in one step, so it continues there after a crash. Deletions are not written: a stream's
+rows are events, and in keyed streams the next row of a key replaces the one before. A changelog stream gets both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet import storage
+from watersmeet.catalog import (
+    DELTA_COLUMN,
+    CacheFill,
+    ExternalTable,
+    MaterializedView,
+    Relation,
+    SinkQuery,
+    TopicWriter,
+)
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.database.locks import lock
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import computed, last_of_each_key, rows_with_keys, rows_without
+from watersmeet.database.rows import as_kept, check_rows, converted, omitted, refused_rows, with_generated
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change as Written
+from watersmeet.database.transaction import consolidated
+from watersmeet.database.values import python_rows
+from watersmeet.database.writing import accepting, apply, by_time, deliver, in_order, upserted
+from watersmeet.delivery.changes import Change, Changes
+from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.errors import Error
+from watersmeet.maintenance.refreshing import is_due, refresh
+from watersmeet.store.merging import quoted
+
+_PAUSE_S: Final = 1.0
+
+_STOP_S: Final = 10.0
+#: How long FLUSH waits for the topic of a processor.
+_DELIVERY_S: Final = 10.0
+
+
+class Upkeep:
+    """Keeps dictionaries, their cache streams, and the streams that views write. Safe for several threads.
+
+    A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
+    a row in the source and that transaction, the source is asked again. A row that exists already stays (ruling
+    D-003-10: missing keys are written).
+    """
+
+    def __init__(self, session: Session) -> None:
+        """session: one of its own, without transactions."""
+        self._session = session
+        self._following: dict[str, Changes] = {}
+        self._lock = lock("upkeep")
+        self._wrote = False
+        self._problems = session.database.unwritten
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Starts the upkeep: at each FLUSH, and in a thread if epochs run in the background. It ends when the database
+        is closed.
+        """
+        database = self._session.database
+        self.follow()
+        database.upkeep = self
+        if database.runtime != "inprocess":
+            thread = threading.Thread(target=self._run, name="watersmeet-upkeep", daemon=True)
+            database.at_close(lambda: thread.join(_STOP_S))
+            database.at_close(self._ended.set)
+            thread.start()
+
+    def before(self) -> None:
+        """Fetches the content of dictionaries' sources, and of external tables that queries look up as they are. What
+        can't be read keeps its content; SHOW ERRORS shows why.
+        """
+        for relation in self._fetched():
+            if is_due(self._session, relation):
+                with contextlib.suppress(Error):
+                    refresh(self._session, relation)
+
+    def after(self) -> bool:
+        """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns
+        whether there was any since the last call.
+
+        Rows that a stream refuses stay in the database's `unwritten`, and the next round tries again. Other views are
+        written nevertheless.
+        """
+        with self._lock:
+            self._write_found()
+            wrote, self._wrote = self._wrote, False
+            return wrote
+
+    def delivered(self, *, wait: bool) -> dict[str, int]:
+        """By processor, how many of its records are in its topic of Kafka, since the process opened the database.
+
+        wait: what they have given so far is there then, except of those whose topic can't be written.
+        """
+        found: dict[str, int] = {}
+        deliveries = self._session.database.deliveries
+        if not isinstance(deliveries, Deliveries):
+            return found
+        for relation in self._relations():
+            status = deliveries.status(relation.id) if isinstance(relation, TopicWriter) else None
+            if status is not None and status.problem is None and wait:
+                deliveries.wait(relation.id, _DELIVERY_S)
+                status = deliveries.status(relation.id)
+            if status is not None:
+                found[relation.id] = status.delivered_rows
+        return found
+
+    def _write_found(self) -> None:
+        with self._lock:
+            self.follow()
+            known = self._session.catalog.relations
+            merged: dict[str, list[tuple[SinkQuery, Changes]]] = {}
+            for relation_id, changes in list(self._following.items()):
+                if relation_id not in known:
+                    self._following.pop(relation_id).close()
+                    self._problems.pop(relation_id)
+                    continue
+                view = known[relation_id]
+                if isinstance(view, SinkQuery):
+                    merged.setdefault(view.feeds, []).append((view, changes))
+                    continue
+                if not view.owner:
+                    self._wrote |= view.feeds in known and self._copy(view, known[view.feeds], changes)
+                    continue
+                came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
+                if came and view.feeds in known:
+                    self._wrote |= self._write(known[view.feeds], pa.concat_tables(came))
+            for table_id, writers in merged.items():
+                if table_id in known:
+                    self._wrote |= merge(self._session, known[table_id], writers)
+
+    def _copy(self, view: Relation, stream: Relation, changes: Changes) -> bool:
+        try:
+            wrote = copy(self._session, view, stream, changes)
+        except Error as problem:
+            self._problems[view.id] = problem
+            return False
+        self._problems.pop(view.id)
+        return wrote
+
+    def follow(self) -> None:
+        """Starts writing what new hidden views give to the streams that they feed."""
+        with self._lock:
+            for relation in self._relations():
+                if (
+                    relation.feeds
+                    and relation.ready
+                    and not self._is_staged(relation)
+                    and isinstance(relation, MaterializedView)
+                    and relation.id not in self._following
+                    and not self._is_delivered(relation)
+                ):
+                    database = self._session.database
+                    self._following[relation.id] = (
+                        Changes(database) if isinstance(relation, CacheFill) else changes_of(database, relation)
+                    )
+
+    def _is_delivered(self, view: Relation) -> bool:
+        """Whether its rows go to a stream or a topic outside of the database, as those of a sink do."""
+        if isinstance(view, TopicWriter):
+            return True
+        stream = self._session.catalog.relations.get(view.feeds)
+        return stream is not None and stream.is_written_outside
+
+    def _is_staged(self, relation: Relation) -> bool:
+        """Whether an open transaction has created it, so that nothing is written for it yet."""
+        owner = self._session.catalog.relations.get(relation.owner, relation)
+        return owner.staged
+
+    def _write(self, stream: Relation, rows: pa.Table) -> bool:
+        session = self._session
+        with session.database.guard:
+            last = last_of_each_key(session, stream, rows)
+            there = rows_with_keys(session, stream, _padded(last, stream))
+            lacking = rows_without(session, stream, last, there)
+            if lacking.num_rows:
+                deliver(session, stream, lacking)
+            return bool(lacking.num_rows)
+
+    def _fetched(self) -> list[ExternalTable]:
+        outside = [r for r in self._relations() if isinstance(r, ExternalTable)]
+        followed = self._session.database.plans.followed if outside else set()
+        # What is looked up of a dictionary of networks are its ranges alone.
+        looked_up = (r for r in outside if r.dictionary is not None and not r.dictionary.by_address)
+        return [*looked_up, *(r for r in outside if r.dictionary is None and r.id in followed)]
+
+    def _relations(self) -> list[Relation]:
+        return list(self._session.catalog.relations.values())
+
+    def _run(self) -> None:
+        database = self._session.database
+        while not self._ended.wait(_PAUSE_S):
+            if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
+                try:
+                    self.before()
+                    self._write_found()
+                except Error:
+                    continue  # the next round tries again; statements tell the user what is wrong
+                except Exception:
+                    if database.is_closed:
+                        return
+                    raise
+
+
+def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
+    """The rows with all columns of the stream, NULL where they lack them: only keys matter."""
+    arrays = [
+        rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow)
+        for c in stream.columns
+    ]
+    return pa.Table.from_arrays(arrays, names=[c.name for c in stream.columns])
+
+
+def changes_of(database: OpenDatabase, view: Relation) -> Changes:
+    """What the view gave that is not written yet: since the newest transaction that wrote it, or since its beginning.
+
+    Old commits are deleted, but never those that are not written yet: if a commit is missing, all before it were
+    written.
+    """
+    number = database.log.head()
+    while number and storage.exists(database.layout.commit(number)):
+        copied = database.log.read(number).copied
+        if view.id in copied:
+            return Changes(database, copied[view.id])
+        number -= 1
+    return Changes(database, number)
+
+
+def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
+    """Writes what the view gave since the last call. Returns whether there was any.
+
+    INVALID_VALUE for rows that the stream refuses.
+    """
+    database = session.database
+    with database.guard:
+        since = changes.taken
+        found = changes.take(view.id)
+        if not found:
+            return False
+        try:
+            rows = _rows(
+                view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found])
+            )
+            written = _columns(session, view, stream, rows)
+            check_rows(stream, written.select([c.name for c in stream.columns]), None)
+            written, rejected = in_order(session, stream, by_time(stream, written))
+            apply(
+                session,
+                stream,
+                upserted(session, stream, written),
+                {view.id: changes.taken},
+                rejected=rejected,
+            )
+        except BaseException:
+            changes.back(since)
+            raise
+    return bool(rows.num_rows)
+
+
+def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, Changes]]) -> bool:
+    """Merges what the sinks of a table gave since the last call into it, in the order of commits, and in one
+    transaction. Returns whether there was any.
+
+    Of one commit the sinks come in the order of their creation; of one sink the rows that go come before those that
+    come. A row replaces the row of its key; a row that goes takes the row of its key away, whoever wrote it. A sink
+    with rows that the table refuses, and that are still there, is left out, and tried again later: the database's
+    `unwritten` says why.
+    """
+    database = session.database
+    with database.guard:
+        head = database.log.head()
+        pieces: list[tuple[int, pa.Table]] = []
+        taken: dict[str, tuple[Changes, int]] = {}
+        try:
+            for view, changes in writers:
+                since = changes.taken
+                taken[view.id] = changes, since
+                try:
+                    found = _accepted(session, view, table, changes.take(view.id, head))
+                except Error as problem:
+                    changes.back(since)
+                    database.unwritten[view.id] = problem
+                    del taken[view.id]
+                    continue
+                database.unwritten.pop(view.id)
+                pieces += found
+                if not found:
+                    del taken[view.id]
+            if not pieces:
+                return False
+            rows = pa.concat_tables([rows for _, rows in sorted(pieces, key=lambda p: p[0])])
+            change = upserted(session, table, rows if table.primary_key else rows.drop_columns([DELTA_COLUMN]))
+            apply(session, table, change, {i: c.taken for i, (c, _) in taken.items()})
+        except BaseException:
+            for changes, since in taken.values():
+                changes.back(since)
+            raise
+    return True
+
+
+def _accepted(
+    session: Session, view: SinkQuery, table: Relation, taken: Sequence[Change]
+) -> list[tuple[int, pa.Table]]:
+    """What a sink gave, by commit as `_signed`, without the rows that the table refuses: they were never in it.
+
+    NOT_NULL_VIOLATION or INVALID_VALUE for a row that the table refuses and that no later change took back, unless the
+    sink sets such rows aside.
+    """
+    pieces = [(c.commit, _signed(session, view, table, c)) for c in taken]
+    masks = [refused_rows(table, rows) for _, rows in pieces]
+    if not any(mask.any() for mask in masks):
+        return pieces
+    if view.skips:
+        for (commit, rows), mask in zip(pieces, masks, strict=True):
+            _set_aside(session, view, table, commit, rows.filter(pa.array(mask)))
+    else:
+        held = pa.concat_tables([rows.filter(pa.array(mask)) for (_, rows), mask in zip(pieces, masks, strict=True)])
+        signs = held.column(DELTA_COLUMN).to_numpy().astype(np.int64)
+        left = consolidated(Written(held.drop_columns([DELTA_COLUMN]), signs))
+        check_rows(table, left.table.filter(pa.array(left.diffs > 0)), None)
+    return [(commit, rows.filter(pa.array(~mask))) for (commit, rows), mask in zip(pieces, masks, strict=True)]
+
+
+def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, refused: pa.Table) -> None:
+    """Writes the rows of a commit that came and that the table refuses as dead letters of the sink. The same commit
+    gives the same ones.
+    """
+    came = refused.filter(pc.greater(refused.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    names, types = [c.name for c in table.columns], tuple(c.type for c in table.columns)
+    with DeadLetterWriter(session.database.layout.dead(view.owner), commit) as letters:
+        for number in range(came.num_rows):
+            row = came.slice(number, 1)
+            try:
+                check_rows(table, row, None)
+            except Error as problem:
+                values = dict(zip(names, python_rows(row, types)[0], strict=True))
+                letters.add("", None, problem.message, json.dumps(values, default=str, ensure_ascii=False))
+
+
+def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) -> pa.Table:
+    """The rows of a change with the table's columns, and `_tp_delta`: first those that go, as far as the sink deletes,
+    then those that come, each as often. INVALID_VALUE for rows that can't be computed.
+    """
+    diff = change.diff if view.deletes else np.maximum(change.diff, 0)
+    order = np.argsort(diff > 0, kind="stable")
+    order = np.repeat(order, np.abs(diff[order]))
+    rows = change.rows.take(pa.array(order)).rename_columns([c.name for c in view.columns])
+    rows = with_generated(table, _columns(session, view, table, rows), None)
+    return rows.append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
+
+
+def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
+    """The inserted rows, each as often; for a changelog stream also the deleted ones, with signs."""
+    rows = rows.rename_columns([c.name for c in view.columns])
+    times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
+    repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
+    if not stream.takes_signs:
+        return repeated
+    return repeated.append_column(DELTA_COLUMN, pa.array(np.repeat(np.sign(diff), times), pa.int32()))
+
+
+def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
+    """The rows with the stream's columns. A column that the view lacks is filled as an INSERT without it would be; so
+    is one that takes no NULL where a view INTO a stream has NULL.
+    """
+    now_us = session.database.clock.now_us()
+    types = {c.name: c.type for c in view.columns}
+    taken = accepting(stream).columns if DELTA_COLUMN in rows.column_names else stream.columns
+    texts = []
+    for column in taken:
+        text = omitted(stream, column, now_us)
+        if column.name in rows.column_names:
+            given = converted(quoted(column.name), types.get(column.name, column.type), column.type)
+            keeps_null = column.nullable or isinstance(view, SinkQuery)
+            text = given if keeps_null else f"COALESCE({given}, {text})"
+        texts.append(text)
+    return as_kept(stream, computed(session, rows, texts, taken, view.sql))

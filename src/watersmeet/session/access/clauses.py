@@ -1,0 +1,252 @@
+"""Clauses that several CREATE statements have: WATERMARK FOR, columns of a schema, and `connection = name`.
+
+RisingWave, "Joins", "Window joins"; RisingWave, "Understanding streaming joins", "watermark".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from sqlglot import exp
+
+from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
+from watersmeet.catalog import LAKES, Connection, EventTime
+from watersmeet.catalog.connections import ConnectionType
+from watersmeet.connectors.lakes.source import lake_schema
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.dialects.schemas import relation_written
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink, CreateTable, Watermark
+from watersmeet.dialects.tree.queries import name_of
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
+from watersmeet.types import Field, Schema
+from watersmeet.units import DAY_US
+
+#: WITH options about event time, which the connector doesn't get.
+_AHEAD: Final = "watermark_max_ahead"
+
+_IDLE: Final = "watermark_idle_timeout"
+OPTIONS: Final = (_AHEAD, _IDLE)
+_FORM: Final = "Write WATERMARK FOR ts AS ts - INTERVAL '20' SECOND."
+
+
+def event_time(statement: CreateRelation) -> EventTime | None:
+    """The event time that the statement declares, or None.
+
+    FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH, INVALID_VALUE.
+    """
+    options = {n: _option(statement, n) for n in OPTIONS if n in statement.options}
+    if not statement.watermarks:
+        if options:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "CONNECTOR_OPTION",
+                f"option {min(options)} needs a watermark",
+                hint=_FORM,
+            )
+        return None
+    if len(statement.watermarks) > 1:
+        raise _refused(statement, statement.watermarks[1], "FEATURE_NOT_SUPPORTED", "Only 1 watermark is supported now")
+    mark = statement.watermarks[0]
+    column = next(c for c in statement.columns if c.name == mark.column)
+    if column.type.name not in TIME_TYPES:
+        raise _refused(
+            statement,
+            mark,
+            "DATATYPE_MISMATCH",
+            f'a watermark can\'t be on column "{column.name}" of type {column.type.sql}',
+            hint="It needs a timestamp, timestamp with time zone or date.",
+        )
+    if isinstance(statement, CreateTable) and not (statement.append_only or statement.primary_key or statement.options):
+        raise _refused(
+            statement,
+            mark,
+            "FEATURE_NOT_SUPPORTED",
+            "Defining watermarks on table requires the table to be append only.",
+            hint="Use the key words `APPEND ONLY`, or give a PRIMARY KEY for a table of versions "
+            "(FOR SYSTEM_TIME AS OF left.ts).",
+        )
+    return EventTime(column.name, _delay_us(statement, mark), options.get(_AHEAD, DAY_US), options.get(_IDLE))
+
+
+def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
+    """How far the watermark is behind the greatest time."""
+    node = mark.expression.unnest()
+    if _is_column(node, mark.column):
+        return 0
+    if not isinstance(node, exp.Sub) or not _is_column(node.this, mark.column):
+        raise _refused(
+            statement,
+            mark,
+            "FEATURE_NOT_SUPPORTED",
+            "a watermark other than the column minus an interval is not supported",
+            hint=_FORM,
+        )
+    delay = duration_us(node.expression)
+    if delay is None:
+        raise _refused(
+            statement,
+            mark,
+            "INVALID_VALUE",
+            "the delay of a watermark must be a constant interval of fixed length",
+            detail="Months and years have no one length in days."
+            if has_months(node.expression)
+            else "What is subtracted is not an interval.",
+            hint=_FORM,
+        )
+    if delay < 0:
+        raise _refused(
+            statement,
+            mark,
+            "INVALID_VALUE",
+            "the delay of a watermark can't be negative",
+            detail="Otherwise every row would be late as soon as it arrives.",
+            hint=_FORM,
+        )
+    return delay
+
+
+def _is_column(node: exp.Expression, name: str) -> bool:
+    return isinstance(node, exp.Column) and name_of(node.this) == name
+
+
+def _option(statement: CreateRelation, name: str) -> int:
+    """The value of an option that is a positive interval, in microseconds."""
+    text = statement.options[name]
+    found = timeout_us(text)
+    if found is None:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f'option {name} can\'t be "{text}"',
+            hint="It must be an interval above zero of fixed length, such as '10 seconds'.",
+        )
+    return found
+
+
+def _refused(
+    statement: CreateRelation,
+    mark: Watermark,
+    condition: str,
+    message: str,
+    *,
+    detail: str | None = None,
+    hint: str | None = None,
+) -> Error:
+    return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=mark.span)
+
+
+S = TypeVar("S", bound=CreateRelation)
+
+
+def with_schema_columns(session: Session, statement: S) -> S:
+    """The statement with the columns of the schema, as it is now, before those that it declares.
+
+    A column that it declares, too, has the declared type. Errors of tables of lakes as in `lake_schema`; of messages
+    CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
+    can't be read for now, UNDEFINED_COLUMN if the primary key or a watermark names another column.
+    """
+    if not statement.takes_columns:
+        return statement
+    if statement.options.get("connector", "").lower() in LAKES:
+        with located(statement, statement.name_span):
+            session.require_files(statement.options)
+            return _with_columns(statement, lake_schema(statement.options))
+    if statement.format is None:
+        return statement
+    topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
+    try:
+        with located(statement, statement.name_span):
+            session.require_files(statement.format.options)
+            registered = registered_schema(statement.format, topic)
+            found = schema_columns(statement.format, registered)
+            taken = taken_schema(statement.format, registered)
+    except OSError as cause:
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f"the schema of the messages can't be read: {cause}",
+            hint="Check the option schema.registry or schema.location.",
+            sql=statement.text,
+            span=statement.name_span,
+        ) from cause
+    made = _with_columns(statement, found)
+    return replace(made, format=replace(statement.format, options={**statement.format.options, **taken}))
+
+
+def _with_columns(statement: S, found: Schema) -> S:
+    """The statement with the columns of a schema. UNDEFINED_COLUMN."""
+    declared = {c.name for c in statement.columns}
+    columns = (*(c for c in found if c.name not in declared), *statement.columns)
+    names = [c.name for c in columns]
+    for what, name in (
+        *(("key", k) for k in statement.primary_key),
+        *(("watermark", w.column) for w in statement.watermarks),
+    ):
+        if name not in names:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "UNDEFINED_COLUMN",
+                f'column "{name}" of the {what} does not exist',
+                hint=did_you_mean(name, names) or "The columns are " + ", ".join(names) + ".",
+            )
+    keyed = tuple(Field(c.name, c.type, c.nullable and c.name not in statement.primary_key) for c in columns)
+    return replace(statement, columns=keyed)
+
+
+#: What connection a connector takes.
+_BY_CONNECTOR: Final[dict[str, ConnectionType]] = {"kafka": "kafka", "iceberg": "iceberg"}
+
+Given = TypeVar("Given", bound=CreateRelation | CreateSink)
+
+
+def with_connections(session: Session, statement: Given) -> tuple[Given, tuple[str, ...]]:
+    """The statement with the options of the connections that it names, and their ids. UNDEFINED_OBJECT."""
+    connector = statement.options.get("connector", "").lower()
+    options, ids = _options(session, statement, statement.options, _BY_CONNECTOR.get(connector))
+    made = replace(statement, options=options)
+    if made.format is not None:
+        options, more = _options(session, statement, made.format.options, "schema_registry")
+        made, ids = replace(made, format=replace(made.format, options=options)), (*ids, *more)
+    return made, ids
+
+
+def _options(
+    session: Session, statement: Given, options: Mapping[str, str], wanted: ConnectionType | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    found = dict(options)
+    name = found.pop("connection", None)
+    if name is None:
+        return found, ()
+    connection = relation_written(session.catalog, name)
+    if not isinstance(connection, Connection):
+        known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Connection)]
+        raise error_at(
+            statement,
+            statement.name_span,
+            "UNDEFINED_OBJECT",
+            f'connection "{name}" does not exist',
+            hint=did_you_mean(name, known) or "Create it first: CREATE CONNECTION name WITH (type = 'kafka', …).",
+        )
+    if connection.type != wanted:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f'connection "{name}" is of type {connection.type}',
+            hint="WITH (connector = 'kafka', …) and WITH (connector = 'iceberg', …) take one of the type with the "
+            "connector's name, ENCODE … (…) one of type schema_registry.",
+        )
+    if twice := sorted(connection.options.keys() & found.keys()):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f'option "{twice[0]}" is given by connection "{name}", too',
+            hint="Leave it out here.",
+        )
+    return {**connection.options, **found}, (connection.id,)

@@ -1,0 +1,226 @@
+"""Updates as rows: those of SUBSCRIBE, and those of a cursor over a subscription of RisingWave.
+
+Materialize, "SUBSCRIBE", "Modifying the output format": without an envelope each changed row with its number; an upsert
+for each key that changed; Debezium's pairs of what was and what is. Columns are named wm_… instead of mz_…, and the
+number of a commit is in place of its timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.dialects.statements.subscribing import Envelope
+from watersmeet.formats.valuetexts import EXACT_JSON, JsonStyle
+from watersmeet.formats.writers import json_writer
+from watersmeet.store.changes import Diff
+from watersmeet.subscribing.updates import ChangeBatch, Update
+from watersmeet.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema, arrow_schema
+
+COMMIT: Final = "wm_commit"
+PROGRESSED: Final = "wm_progressed"
+DIFF: Final = "wm_diff"
+STATE: Final = "wm_state"
+RELATION: Final = "wm_relation"
+ROW: Final = "wm_row"
+
+#: How values are written where rows are JSON: numbers with all their digits, times as people read them.
+ROW_STYLE: Final = replace(EXACT_JSON, timestamp="iso")
+
+#: Keys are equal if these texts are.
+KEY_STYLE: Final = JsonStyle(float="string")
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The columns and rows of a subscription. key: names of the columns by which an envelope tells rows apart.
+
+    progress: commits have a row of their own, behind their changes, in which wm_progressed is true: all up to there was
+    given. Several relations: their rows are JSON.
+    """
+
+    relations: tuple[Relation, ...]
+    envelope: Envelope = "none"
+    key: tuple[str, ...] = ()
+    progress: bool = False
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of the table."""
+        head = [Field(COMMIT, BIGINT, nullable=False)]
+        if self.progress:
+            head.append(Field(PROGRESSED, BOOLEAN, nullable=False))
+        return (*head, *self._columns)
+
+    def rows(self, update: Update) -> pa.Table:
+        """The changes of an update. Live ones are made once for all subscribers with this form."""
+        if not update.batches:
+            return arrow_schema(self.columns, positional=False).empty_table()
+        if update.is_snapshot:
+            return self._rows(update)
+        made: pa.Table = update.batches[0].made((self.title, "rows"), lambda _: self._rows(update))
+        return made
+
+    def progress_row(self, commit: int) -> pa.Table:
+        """The row that says that all up to `commit` was given."""
+        schema = arrow_schema(self.columns, positional=False)
+        columns = [pa.array([commit], pa.int64()), pa.array([True]), *(pa.nulls(1, f.type) for f in list(schema)[2:])]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    @property
+    def title(self) -> tuple[Any, ...]:
+        """Equal for forms of the same rows."""
+        return tuple(r.id for r in self.relations), self.envelope, self.key, self.progress
+
+    @property
+    def _columns(self) -> Schema:
+        """Those behind wm_commit and wm_progressed."""
+        if len(self.relations) > 1:
+            return (Field(DIFF, BIGINT), Field(RELATION, VARCHAR), Field(ROW, JSONB))
+        (relation,) = self.relations
+        shown = shown_columns(relation)
+        if self.envelope == "none":
+            return (Field(DIFF, BIGINT), *(Field(c.name, c.type) for c in shown))
+        keys = tuple(Field(c.name, c.type) for name in self.key for c in shown if c.name == name)
+        values = tuple(c for c in shown if c.name not in self.key)
+        prefixes = ("",) if self.envelope == "upsert" else ("before_", "after_")
+        return (
+            Field(STATE, VARCHAR),
+            *keys,
+            *(Field(f"{prefix}{c.name}", c.type) for prefix in prefixes for c in values),
+        )
+
+    def _rows(self, update: Update) -> pa.Table:
+        if len(self.relations) > 1:
+            found = [self._as_json(batch) for batch in update.batches]
+        else:
+            rows = pa.Table.from_batches([b.rows for b in update.batches])
+            rows = rows.select([c.name for c in shown_columns(self.relations[0])])
+            diffs = np.concatenate([b.diffs for b in update.batches])
+            plain = self.envelope == "none"
+            found = [[pa.array(diffs), *rows.columns] if plain else self._by_key(rows, diffs)]
+        head = [pa.int64(), pa.bool_()][: 1 + self.progress]
+        schema = arrow_schema(self.columns, positional=False)
+        tables = []
+        for columns in found:
+            count = len(columns[0])
+            fixed = [pa.repeat(pa.scalar(v, t), count) for v, t in zip((update.commit, False), head, strict=False)]
+            tables.append(pa.Table.from_arrays([*fixed, *columns], schema=schema))
+        return pa.concat_tables(tables)
+
+    def _as_json(self, batch: ChangeBatch) -> list[pa.Array]:
+        relation = next(r for r in self.relations if r.shown == batch.relation)
+        names = pa.repeat(pa.scalar(batch.relation), batch.rows.num_rows)
+        return [pa.array(batch.diffs), names, row_texts(batch, shown_columns(relation)).cast(JSONB.arrow)]
+
+    def _by_key(self, rows: pa.Table, diffs: Diff) -> list[pa.Array | pa.ChunkedArray]:
+        """A row for each key that changed, in the order of their first rows."""
+        columns = tuple(c for c in shown_columns(self.relations[0]) if c.name in self.key)
+        coded = json_writer(columns, KEY_STYLE).write(rows).dictionary_encode()
+        codes, count = coded.indices.to_numpy(), len(coded.dictionary)
+        first = _last_of(codes, np.arange(len(codes))[::-1], count)
+        gone, came = (_last_of(codes, np.flatnonzero(of), count) for of in (diffs < 0, diffs > 0))
+        went_rows = np.bincount(codes, np.maximum(-diffs, 0), count).astype(np.int64)
+        came_rows = np.bincount(codes, np.maximum(diffs, 0), count).astype(np.int64)
+        violated = (went_rows > 1) | (came_rows > 1)
+        # A row that only comes may be of a new key, or of one that another row had in this commit.
+        appears = "insert" if self.envelope == "debezium" else "upsert"
+        states = np.where(came < 0, "delete", np.where(gone < 0, appears, "upsert"))
+        states = np.where(violated, "key_violation", states)
+        keys = [rows.column(name).take(pa.array(first)) for name in self.key]
+        values = [c.name for c in shown_columns(self.relations[0]) if c.name not in self.key]
+        sides = [came] if self.envelope == "upsert" else [gone, came]
+        places = [pa.array(side, mask=(side < 0) | violated) for side in sides]
+        return [pa.array(states), *keys, *(rows.column(name).take(p) for p in places for name in values)]
+
+
+def shown_columns(relation: Relation) -> Schema:
+    """The columns of a relation that `*` lists."""
+    return tuple(c for c in relation.columns if c.name not in relation.unlisted)
+
+
+def row_texts(batch: ChangeBatch, columns: Sequence[Field]) -> pa.Array:
+    """The rows of a batch as objects of JSON (bytes), made once for all subscribers."""
+    names = tuple(c.name for c in columns)
+
+    def written(_: ChangeBatch) -> pa.Array:
+        return json_writer(tuple(columns), ROW_STYLE).write(pa.Table.from_batches([batch.rows]))
+
+    found = batch.made(("json", names), written)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _last_of(codes: Places, places: Places, count: int) -> Places:
+    """By code, the last of some places that have it; -1 for none."""
+    found = np.full(count, -1, np.int64)
+    found[codes[places]] = places
+    return found
+
+
+_OP: Final = "op"
+_TIMESTAMP: Final = "rw_timestamp"
+_NAMES: Final = ("Delete", "UpdateDelete", "UpdateInsert", "Insert")
+
+
+@dataclass(frozen=True)
+class OperationForm:
+    """The columns of the relation, the operation (Insert, Delete, UpdateDelete, UpdateInsert), and when the commit was
+    made, in milliseconds since 1970 (UTC), NULL for the content. Two commits never have the same time.
+
+    Rows of one key that go and come in a commit are an update, where the relation has a primary key.
+    """
+
+    relation: Relation
+    progress: bool = False
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of the table."""
+        own = (Field(c.name, c.type) for c in shown_columns(self.relation))
+        return (*own, Field(_OP, VARCHAR), Field(_TIMESTAMP, BIGINT))
+
+    @property
+    def title(self) -> tuple[Any, ...]:
+        """Equal for forms of the same rows."""
+        return self.relation.id, "operations"
+
+    def rows(self, update: Update) -> pa.Table:
+        """The changes of an update, each as often as it was made."""
+        schema = arrow_schema(self.columns, positional=False)
+        if not update.batches:
+            return schema.empty_table()
+        names = [c.name for c in shown_columns(self.relation)]
+        rows = pa.Table.from_batches([b.rows for b in update.batches]).select(names)
+        diffs = np.concatenate([b.diffs for b in update.batches])
+        operations = np.where(diffs < 0, 0, 3)
+        key = self.relation.primary_key
+        if key and not update.is_snapshot:
+            columns = tuple(c for c in self.relation.columns if c.name in key)
+            codes = json_writer(columns, KEY_STYLE).write(rows).dictionary_encode().indices.to_numpy()
+            both = np.bincount(codes, diffs < 0).astype(bool) & np.bincount(codes, diffs > 0).astype(bool)
+            operations = np.where(both[codes], np.where(diffs < 0, 1, 2), operations)
+            order = np.lexsort((operations, codes))
+            rows, diffs, operations = rows.take(pa.array(order)), diffs[order], operations[order]
+        places = np.repeat(np.arange(len(diffs)), np.abs(diffs))
+        time_ms = None if update.is_snapshot else update.time_us // 1000
+        return pa.Table.from_arrays(
+            [
+                *rows.take(pa.array(places)).columns,
+                pa.array(_NAMES).take(pa.array(operations[places])),
+                pa.repeat(pa.scalar(time_ms, pa.int64()), len(places)),
+            ],
+            schema=schema,
+        )
+
+    def progress_row(self, commit: int) -> pa.Table:
+        """Nothing: it has no progress."""
+        del commit
+        return arrow_schema(self.columns, positional=False).empty_table()

@@ -1,0 +1,313 @@
+"""The updates that subscribers get, commit by commit, and the tailer: one thread that reads each commit once for all.
+
+The tailer never waits for a subscriber. Batches that a subscriber has not taken yet wait in its own queue, as the same
+objects for all. A subscriber whose queue gets too long is cut off.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.transaction import Change, consolidated
+from watersmeet.errors import Error, error, error_from_json
+from watersmeet.store.changes import Diff, fitted
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.manifests import Commit, RelationChange
+from watersmeet.store.moments import EMPTY, Moment, past_moment
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.readers import ACTIVE, Reader
+from watersmeet.types import arrow_schema
+
+#: No batch has more rows.
+BATCH_ROWS: Final = 1 << 16
+
+#: What a batch takes in memory beside its columns, about.
+_BATCH_BYTES: Final = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeBatch:
+    """Rows of one relation that a commit added or removed. Subscribers share it: don't change anything in it.
+
+    relation: the name that the relation had when the subscriber began, with its schema unless that is the common one.
+    rows: an Arrow batch with the relation's columns, at most 65,536 rows. diffs: int64, for each row how often it was
+    added (above 0) or removed (below 0), never 0.
+    """
+
+    relation: str
+    rows: pa.RecordBatch
+    diffs: Diff
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def made(self, key: Any, make: Callable[[ChangeBatch], Any]) -> Any:
+        """What `make` makes of the batch, text to be sent for example: once for all that ask with the same key."""
+        if key not in self._made:
+            self._made[key] = make(self)
+        return self._made[key]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a commit changed of the relations that a subscriber follows, in the order in which they were named.
+
+    commit: its number. time_us: when it was made, in microseconds since 1970 (UTC). batches: of each relation, rows
+    that go before rows that come; none if nothing changed. is_snapshot: it is the content at that commit, or a part of
+    it, instead of a change. is_complete: False if more of the same commit follows. A subscriber that begins after the
+    commit of a complete update gets exactly what follows it.
+    """
+
+    commit: int
+    time_us: int
+    batches: tuple[ChangeBatch, ...] = ()
+    is_snapshot: bool = False
+    is_complete: bool = True
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A relation as a subscriber follows it: its id, its name, and its columns as they were when it began."""
+
+    relation: Relation
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for two that are followed alike."""
+        return self.relation.id, self.relation.shown, self.relation.columns
+
+    def batches(self, rows: pa.Table, diffs: Diff) -> tuple[ChangeBatch, ...]:
+        """Rows with the columns' names as batches."""
+        found = []
+        for start in range(0, rows.num_rows, BATCH_ROWS):
+            part = rows.slice(start, BATCH_ROWS).combine_chunks()
+            found.append(ChangeBatch(self.relation.shown, part.to_batches()[0], diffs[start : start + BATCH_ROWS]))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A commit that changed something that is followed. changes: by `Followed.key`. size_bytes: of them, by key."""
+
+    commit: int
+    time_us: int
+    changes: Mapping[tuple[Any, ...], tuple[ChangeBatch, ...]]
+    size_bytes: Mapping[tuple[Any, ...], int]
+
+
+class CommitReader:
+    """Reads what commits changed, one after the other, of relations that may become others. One thread.
+
+    A commit of an epoch changes the views, and the tables by all transactions that the epoch is the first to reflect:
+    after it, all have the content of one moment, that of a SELECT. Where there are no views, a table changes with each
+    transaction.
+    """
+
+    def __init__(self, log: CommitLog, packs: PackFiles, moment: Moment) -> None:
+        """moment: of the commit behind which to begin."""
+        self._log, self._packs = log, packs
+        self._moment = moment
+
+    @property
+    def moment(self) -> Moment:
+        """The moment of the commit that was read last. All commits behind its transaction are needed."""
+        return self._moment
+
+    def next(self, followed: Iterable[Followed]) -> Step:
+        """What the next commit changed. It must be there."""
+        number = self._moment.head + 1
+        commit = self._log.read(number)
+        before = self._moment.transaction
+        shown = max(past_moment(self._log, number).transaction, before)
+        changes, sizes = {}, {}
+        for one in followed:
+            found = self._changed(one.relation, commit, before, shown)
+            if found and (batches := self._batches(one, found)):
+                changes[one.key] = batches
+                sizes[one.key] = sum(b.rows.nbytes + b.diffs.nbytes + _BATCH_BYTES for b in batches)
+        self._moment = Moment(number, shown)
+        return Step(number, commit.time_us, changes, sizes)
+
+    def _changed(self, relation: Relation, commit: Commit, before: int, shown: int) -> list[RelationChange]:
+        if relation.is_fed_by_circuit:
+            commits: Sequence[Commit] = (commit,)
+        else:
+            commits = [self._log.read(n) for n in range(before + 1, shown + 1)]
+        return [c.relations[relation.id] for c in commits if relation.id in c.relations]
+
+    def _batches(self, one: Followed, changes: list[RelationChange]) -> tuple[ChangeBatch, ...]:
+        stored = one.relation.as_stored
+        schema = arrow_schema(stored.columns, positional=False)
+        parts = [self._packs.read_change(blob) for c in changes for blob in c.blobs]
+        if not parts:
+            return ()
+        rows = pa.concat_tables([fitted(t, schema, stored.fills).select(schema.names) for t, _ in parts])
+        change = Change(rows, np.concatenate([d for _, d in parts]))
+        if not one.relation.append_only:
+            change = consolidated(change)
+            order = np.argsort(change.diffs > 0, kind="stable")
+            change = Change(change.table.take(pa.array(order)), change.diffs[order])
+        names = [c.name for c in one.relation.columns]
+        return one.batches(change.table.rename_columns(names), change.diffs)
+
+
+#: So often the thread looks whether it should end.
+_LOOK_S: Final = 0.1
+
+#: So many commits are handed out at once.
+_ROUND_COMMITS: Final = 64
+
+
+class Listener(Protocol):
+    """What the tailer needs from a subscriber. Its methods must not block."""
+
+    @property
+    def followed(self) -> Sequence[Followed]:
+        """What it follows, always the same."""
+        ...
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it waits where no epoch can run."""
+        ...
+
+    def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:
+        """All changes up to `commit` of what it follows, since the last call."""
+        ...
+
+    def fail(self, problem: Error) -> None:
+        """Nothing comes any more."""
+        ...
+
+
+class Tailer:
+    """The tailer of an open database. Its thread runs while there are subscribers. Thread-safe."""
+
+    def __init__(self, database: OpenDatabase) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+        self._upto = 0
+        """The commit up to which the round goes that is handed out, or was last."""
+        self._ending = False
+
+    def join(self, listener: Listener) -> int:
+        """From now on `listener` is handed what follows the commit that is returned. CONNECTION_CLOSED."""
+        log = self._database.log
+        with self._lock:
+            if self._ending or self._database.is_closed:
+                raise error("CONNECTION_CLOSED", "the connection is closed")
+            self._listeners.add(listener)
+            if self._thread is None:
+                self._upto = log.head()
+                reader = CommitReader(log, self._database.packs, past_moment(log, self._upto) if self._upto else EMPTY)
+                self._thread = threading.Thread(target=self._run, args=[reader], name="watersmeet-tailer", daemon=True)
+                self._thread.start()
+            return self._upto
+
+    def leave(self, listener: Listener) -> None:
+        """It is handed nothing more. May be called again."""
+        with self._lock:
+            self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """Ends all subscribers, and the thread."""
+        with self._lock:
+            self._ending = True
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._fail(error("CONNECTION_CLOSED", "the connection is closed"))
+
+    def _run(self, reader: CommitReader) -> None:
+        hold = Reader(self._database.layout)
+        try:
+            while self._goes_on():
+                try:
+                    hold.keep(reader.moment.transaction, ACTIVE)
+                    self._look(reader)
+                except Error as cause:
+                    self._fail(cause)
+                except Exception as cause:
+                    self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
+        finally:
+            hold.close()
+
+    def _goes_on(self) -> bool:
+        """Whether there are subscribers. Without, the thread ends; the next subscriber starts another one."""
+        with self._lock:
+            if self._listeners and not self._ending:
+                return True
+            self._thread = None
+            return False
+
+    def _look(self, reader: CommitReader) -> None:
+        """Waits a little for commits and hands them out."""
+        database = self._database
+        if database.runtime == "inprocess" and not database.read_only and self._is_awaited:
+            database.flush()
+        if not database.log.wait_past(reader.moment.head, _LOOK_S):
+            if not database.read_only and database.engine.failure is not None:
+                raise database.engine.failure
+            return
+        with self._lock:  # who joins now gets what follows this round
+            upto = self._upto = min(database.log.head(), reader.moment.head + _ROUND_COMMITS)
+            listeners = list(self._listeners)
+        followed = {f.key: f for listener in listeners for f in listener.followed}
+        steps = []
+        while reader.moment.head < upto:
+            step = reader.next(followed.values())
+            if step.changes:
+                steps.append(step)
+        time_us = database.log.read(upto).time_us
+        ended = self._ended({f.relation.id: f for f in followed.values()}, upto)
+        for listener in listeners:
+            listener.hand(steps, upto, time_us)
+            problem = next((ended[f.relation.id] for f in listener.followed if f.relation.id in ended), None)
+            if problem is not None:
+                self.leave(listener)
+                listener.fail(problem)
+
+    @property
+    def _is_awaited(self) -> bool:
+        with self._lock:
+            return any(listener.is_awaited for listener in self._listeners)
+
+    def _ended(self, followed: Mapping[str, Followed], upto: int) -> dict[str, Error]:
+        """By id, why relations change no more: they were dropped, or stopped by their limits."""
+        known = self._database.catalog.relations
+        ended = {i: dropped(f.relation) for i, f in followed.items() if i not in known}
+        epoch = self._database.log.last_epoch(upto)
+        failed = {} if epoch is None else epoch.progress.failed
+        return ended | {i: error_from_json(failed[i]) for i in followed if i in failed}
+
+    def _fail(self, problem: Error) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+            self._listeners.clear()
+        for listener in listeners:
+            listener.fail(problem)
+
+
+def dropped(relation: Relation) -> Error:
+    """The error of a subscriber whose relation is gone."""
+    return error("UNDEFINED_RELATION", f"{relation.title} was dropped")
+
+
+def tailer_of(database: OpenDatabase) -> Tailer:
+    """The tailer of a database, made for the first that asks."""
+    with database.guard:
+        found = database.tailer
+        if found is None:
+            found = database.tailer = Tailer(database)
+            database.at_close(found.close)
+        assert isinstance(found, Tailer)
+        return found
