@@ -10,6 +10,8 @@ import fastavro
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from watersmeet.delivery.deliveries import Deliveries
+
 
 def send(broker, topic, *records):
     """Writes records: (key, value)."""
@@ -71,8 +73,8 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.deliveries.wait(relation.id, 60)
-        status = session.database.deliveries.status(relation.id)
+        assert session.database.service(Deliveries).wait(relation.id, 60)
+        status = session.database.service(Deliveries).status(relation.id)
         assert status is None or status.state == "running", status
 
 

@@ -11,6 +11,7 @@ from tests.unit.sinks.databasetargets import POINTS, content, written_options
 from tests.unit.sinks.processes import killed_twice, overtaken
 from watersmeet import faults
 from watersmeet.delivery import deliveries, portions
+from watersmeet.delivery.deliveries import Deliveries
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +80,8 @@ class DatabaseHistory(History):
         session = self.connection._session
         for name, (_, relation) in [*SOURCES.items(), ("added", ("", "events"))]:
             sink = session.catalog.by_name(name)
-            assert session.database.deliveries.wait(sink.id, 60)
-            status = session.database.deliveries.status(sink.id)
+            assert session.database.service(Deliveries).wait(sink.id, 60)
+            status = session.database.service(Deliveries).status(sink.id)
             assert status.state == "running", status.problem
             columns = ", ".join(c.name for c in sink.columns)
             wanted = sorted(self.connection.execute(f"SELECT {columns} FROM {relation}").fetchall(), key=repr)
@@ -122,7 +123,7 @@ def settle(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.deliveries.wait(relation.id, 60)
+        assert session.database.service(Deliveries).wait(relation.id, 60)
 
 
 def check(connection, database):

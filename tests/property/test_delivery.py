@@ -11,6 +11,7 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.memory import Memory, Unavailable
 from watersmeet import faults
 from watersmeet.delivery import deliveries, portions
+from watersmeet.delivery.deliveries import Deliveries
 
 SOURCES = {
     "from_table": ("FROM t", "t"),
@@ -98,8 +99,8 @@ class History:
         session = self.connection._session
         for name, (_, relation) in SOURCES.items():
             sink = session.catalog.by_name(name)
-            assert session.database.deliveries.wait(sink.id, 60)
-            status = session.database.deliveries.status(sink.id)
+            assert session.database.service(Deliveries).wait(sink.id, 60)
+            status = session.database.service(Deliveries).status(sink.id)
             assert status.state == "running", status.problem
             columns = ", ".join(c.name for c in sink.columns)
             expected = sorted(self.connection.execute(f"SELECT {columns} FROM {relation}").fetchall(), key=repr)

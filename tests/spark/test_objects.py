@@ -10,6 +10,7 @@ import pytest
 from tests.unit.sinks.test_objects import content
 
 import watersmeet
+from watersmeet.delivery.deliveries import Deliveries
 
 
 def parquet(first: int, count: int) -> bytes:
@@ -40,5 +41,5 @@ def test_a_view_over_objects_is_kept_as_objects(tmp_path, bucket):
                 FLUSH
             """)
             session = connection._session
-            assert session.database.deliveries.wait(session.catalog.by_name("kept").id, 120)
+            assert session.database.service(Deliveries).wait(session.catalog.by_name("kept").id, 120)
     assert content(bucket) == [(i, f"n{i % 10}" if i % 10 < 9 else None) for i in range(331)]

@@ -8,10 +8,10 @@ particular to a system is behind `connectors.databases.captures`.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from watersmeet.capture.tablechanges import (
@@ -41,7 +41,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import rows_with_keys
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated
-from watersmeet.database.worker import Attempts
+from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
@@ -51,7 +51,7 @@ from watersmeet.serialization import from_json, to_json
 _LOOK_S: Final = 0.05
 #: After a failure the server is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
-#: … to this; see `Attempts`.
+#: … to this; see `Worker`.
 _LAST_RETRY_S: Final = 5.0
 #: Whether servers still write the changes of all tables is looked up at each start, and then after this time.
 _CHECK_S: Final = 60.0
@@ -85,119 +85,83 @@ def committed(database: OpenDatabase, captured: CapturedDatabase) -> DatabasePos
     return DatabasePosition(captured.start) if found is None else from_json(DatabasePosition, found)
 
 
-class Captures:
+class Captures(Service):
     """The captured databases of an open database. Safe for several threads."""
 
     def __init__(self, session: Session) -> None:
         """session: one of its own, without transactions."""
         self._session = session
-        self._lock = threading.Lock()
-        self._threads: dict[str, _Capturing] = {}
+        self._workers: Workers[_Capturing] = Workers()
 
     def start(self) -> None:
-        """Captures what the catalog says, until the database is closed."""
-        self._session.database.captures = self
-        self._session.database.at_close(self._close)
+        """Capture what the catalog says, until the database is closed."""
+        self._session.database.at_close(self._workers.end)
         self.follow()
 
     def follow(self) -> None:
-        """The captured databases and tables of the catalog are others now."""
+        """Start and end captures as the captured databases of the catalog want."""
         known = self._session.database.catalog.relations
-        wanted_ids = {
+        wanted = [
             i
             for i, r in known.items()
             if isinstance(r, CapturedDatabase) and not r.staged and not (r.of_table and known[r.of_table].staged)
-        }
-        with self._lock:
-            gone = [self._threads.pop(i) for i in self._threads.keys() - wanted_ids]
-            for capturing in gone:
-                capturing.stop()
-            for database_id in wanted_ids - self._threads.keys():
-                self._threads[database_id] = _Capturing(self._session, database_id)
-                self._threads[database_id].start()
-        for capturing in gone:
-            capturing.join(_CLOSE_S)
+        ]
+        self._workers.reconcile({i: partial(_Capturing, self._session, i) for i in wanted})
 
     @contextlib.contextmanager
     def halted(self, database_id: str) -> Iterator[None]:
-        """Nothing is captured of a database inside. Behind it, what the catalog and the newest commit say goes on."""
-        with self._lock:
-            capturing = self._threads.pop(database_id, None)
-        if capturing is not None:
-            capturing.stop()
-            capturing.join(_CLOSE_S)  # it commits nothing more, even if it takes longer
+        """Capture nothing of a database inside the block. After it, capture resumes as the catalog and the newest
+        commit say.
+        """
+        self._workers.end([database_id])  # it commits nothing more, even if it takes longer
         try:
             yield
         finally:
             self.follow()
 
-    def flush(self) -> list[str]:
-        """Waits until the tables have what was committed there before. A notice for each database that is not waited
+    def catch_up(self) -> list[str]:
+        """Wait until the tables have what was committed there before. A notice for each database that is not waited
         for.
         """
-        with self._lock:
-            threads = [*self._threads.values()]
-        return [notice for t in threads for notice in t.flush()]
+        return [notice for worker in self._workers.all().values() for notice in worker.flush()]
 
     def status(self, database_id: str) -> dict[str, Any] | None:
         """For SHOW SOURCES; None for one that is not captured."""
-        with self._lock:
-            capturing = self._threads.get(database_id)
+        capturing = self._workers.get(database_id)
         return None if capturing is None else capturing.status()
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The states of all tables, by their ids: state, rows, reason if it does not follow."""
-        with self._lock:
-            threads = [*self._threads.values()]
-        return {i: status for t in threads for i, status in t.tables().items()}
-
-    def _close(self) -> None:
-        with self._lock:
-            found, self._threads = [*self._threads.values()], {}
-        for capturing in found:
-            capturing.stop()
-        for capturing in found:
-            capturing.join(_CLOSE_S)
+        return {i: status for worker in self._workers.all().values() for i, status in worker.tables().items()}
 
 
-class _Capturing(threading.Thread):
+class _Capturing(Worker):
     """Captures one database until it is stopped."""
 
     def __init__(self, session: Session, database_id: str) -> None:
-        super().__init__(name="watersmeet-capture", daemon=True)
+        super().__init__("capture", session.database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._session = session
         self._database = session.database
         self._id = database_id
-        self._stopping = threading.Event()
-        self._changed = threading.Condition()
         self._flushing = 0
         self._began_s = self._checked_s = time.monotonic()
-        self._attempts = Attempts(self._database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._system: System = system_of(self._relation().connector["connector"])
-        self.state = "starting"
-        self.reason: str | None = None
         self._position = committed(self._database, self._relation())
         self._reached = self._position.place
         self._unread: dict[str, tuple[str, float]] = {}
         """By table that can't be read for now: why, and when it is tried again."""
 
-    def stop(self) -> None:
-        """Ends it soon."""
-        self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
-
     def flush(self) -> list[str]:
-        """See `Captures.flush`."""
+        """See `Captures.catch_up`."""
         name = self._relation().shown
         try:
             end = self._system.end(self._options())
         except Error as problem:
             return [f'source "{name}" was not waited for, as it is waiting: {problem.message}']
-        with self._changed:
+        with self.changed:
             self._flushing += 1
             try:
-                self._changed.wait_for(lambda: self._stopping.is_set() or self._has(end) or not self._goes_on)
+                self.changed.wait_for(lambda: self.stopping.is_set() or self._has(end) or not self._goes_on)
             finally:
                 self._flushing -= 1
             if self._goes_on:
@@ -208,13 +172,13 @@ class _Capturing(threading.Thread):
                     *(f'table "{tables[i]}" follows no more: {why}' for i, why in stalled.items() if i in tables),
                     *(f'table "{tables[i]}" was not waited for: {why}' for i, why in unread.items() if i in tables),
                 ]
-            return [f'source "{name}" was not waited for, as it is {self.state}: {self.reason}']
+            return [f'source "{name}" was not waited for, as it is {self.state}: {self.problem}']
 
     def status(self) -> dict[str, Any]:
         """state, reason, tables by name, and what the server says of the slot, as far as it can be asked."""
         shown = {t.id: t.shown for t in self._tables()}
         tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
-        found: dict[str, Any] = {"state": self.state, "reason": self.reason, "tables": tables}
+        found: dict[str, Any] = {"state": self.state, "reason": self.problem, "tables": tables}
         found["place"] = self._position.place
         with contextlib.suppress(Error):
             found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
@@ -240,23 +204,22 @@ class _Capturing(threading.Thread):
             return {"state": "waiting", "rows": rows, "reason": unread[0]}
         return {"state": "running" if position and position.done else "snapshot", "rows": rows}
 
-    def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._capture()
-            except LostPlaceError as cause:
-                self._wait_after("stalled", str(cause))
-            except Error as cause:
-                if self._is_in_use(cause):
-                    self._stopping.wait(_LOOK_S)
-                    continue
-                explained = self._database.log.explain(cause)
-                problem = explained if isinstance(explained, Error) else cause
-                self._wait_after("waiting", problem.message + (f" ({problem.detail})" if problem.detail else ""))
-            except Exception as cause:
-                if self._stopping.is_set() or self._database.is_closed:
-                    return
-                self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
+    def work(self) -> None:
+        try:
+            self._capture()
+        except LostPlaceError as cause:
+            self._wait_after("stalled", str(cause))
+        except Error as cause:
+            if self._is_in_use(cause):
+                self.stopping.wait(_LOOK_S)
+                return
+            explained = self._database.log.explain(cause)
+            problem = explained if isinstance(explained, Error) else cause
+            self._wait_after("waiting", problem.message + (f" ({problem.detail})" if problem.detail else ""))
+        except Exception as cause:
+            if self.stopping.is_set() or self._database.is_closed:
+                return
+            self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
 
     def _is_in_use(self, cause: Error) -> bool:
         """Whether the reader before this one is still there: the server notices late that its connection ended."""
@@ -265,16 +228,10 @@ class _Capturing(threading.Thread):
         )
 
     def _wait_after(self, state: str, reason: str) -> None:
-        if self._stopping.is_set() or self._database.is_closed:
+        if self.stopping.is_set() or self._database.is_closed:
             return
-        self._show(state, self._attempts.failed(reason))
-        with self._changed:
-            self._attempts.wait(self._changed, self._stopping.is_set)
-
-    def _show(self, state: str, reason: str | None = None) -> None:
-        with self._changed:
-            self.state, self.reason = state, reason
-            self._changed.notify_all()
+        self.show(state, self.failed(reason))
+        self.back_off()
 
     @property
     def _goes_on(self) -> bool:
@@ -288,7 +245,7 @@ class _Capturing(threading.Thread):
     def _relation(self) -> CapturedDatabase:
         found = self._database.catalog.relations.get(self._id)
         if not isinstance(found, CapturedDatabase):
-            self._stopping.set()
+            self.stopping.set()
             raise error("UNDEFINED_RELATION", "a captured database was dropped")
         return found
 
@@ -310,12 +267,12 @@ class _Capturing(threading.Thread):
             captor = Captor(self._session, self._system, options, stream)
             self._forget_unfinished()
             self._check(captor)
-            self._show("running")
-            while not self._stopping.is_set():
+            self.show("running")
+            while not self.stopping.is_set():
                 if time.monotonic() >= self._checked_s + _CHECK_S:
                     self._check(captor)
                 self._step(captor)
-                self._attempts.succeeded()
+                self.succeeded()
 
     def _check(self, captor: Captor) -> None:
         """Stops the tables of which the server may not have written all changes."""
@@ -343,9 +300,9 @@ class _Capturing(threading.Thread):
         filling = self._to_be_read()
         if filling is not None:
             self._fill(captor, filling)
-        with self._changed:
+        with self.changed:
             self._reached = stream.reached
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _names(self) -> set[tuple[str, str]]:
         """The tables there that are followed."""
@@ -376,7 +333,7 @@ class _Capturing(threading.Thread):
             known = self._database.catalog.relations
             changes = {i: consolidated(c) if c.diff is not None else c for i, c in change.changes.items() if i in known}
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
-            if self._id not in known or self._stopping.is_set():
+            if self._id not in known or self.stopping.is_set():
                 return
             for table in self._tables():
                 if letters := change.letters.get(table.id):

@@ -87,10 +87,7 @@ def clear_away(session: Session, gone: set[str]) -> None:
     with database.guard:
         for relation_id in gone:
             database.content.drop(relation_id)
-    if database.deliveries is not None:
-        database.deliveries.follow()
-    if database.captures is not None:
-        database.captures.follow()
+    database.follow()
     database.positions.forget(gone)
     database.sink_positions.forget(gone)
     install_remaining(session, gone)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside, Problems
 from watersmeet.database.plans import Plans
 from watersmeet.database.transaction import Change
+from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.lazyimport import lazy_import
@@ -61,48 +61,7 @@ else:
 _INPROCESS_COMPACTION: Final = 256
 
 
-class Upkeep(Protocol):
-    """What is to be done whenever views are brought up to date."""
-
-    def before(self) -> None:
-        """Before it."""
-
-    def after(self) -> bool:
-        """After it; whether that gave them something to do."""
-
-    def delivered(self, *, wait: bool) -> dict[str, int]:
-        """By processor, how many of its records are in its topic outside of the database; wait: all that it gave."""
-
-    def follow(self) -> None:
-        """There are new hidden views that feed streams."""
-
-
-class Deliveries(Protocol):
-    """What delivers sinks."""
-
-    def follow(self) -> None:
-        """The sinks of the catalog are others now: starts and ends what delivers them."""
-
-
-class Captures(Protocol):
-    """What captures the changes of databases outside."""
-
-    def follow(self) -> None:
-        """The captured databases and tables of the catalog are others now."""
-
-    def flush(self) -> list[str]:
-        """Waits until the tables have what was committed there before. A notice for each database that is not waited
-        for.
-        """
-
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """The states of all captured tables, by their ids: state, rows, reason."""
-
-    def status(self, database_id: str) -> dict[str, Any] | None:
-        """For SHOW SOURCES; None for one that is not captured."""
-
-    def halted(self, database_id: str) -> AbstractContextManager[None]:
-        """Nothing is captured of a database inside. Behind it, what the catalog and the newest commit say goes on."""
+S = TypeVar("S", bound=Service)
 
 
 class OpenDatabase:
@@ -112,8 +71,9 @@ class OpenDatabase:
     statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
     relation id, the times of the newest rows of ordered streams to which this process wrote, in microseconds.
     unwritten: of views with INTO, why their streams do not take what they give. positions, sink_positions: of the
-    writer, how far subscriptions were read and sinks were delivered. tailer: what reads commits for subscribers
-    (`session.services.subscribing.tailer`); None without any.
+    writer, how far subscriptions were read and sinks were delivered.
+
+    Services run on top of it. They register by `add`, and statements find them by their class.
     """
 
     def __init__(
@@ -172,10 +132,7 @@ class OpenDatabase:
                 opened.callback(self.content.close)
                 self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
                 self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
-                self.upkeep: Upkeep | None = None
-                self.deliveries: Deliveries | None = None
-                self.captures: Captures | None = None
-                self.tailer: object = None
+                self._services: list[Service] = []
                 self.sizes = RelationSizes(self.layout, self.log)
                 opened.callback(self.sizes.close)
                 self._engine: Engine | None = None
@@ -316,23 +273,25 @@ class OpenDatabase:
         What streams don't take of views is in `unwritten`. topics: views also reflect what processors write to topics
         outside of the database; one may read what another writes.
         """
-        written = self.upkeep.delivered(wait=False) if topics and self.upkeep is not None else {}
+        written = self._delivered(wait=False) if topics else {}
         self._flush()
         for _ in range(len(written)):
-            assert self.upkeep is not None
-            before, written = written, self.upkeep.delivered(wait=True)
+            before, written = written, self._delivered(wait=True)
             if written == before:
                 return
             self._flush()
+
+    def _delivered(self, *, wait: bool) -> dict[str, int]:
+        return {i: rows for service in self._services for i, rows in service.delivered(wait=wait).items()}
 
     def _flush(self) -> None:
         self.log.check()
         if self._stale:
             self.reinstall()
-        if self.upkeep is not None:
-            self.upkeep.before()
+        for service in self._services:
+            service.before_epochs()
         self.engine.flush()
-        while self.upkeep is not None and self.upkeep.after():
+        while any(service.after_epochs() for service in self._services):
             self.engine.flush()
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
@@ -389,6 +348,27 @@ class OpenDatabase:
         hidden = set(made.values())
         producers = [operators for i, operators in self.plans.producers.items() if i not in hidden]
         self.engine.refresh(planner.assemble(producers, self.buckets), made)
+
+    def add(self, service: S) -> S:
+        """Register a service, and start it. It ends when the database is closed."""
+        self._services.append(service)
+        service.start()
+        return service
+
+    def service(self, kind: type[S]) -> S | None:
+        """The service of that class; None where none runs, as in processes that only read."""
+        return next((s for s in self._services if isinstance(s, kind)), None)
+
+    def follow(self) -> None:
+        """Tell the services that the definitions of the catalog have changed."""
+        for service in self._services:
+            service.follow()
+
+    def catch_up(self) -> list[str]:
+        """Wait until tables have what was committed before in the databases that they are captured from. A notice for
+        each that is not waited for.
+        """
+        return [notice for service in self._services for notice in service.catch_up()]
 
     def at_close(self, callback: Callable[[], None]) -> None:
         """Have something given back when the database is closed."""

@@ -34,9 +34,8 @@ def flush(session: Session) -> None:
 
 
 def _flush(session: Session) -> None:
-    if session.database.captures is not None:
-        for notice in session.database.captures.flush():
-            session.notice(notice)
+    for notice in session.database.catch_up():
+        session.notice(notice)
     session.database.flush(topics=True)
     for relation_id, failure in session.database.log.progress().failed.items():
         view = session.catalog.relations.get(relation_id)
@@ -129,12 +128,7 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
         gone = set(definitions.dropped)
         clear_away(session, gone)
         install_remaining(session, definitions.stopped)
-        if database.upkeep is not None:
-            database.upkeep.follow()
-        if database.deliveries is not None:
-            database.deliveries.follow()
-        if database.captures is not None:
-            database.captures.follow()
+        database.follow()
     transaction.ends.close()
     if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
         database.flush()  # when COMMIT returns, new views show what their inputs have

@@ -13,14 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal
 
-from watersmeet.catalog import Relation, Sink
+from watersmeet.catalog import Relation, Sink, TopicWriter
 from watersmeet.connectors.base.deliveries import deliveries
 from watersmeet.connectors.base.rates import Allowance
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Target, connector_of
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.worker import Attempts
+from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.delivery.portions import PORTION_ROWS, DeadLetterPortions, Portions
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
@@ -37,16 +38,19 @@ State = Literal["starting", "filling", "running", "paused", "retrying", "stopped
 #: Of errors that do not pass, those that are no "stopped".
 _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "fenced"}
 
+#: In these it waits for ALTER SINK … START.
+_ENDED: Final = ("stopped", "lost", "fenced")
+
 #: So many rows of consecutive portions are handed to the target at once, if there are as many.
 _BATCH_ROWS: Final = 4 * PORTION_ROWS
 #: So often a thread that waits for commits looks whether it should end.
 _LOOK_S: Final = 0.1
 #: After a failure the target is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
-#: … to this; see `Attempts`.
+#: … to this; see `Worker`.
 _LAST_RETRY_S: Final = 30.0
-#: How long closing the database waits for a delivery to let go of its target.
-_CLOSE_S: Final = 10.0
+#: How long FLUSH waits for the topic of a processor.
+_FLUSH_S: Final = 10.0
 #: While nothing is to be delivered, a position is saved again after so many commits, so that they can go.
 _SAVED_COMMITS: Final = 256
 
@@ -59,7 +63,7 @@ class Status:
     oldest of them. delivered_rows: since the process opened the database.
     """
 
-    state: State
+    state: str
     problem: str | None = None
     place: Place | None = None
     commits: int = 0
@@ -69,69 +73,62 @@ class Status:
     delivered_rows: int = 0
 
 
-class Deliveries:
+class Deliveries(Service):
     """The deliveries of an open database. Safe for several threads."""
 
     def __init__(self, database: OpenDatabase) -> None:
         self._database = database
-        self._lock = threading.Lock()
-        self._threads: dict[str, _Delivering] = {}
+        self._workers: Workers[_Delivering] = Workers()
+        self._telling = threading.Lock()
         self._note = Note(database.layout, "SINKS.json")
         self._note.discard()
 
     def start(self) -> None:
-        """Delivers what the catalog says, until the database is closed."""
-        self._database.deliveries = self
-        self._database.at_close(self._close)
+        """Deliver what the catalog says, until the database is closed."""
+        self._database.at_close(self._workers.end)
         self.follow()
 
     def follow(self) -> None:
-        """The sinks of the catalog are others now: starts and ends what delivers them."""
-        wanted = {d.id: d for d in deliveries(self._database.catalog)}
-        with self._lock:
-            gone = [self._threads.pop(i) for i in self._threads.keys() - wanted.keys()]
-            for delivering in gone:
-                delivering.stop()
-            for delivery in wanted.values():
-                if delivery.id not in self._threads:
-                    self._threads[delivery.id] = _Delivering(self._database, delivery, self._tell)
-                    self._threads[delivery.id].start()
-        for delivering in gone:
-            delivering.join(_CLOSE_S)
+        """Start and end deliveries as the sinks of the catalog want."""
+        found = deliveries(self._database.catalog)
+        self._workers.reconcile({d.id: partial(_Delivering, self._database, d, self._tell) for d in found})
+
+    def delivered(self, *, wait: bool) -> dict[str, int]:
+        """The records of each processor in its topic, since the process opened the database. wait: also those that it
+        has given so far, except where the topic can't be written.
+        """
+        found: dict[str, int] = {}
+        for relation in list(self._database.catalog.relations.values()):
+            status = self.status(relation.id) if isinstance(relation, TopicWriter) else None
+            if status is not None and status.problem is None and wait:
+                self.wait(relation.id, _FLUSH_S)
+                status = self.status(relation.id)
+            if status is not None:
+                found[relation.id] = status.delivered_rows
+        return found
 
     def restart(self, delivery_id: str) -> None:
-        """Lets a delivery that was stopped go on where it was, and one that waits try at once."""
-        with self._lock:
-            delivering = self._threads.get(delivery_id)
+        """Let a delivery that was stopped go on where it was, and one that waits try at once."""
+        delivering = self._workers.get(delivery_id)
         if delivering is not None:
             delivering.try_again()
 
     def status(self, delivery_id: str) -> Status | None:
-        """How a delivery is; None if there is none of that id."""
-        with self._lock:
-            delivering = self._threads.get(delivery_id)
+        """The status of a delivery; None if there is none of that id."""
+        delivering = self._workers.get(delivery_id)
         return None if delivering is None else delivering.status()
 
     def wait(self, delivery_id: str, seconds: float) -> bool:
-        """Waits until everything that is committed now is acknowledged, or the delivery is stopped; False if neither is
+        """Wait until everything that is committed now is acknowledged, or the delivery is stopped; False if neither is
         so after that time.
         """
-        with self._lock:
-            delivering = self._threads.get(delivery_id)
+        delivering = self._workers.get(delivery_id)
         return delivering is None or delivering.wait(self._database.log.head(), seconds)
 
     def _tell(self) -> None:
-        """Tells other processes the states."""
-        with self._lock:
-            self._note.write({i: {"state": d.state, "problem": d.problem} for i, d in self._threads.items()})
-
-    def _close(self) -> None:
-        with self._lock:
-            found, self._threads = [*self._threads.values()], {}
-        for delivering in found:
-            delivering.stop()
-        for delivering in found:
-            delivering.join(_CLOSE_S)
+        """Tell other processes the states."""
+        with self._telling:
+            self._note.write({i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()})
 
 
 def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot: bool) -> None:
@@ -155,18 +152,15 @@ def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot
         reader.close()
 
 
-class _Delivering(threading.Thread):
+class _Delivering(Worker):
     """Delivers one delivery until it is stopped."""
 
     def __init__(self, database: OpenDatabase, delivery: Delivery, tell: Callable[[], None]) -> None:
-        super().__init__(name="watersmeet-delivery", daemon=True)
+        super().__init__("delivery", database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._database = database
         self._delivery = delivery
         self._tell = tell
-        self._stopping = threading.Event()
-        self._changed = threading.Condition()
         self._looking = threading.Lock()
-        self._again = False
         self._reached = -1
         self._delivered_rows = 0
         self._place: Place | None = None
@@ -179,30 +173,18 @@ class _Delivering(threading.Thread):
         self._behind: deque[tuple[int, int, int, int]] = deque()
         """Of commits that were looked at for `status` and have changes: (number, rows, bytes, time)."""
         self._looked_upto = 0
-        self._attempts = Attempts(database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
-        self.state: State = "starting"
-        self.problem: str | None = None
-
-    def stop(self) -> None:
-        """Ends it soon."""
-        self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
 
     def try_again(self) -> None:
-        """Goes on at once, if it waits after a failure."""
-        with self._changed:
-            self._again = True
-            if self.state in ("stopped", "lost", "fenced"):
+        """Go on at once, if it waits after a failure."""
+        with self.changed:
+            if self.state in _ENDED:
                 self.state, self.problem = "starting", None
-            self._changed.notify_all()
+            self.wake()
 
     def wait(self, commit: int, seconds: float) -> bool:
         """See `Deliveries.wait`."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: self._reached >= commit or self.state in ("stopped", "lost", "fenced"), seconds
-            )
+        with self.changed:
+            return self.changed.wait_for(lambda: self._reached >= commit or self.state in _ENDED, seconds)
 
     def status(self) -> Status:
         """How it is now."""
@@ -228,51 +210,39 @@ class _Delivering(threading.Thread):
             self.state, self.problem, self._place, len(behind), rows, size_bytes, seconds, self._delivered_rows
         )
 
-    def run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._deliver()
-            except OSError as cause:
-                self._retry(str(cause))
-            except Error as cause:
-                if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret that is elsewhere
-                    self._retry(f"{cause.message}. {cause.detail or ''}".rstrip())
-                    continue
-                lost = self._database.sink_positions.since(self._delivery.id) is None
-                self._fail(self._lost() if lost else cause)
-            except Exception as cause:
-                self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
+    def work(self) -> None:
+        try:
+            self._deliver()
+        except OSError as cause:
+            self._retry(str(cause))
+        except Error as cause:
+            if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret that is elsewhere
+                self._retry(f"{cause.message}. {cause.detail or ''}".rstrip())
+                return
+            lost = self._database.sink_positions.since(self._delivery.id) is None
+            self._fail(self._lost() if lost else cause)
+        except Exception as cause:
+            self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
 
     def _retry(self, problem: str) -> None:
-        """Waits, longer each time, until it is tried again."""
-        self._show("retrying", self._attempts.failed(problem))
-        with self._changed:
-            self._attempts.wait(self._changed, self._is_woken)
-            self._again = False
+        """Wait, longer each time, until it is tried again."""
+        self._show("retrying", self.failed(problem))
+        self.back_off()
 
     def _fail(self, cause: Error) -> None:
-        """Waits until it is told to go on."""
-        if self._stopping.is_set() or self._database.is_closed:
+        """Wait until it is told to go on."""
+        if self.stopping.is_set() or self._database.is_closed:
             return
         explained = self._database.log.explain(cause)
         problem = explained if isinstance(explained, Error) else cause
         parts = filter(None, [problem.message, problem.detail, problem.hint])
         told = f"{problem.condition}: {'. '.join(part.rstrip('.') for part in parts)}"
         self._show(_STATES.get(problem.condition, "stopped"), told)
-        with self._changed:
-            self._changed.wait_for(self._is_woken)
-            self._again = False
-
-    def _is_woken(self) -> bool:
-        return self._again or self._stopping.is_set()
+        self.rest()
 
     def _show(self, state: State, problem: str | None = None) -> None:
-        with self._changed:
-            if (state, problem) == (self.state, self.problem):
-                return
-            self.state, self.problem = state, problem
-            self._changed.notify_all()
-        self._tell()
+        if self.show(state, problem):
+            self._tell()
 
     def _deliver(self) -> None:
         """Opens the target and delivers until it is stopped, or an error comes."""
@@ -283,7 +253,7 @@ class _Delivering(threading.Thread):
         connector = connector_of(delivery)
         if self.state not in ("retrying", "running"):
             self._show("starting")
-        target = connector.open(delivery, database.layout.id, self._stopping.is_set)
+        target = connector.open(delivery, database.layout.id, self.stopping.is_set)
         try:
             # A writer that was overtaken must not shut out the one that goes on.
             database.log.check()
@@ -306,7 +276,7 @@ class _Delivering(threading.Thread):
         for batch in flow.batches():
             if batch:
                 self._wait_for_allowance()
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 return
             self._database.log.check()
             if batch:
@@ -318,7 +288,7 @@ class _Delivering(threading.Thread):
                 fault("sink.delivered")
                 self._acknowledge(batch, flow.since)
                 fault("sink.acknowledged")
-            self._attempts.succeeded()
+            self.succeeded()
             if flow.caught_up:
                 self._reach(flow.since)
             self._show("filling" if flow.in_content else "running")
@@ -339,7 +309,7 @@ class _Delivering(threading.Thread):
 
     def _wait_for_allowance(self) -> None:
         """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             limit = self._limit()
             if limit != self._limited:
                 self._limited, self._allowance = limit, Allowance(limit) if limit else None
@@ -348,7 +318,7 @@ class _Delivering(threading.Thread):
             if limit == 0:
                 self._show("paused")
             wait_s = _LOOK_S if self._allowance is None else min(_LOOK_S, self._allowance.wait_us / 1e6)
-            self._stopping.wait(wait_s)
+            self.stopping.wait(wait_s)
 
     def _acknowledge(self, batch: list[Portion], since: int) -> None:
         assert self._position is not None
@@ -368,9 +338,9 @@ class _Delivering(threading.Thread):
         assert self._position is not None
         if commit - self._position.since >= _SAVED_COMMITS:
             self._save(replace(self._position, since=commit))
-        with self._changed:
+        with self.changed:
             self._reached = commit
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _resumed(self) -> Delivered:
         """The position that was saved last. DELIVERY_LOST."""
@@ -389,7 +359,7 @@ class _Delivering(threading.Thread):
     def _relation(self) -> Relation:
         found = self._database.catalog.relations.get(self._delivery.relation)
         if found is None:
-            self._stopping.set()
+            self.stopping.set()
             raise error("UNDEFINED_RELATION", f"{self._delivery.title} delivers a relation that was dropped")
         return found
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -39,9 +38,9 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change as Written
 from watersmeet.database.transaction import consolidated
 from watersmeet.database.values import python_rows
+from watersmeet.database.workers import Service, Worker
 from watersmeet.database.writing import accepting, apply, by_time, deliver, in_order, upserted
 from watersmeet.delivery.changes import Change, Changes
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
 from watersmeet.maintenance.refreshing import is_due, refresh
 from watersmeet.store.merging import quoted
@@ -49,11 +48,9 @@ from watersmeet.store.merging import quoted
 _PAUSE_S: Final = 1.0
 
 _STOP_S: Final = 10.0
-#: How long FLUSH waits for the topic of a processor.
-_DELIVERY_S: Final = 10.0
 
 
-class Upkeep:
+class Upkeep(Service):
     """Keeps dictionaries, their cache streams, and the streams that views write. Safe for several threads.
 
     A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
@@ -68,22 +65,18 @@ class Upkeep:
         self._lock = lock("upkeep")
         self._wrote = False
         self._problems = session.database.unwritten
-        self._ended = threading.Event()
 
     def start(self) -> None:
-        """Starts the upkeep: at each FLUSH, and in a thread if epochs run in the background. It ends when the database
-        is closed.
-        """
+        """At each FLUSH, and in a thread if epochs run in the background."""
         database = self._session.database
         self.follow()
-        database.upkeep = self
         if database.runtime != "inprocess":
-            thread = threading.Thread(target=self._run, name="watersmeet-upkeep", daemon=True)
-            database.at_close(lambda: thread.join(_STOP_S))
-            database.at_close(self._ended.set)
-            thread.start()
+            worker = _Rounds(database, self._round)
+            database.at_close(lambda: worker.join(_STOP_S))
+            database.at_close(worker.stop)
+            worker.start()
 
-    def before(self) -> None:
+    def before_epochs(self) -> None:
         """Fetches the content of dictionaries' sources, and of external tables that queries look up as they are. What
         can't be read keeps its content; SHOW ERRORS shows why.
         """
@@ -92,7 +85,7 @@ class Upkeep:
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
 
-    def after(self) -> bool:
+    def after_epochs(self) -> bool:
         """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns
         whether there was any since the last call.
 
@@ -103,24 +96,6 @@ class Upkeep:
             self._write_found()
             wrote, self._wrote = self._wrote, False
             return wrote
-
-    def delivered(self, *, wait: bool) -> dict[str, int]:
-        """By processor, how many of its records are in its topic of Kafka, since the process opened the database.
-
-        wait: what they have given so far is there then, except of those whose topic can't be written.
-        """
-        found: dict[str, int] = {}
-        deliveries = self._session.database.deliveries
-        if not isinstance(deliveries, Deliveries):
-            return found
-        for relation in self._relations():
-            status = deliveries.status(relation.id) if isinstance(relation, TopicWriter) else None
-            if status is not None and status.problem is None and wait:
-                deliveries.wait(relation.id, _DELIVERY_S)
-                status = deliveries.status(relation.id)
-            if status is not None:
-                found[relation.id] = status.delivered_rows
-        return found
 
     def _write_found(self) -> None:
         with self._lock:
@@ -204,19 +179,30 @@ class Upkeep:
     def _relations(self) -> list[Relation]:
         return list(self._session.catalog.relations.values())
 
-    def _run(self) -> None:
-        database = self._session.database
-        while not self._ended.wait(_PAUSE_S):
-            if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
-                try:
-                    self.before()
-                    self._write_found()
-                except Error:
-                    continue  # the next round tries again; statements tell the user what is wrong
-                except Exception:
-                    if database.is_closed:
-                        return
-                    raise
+    def _round(self) -> None:
+        if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
+            with contextlib.suppress(Error):  # the next round tries again; statements tell the user what is wrong
+                self.before_epochs()
+                self._write_found()
+
+
+class _Rounds(Worker):
+    """Does the upkeep regularly, until the database is closed."""
+
+    def __init__(self, database: OpenDatabase, upkeep: Callable[[], None]) -> None:
+        super().__init__("upkeep", database.clock)
+        self._database = database
+        self._upkeep = upkeep
+
+    def work(self) -> None:
+        if self.stopping.wait(_PAUSE_S):
+            return
+        try:
+            self._upkeep()
+        except Exception:
+            if not self._database.is_closed:
+                raise
+            self.stopping.set()
 
 
 def _padded(rows: pa.Table, stream: Relation) -> pa.Table:

@@ -91,8 +91,8 @@ def make_writing(session: Session, bound: Bound) -> None:
         make(session, bound)
         if session.transaction is not None:
             session.transaction.ends.push(held.pop_all())
-        elif database.upkeep is not None:
-            database.upkeep.follow()
+        else:
+            database.follow()
 
 
 def make(session: Session, bound: Bound) -> None:
@@ -175,8 +175,7 @@ def _make(session: Session, bound: Bound) -> None:
     try:
         for number, found in enumerate(bound.fills):
             make(session, _filling(session, bound.relation, found, number))
-            if database.upkeep is not None:
-                database.upkeep.follow()
+            database.follow()
     except BaseException:
         remove(session, {bound.relation.id})
         raise

@@ -6,6 +6,7 @@ objects for all. A subscriber whose queue gets too long is cut off.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ import pyarrow as pa
 from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change, consolidated
+from watersmeet.database.workers import Service, Worker
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.commits import CommitLog
@@ -187,17 +189,21 @@ class Listener(Protocol):
         ...
 
 
-class Tailer:
+class Tailer(Service):
     """The tailer of an open database. Its thread runs while there are subscribers. Thread-safe."""
 
     def __init__(self, database: OpenDatabase) -> None:
         self._database = database
         self._lock = threading.Lock()
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
-        self._thread: threading.Thread | None = None
+        self._thread: _Tailing | None = None
         self._upto = 0
         """The commit up to which the round goes that is handed out, or was last."""
         self._ending = False
+
+    def start(self) -> None:
+        """End with the database."""
+        self._database.at_close(self.close)
 
     def join(self, listener: Listener) -> int:
         """From now on `listener` is handed what follows the commit that is returned. CONNECTION_CLOSED."""
@@ -209,7 +215,7 @@ class Tailer:
             if self._thread is None:
                 self._upto = log.head()
                 reader = CommitReader(log, self._database.packs, past_moment(log, self._upto) if self._upto else EMPTY)
-                self._thread = threading.Thread(target=self._run, args=[reader], name="watersmeet-tailer", daemon=True)
+                self._thread = _Tailing(self, self._database, reader)
                 self._thread.start()
             return self._upto
 
@@ -225,23 +231,9 @@ class Tailer:
             thread = self._thread
         if thread is not None:
             thread.join()
-        self._fail(error("CONNECTION_CLOSED", "the connection is closed"))
+        self.fail(error("CONNECTION_CLOSED", "the connection is closed"))
 
-    def _run(self, reader: CommitReader) -> None:
-        hold = Reader(self._database.layout)
-        try:
-            while self._goes_on():
-                try:
-                    hold.keep(reader.moment.transaction, ACTIVE)
-                    self._look(reader)
-                except Error as cause:
-                    self._fail(cause)
-                except Exception as cause:
-                    self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
-        finally:
-            hold.close()
-
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether there are subscribers. Without, the thread ends; the next subscriber starts another one."""
         with self._lock:
             if self._listeners and not self._ending:
@@ -249,7 +241,7 @@ class Tailer:
             self._thread = None
             return False
 
-    def _look(self, reader: CommitReader) -> None:
+    def look(self, reader: CommitReader) -> None:
         """Waits a little for commits and hands them out."""
         database = self._database
         if database.runtime == "inprocess" and not database.read_only and self._is_awaited:
@@ -289,12 +281,39 @@ class Tailer:
         failed = {} if epoch is None else epoch.progress.failed
         return ended | {i: error_from_json(failed[i]) for i in followed if i in failed}
 
-    def _fail(self, problem: Error) -> None:
+    def fail(self, problem: Error) -> None:
+        """End all subscribers by an error."""
         with self._lock:
             listeners = list(self._listeners)
             self._listeners.clear()
         for listener in listeners:
             listener.fail(problem)
+
+
+class _Tailing(Worker):
+    """The thread of a tailer, from its first subscriber to its last."""
+
+    def __init__(self, tailer: Tailer, database: OpenDatabase, reader: CommitReader) -> None:
+        super().__init__("tailer", database.clock)
+        self._tailer = tailer
+        self._reader = reader
+        self._hold = Reader(database.layout)
+
+    def run(self) -> None:
+        with contextlib.closing(self._hold):
+            super().run()
+
+    def work(self) -> None:
+        if not self._tailer.goes_on():
+            self.stop()
+            return
+        try:
+            self._hold.keep(self._reader.moment.transaction, ACTIVE)
+            self._tailer.look(self._reader)
+        except Error as cause:
+            self._tailer.fail(cause)
+        except Exception as cause:
+            self._tailer.fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
 
 
 def dropped(relation: Relation) -> Error:
@@ -305,9 +324,4 @@ def dropped(relation: Relation) -> Error:
 def tailer_of(database: OpenDatabase) -> Tailer:
     """The tailer of a database, made for the first that asks."""
     with database.guard:
-        found = database.tailer
-        if found is None:
-            found = database.tailer = Tailer(database)
-            database.at_close(found.close)
-        assert isinstance(found, Tailer)
-        return found
+        return database.service(Tailer) or database.add(Tailer(database))

@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from tests.waiting import until
 
+from watersmeet.subscribing.updates import Tailer
+
 SHOP = """
 CREATE TABLE t (k int PRIMARY KEY, v int, name varchar);
 CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v;
@@ -238,7 +240,7 @@ def test_clients_that_go_leave_nothing(served):
     client = served.connect(autocommit=True)
     client.execute("DECLARE c CURSOR FOR SUBSCRIBE m")
     client.execute("FETCH c")
-    tailer = served.python.opened.tailer
+    tailer = served.python.opened.service(Tailer)
     assert len(tailer._listeners) == 1
     client.close()
     until(lambda: not tailer._listeners)
@@ -248,7 +250,7 @@ def test_a_client_that_hangs_up_while_rows_come_leaves_nothing(served):
     client = served.connect(autocommit=True)
     stream = client.cursor().stream("SUBSCRIBE m")
     next(stream)
-    tailer = served.python.opened.tailer
+    tailer = served.python.opened.service(Tailer)
     until(lambda: len(tailer._listeners) == 1)
     client.pgconn.finish()
     put(served, "DELETE FROM t WHERE k = 3")

@@ -16,6 +16,7 @@ from tests.unit.sinks.test_kafka import content, messages
 
 import watersmeet
 from watersmeet.delivery import deliveries
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.formats import registry as registry_module
 
 
@@ -123,7 +124,7 @@ def settle(connection):
     connection.flush()
     until(lambda: shown(connection, "SINKS")[0] == "running")  # one that was told to start is stopped for a moment
     sink = connection._session.catalog.by_name("out")
-    assert connection._session.database.deliveries.wait(sink.id, 60)
+    assert connection._session.database.service(Deliveries).wait(sink.id, 60)
     assert shown(connection, "SINKS")[0] == "running"
 
 

@@ -12,6 +12,7 @@ from tests.waiting import until
 
 import watersmeet
 from watersmeet.catalog import TopicWriter
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
 
 
@@ -482,7 +483,7 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     broker.delete_topic(target)
     connection.execute(f"INSERT INTO {source} VALUES (2, 2)")
     connection.execute("FLUSH")
-    assert connection._session.database.deliveries.wait(processor_of(connection, target), 60)
+    assert connection._session.database.service(Deliveries).wait(processor_of(connection, target), 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     why = f'UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
     assert state == f"stopped: {why}. Create it first, or correct the option topic; START PROCESSOR {target} goes on"
@@ -497,7 +498,7 @@ def test_a_processor_that_was_stopped_is_started_again(broker, opened, named, to
     connection.execute(f"INSERT INTO {source} VALUES (1, 'short'), (2, '{'long ' * 1000}')")
     connection.execute("FLUSH")
     processor = processor_of(connection, target)
-    deliveries = connection._session.database.deliveries
+    deliveries = connection._session.database.service(Deliveries)
     assert deliveries.wait(processor, 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     assert state.startswith("stopped: DELIVERY_REFUSED")

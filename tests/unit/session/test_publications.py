@@ -12,6 +12,7 @@ from tests.waiting import until
 import watersmeet
 from watersmeet import errors
 from watersmeet.capture import capturing
+from watersmeet.capture.capturing import Captures
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.postgres.capture import SlotStream
 
@@ -25,7 +26,7 @@ def opened(tmp_path, postgres):
 def tables_of(opened):
     """Of the tables of the first captured database: their states and reasons, by name."""
     (database,) = [r for r in opened._session.catalog.relations.values() if hasattr(r, "connector") and not r.has_rows]
-    return opened._session.database.captures.status(database.id)["tables"]
+    return opened._session.database.service(Captures).status(database.id)["tables"]
 
 
 def stopped(opened, table):

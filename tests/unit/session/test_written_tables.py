@@ -12,6 +12,7 @@ from tests.unit.sinks.databasetargets import selected
 import watersmeet
 from watersmeet import Error, faults
 from watersmeet.connectors.base.targets import Unavailable
+from watersmeet.delivery.deliveries import Deliveries
 
 
 def table(postgres, name, more=""):
@@ -30,7 +31,7 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.deliveries.wait(relation.id, 60)
+        assert session.database.service(Deliveries).wait(relation.id, 60)
 
 
 def refused(connection, sql):

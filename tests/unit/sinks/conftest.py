@@ -4,6 +4,7 @@ import pytest
 from tests.unit.sinks.memory import Memory
 
 import watersmeet
+from watersmeet.delivery.deliveries import Deliveries
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def settle():
     def settle(connection):
         connection.flush()
         session = connection._session
-        deliveries = session.database.deliveries
+        deliveries = session.database.service(Deliveries)
         for relation in session.catalog.relations.values():
             assert deliveries.wait(relation.id, 60)
 

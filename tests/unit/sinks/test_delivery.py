@@ -11,6 +11,7 @@ from tests.waiting import until
 import watersmeet
 from watersmeet.delivery import deliveries as delivery
 from watersmeet.delivery import portions
+from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import error
 
 TABLES = "CREATE TABLE t (k int PRIMARY KEY, v varchar)"
@@ -115,7 +116,7 @@ def test_a_target_that_is_away_holds_nothing_up_and_gets_everything_later(memory
     for i in range(5):
         connection.execute(f"INSERT INTO t VALUES ({i}, 'x')")
     connection.flush()
-    deliveries = connection._session.database.deliveries
+    deliveries = connection._session.database.service(Deliveries)
     sink_id = connection._session.catalog.by_name("s").id
     while deliveries.status(sink_id).state != "retrying":
         pass
@@ -325,7 +326,7 @@ def test_what_a_sink_has_to_deliver_is_kept_by_the_clean_up(memory, connect, set
     away = False
     connection.execute("ALTER SINK s START")
     sink_id = connection._session.catalog.by_name("s").id
-    while connection._session.database.deliveries.status(sink_id).state == "stopped":
+    while connection._session.database.service(Deliveries).status(sink_id).state == "stopped":
         pass
     settle(connection)
     topic = topic_of(memory, connection)

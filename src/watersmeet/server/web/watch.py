@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Sink
 from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
@@ -223,7 +224,7 @@ class Watch:
 
     def _ask(self, catalog: Catalog) -> dict[str, dict[str, Any]]:
         """What captured databases say; by id."""
-        captures = self.session.database.captures
+        captures = self.session.database.service(Captures)
         if captures is None or time.monotonic() - self._asked_s < _ASK_S:
             return self._captured
         self._asked_s = time.monotonic()

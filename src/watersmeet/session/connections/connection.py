@@ -123,9 +123,9 @@ def connect(
     )
     if not read_only:
         try:
-            upkeep.Upkeep(Session(database, Variables(dialect))).start()
-            deliveries.Deliveries(database).start()
-            capturing.Captures(Session(database, Variables(dialect))).start()
+            database.add(upkeep.Upkeep(Session(database, Variables(dialect))))
+            database.add(deliveries.Deliveries(database))
+            database.add(capturing.Captures(Session(database, Variables(dialect))))
         except BaseException:
             database.close()
             raise

@@ -223,10 +223,10 @@ def _writer(session: Session, name: Name) -> TopicWriter | None:
 
 def _deliver_rest(session: Session, writer: TopicWriter) -> None:
     """Lets a processor write to Kafka what it gives for what is committed; a notice says what can't be written."""
-    deliveries = session.database.deliveries
+    deliveries = session.database.service(Deliveries)
     with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
         session.database.flush(topics=True)
-    status = deliveries.status(writer.id) if isinstance(deliveries, Deliveries) else None
+    status = None if deliveries is None else deliveries.status(writer.id)
     if status is not None and status.rows:
         why = f": {status.problem}" if status.problem else ""
         session.notice(f"{writer.title} was stopped before {status.rows} records were in Kafka{why}")
@@ -242,8 +242,8 @@ def start_processor(session: Session, statement: StartProcessor) -> Result:
     if not found:
         names = [r.shown for r in _processors(session)]
         raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
-    deliveries = session.database.deliveries
-    assert isinstance(deliveries, Deliveries)
+    deliveries = session.database.service(Deliveries)
+    assert deliveries is not None
     delivered = [r for r in found if deliveries.status(r.id) is not None]
     if not delivered:
         raise error_at(

@@ -128,8 +128,8 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
-        running = session.database.deliveries
-        if isinstance(running, Deliveries):
+        running = session.database.service(Deliveries)
+        if running is not None:
             running.wait(relation.id, _DELIVERY_S)
         stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id(StoppedPump), append_only=False)
         remove(session, {relation.id})

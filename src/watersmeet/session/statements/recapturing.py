@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from watersmeet.capture.capturing import committed, tables_of
+from watersmeet.capture.capturing import Captures, committed, tables_of
 from watersmeet.capture.tablechanges import check_version, emptied_table
 from watersmeet.catalog import CapturedDatabase, CapturedTable
 from watersmeet.connectors.databases.captures import DatabaseOptions, DatabasePosition, System
@@ -32,7 +32,7 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
     session.require_definer(_COMMAND)
     session.require_no_transaction(_COMMAND)
     database, tables, is_whole = _found(session, statement)
-    captures = session.database.captures
+    captures = session.database.service(Captures)
     assert captures is not None
     system = system_of(database.connector["connector"])
     with captures.halted(database.id), located(statement, statement.name.span):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.binder.context.rules import Described
 from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import (
     COMMON_SCHEMA,
     SHOWN,
@@ -169,7 +170,7 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
         if isinstance(relation, QuerySource):
             readers.setdefault(relation.of, []).append(relation.id)
     rows: list[tuple[Any, ...]] = []
-    captures = session.database.captures
+    captures = session.database.service(Captures)
     of_tables = (
         r
         for r in session.catalog.relations.values()
@@ -329,7 +330,7 @@ def _lacking(columns: list[str]) -> str:
 
 def _captured(session: Session) -> list[tuple[CapturedTable, dict[str, Any]]]:
     """The captured tables that the user sees, each with its state."""
-    captures, catalog = session.database.captures, session.catalog
+    captures, catalog = session.database.service(Captures), session.catalog
     found = [] if captures is None else [(catalog.relations.get(i), s) for i, s in captures.tables().items()]
     return [(t, s) for t, s in found if isinstance(t, CapturedTable) and catalog.shows(t)]
 

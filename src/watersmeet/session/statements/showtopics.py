@@ -52,8 +52,8 @@ def undelivered(session: Session, relation_id: str) -> str | None:
     """Why the topic of a processor does not get its records in Kafka, or the dead-letter topic of a topic its records;
     None if it does, or there is none.
     """
-    deliveries = session.database.deliveries
-    status = deliveries.status(relation_id) if isinstance(deliveries, Deliveries) else None
+    deliveries = session.database.service(Deliveries)
+    status = None if deliveries is None else deliveries.status(relation_id)
     if status is None or status.problem is None:
         return None
     goes_on = f"; START PROCESSOR {session.catalog.relations[relation_id].shown} goes on"

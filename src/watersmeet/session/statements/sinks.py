@@ -420,20 +420,21 @@ def start_sink(session: Session, statement: StartSink) -> Result:
     session.require_definer("ALTER SINK")
     session.require_no_transaction("ALTER SINK … START")
     found = _altered(session, statement)
-    if found is not None and isinstance(session.database.deliveries, Deliveries):
-        session.database.deliveries.restart(found.id)
+    deliveries = session.database.service(Deliveries)
+    if found is not None and deliveries is not None:
+        deliveries.restart(found.id)
     return Result("ALTER SINK")
 
 
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
-    running = session.database.deliveries
+    running = session.database.service(Deliveries)
     noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
     unwritten = session.database.unwritten.to_json()
     found = []
     for sink in sinks:
         status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), _TYPES[sink.format.rows])
-        now = running.status(sink.id) if isinstance(running, Deliveries) else None
+        now = None if running is None else running.status(sink.id)
         if not sink.connector:  # INTO a table: it waits for nothing but for what is wrong
             failure = unwritten.get(sink.delivers)
             detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]

@@ -118,9 +118,10 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
         undo(session, set(made.values()))
         raise
     remove(session, set(made.values()))
+    running = database.service(Deliveries)
     for delivery in deliveries(database.catalog):
-        if delivery.relation in stopped and isinstance(database.deliveries, Deliveries):
-            database.deliveries.restart(delivery.id)
+        if delivery.relation in stopped and running is not None:
+            running.restart(delivery.id)
     session.reported_failures.difference_update(stopped)
 
 
