@@ -32,6 +32,8 @@ _WIRE: Final = {
     **dict.fromkeys(("fixed32", "sfixed32", "float"), _FIXED32),
     **dict.fromkeys(("string", "bytes", "message"), _SPAN),
 }
+_VARINT_BYTES: Final = 10
+"""The most that a varint has."""
 #: When so few messages are left that have more fields, each is scanned on its own.
 _FEW: Final = 8
 _MAX_SECONDS: Final = 253_402_300_799
@@ -179,7 +181,7 @@ def _path(data: Bytes, start: int, end: int) -> tuple[tuple[int, ...] | None, in
 
 def _one_varint(data: Bytes, place: int, end: int) -> tuple[int | None, int]:
     value = 0
-    for i in range(10):
+    for i in range(_VARINT_BYTES):
         if place >= end:
             return None, place
         byte = int(data[place])
@@ -196,7 +198,7 @@ def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Number
     places = places.copy()
     open_ = np.arange(len(places))
     last = len(data) - 1
-    for i in range(10):
+    for i in range(_VARINT_BYTES):
         inside = places[open_] < ends[open_]
         open_ = open_[inside]
         byte = data[np.minimum(places[open_], last)]
@@ -369,34 +371,33 @@ class _Scan:
     def _unpacked(
         self, rows: Numbers, values: Words, starts: Numbers, ends: Numbers, packed: Mask, wire: int, owners: Numbers
     ) -> tuple[Numbers, Words]:
-        """(rows, values) of numbers of which some stand together in one stretch of bytes."""
-        out_rows, out_values = [], []
-        for i in range(len(rows)):
-            if not packed[i]:
-                out_rows.append(rows[i : i + 1])
-                out_values.append(values[i : i + 1])
-                continue
-            chunk = self._data[starts[i] : ends[i]]
-            if wire == _VARINT:
-                stops = np.flatnonzero(chunk < 0x80)
-                sizes = np.diff(stops, prepend=-1)
-                if len(chunk) and (not len(stops) or stops[-1] != len(chunk) - 1 or sizes.max() > 10):
-                    self.bad[owners[rows[i]]] = True
-                    continue
-                begins = stops - sizes + 1
-                shifts = (np.arange(len(chunk)) - np.repeat(begins, sizes)) * 7
-                bits = (chunk & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-                numbers = np.bitwise_or.reduceat(bits, begins) if len(begins) else np.zeros(0, np.uint64)
-            else:
-                width = 8 if wire == _FIXED64 else 4
-                if len(chunk) % width:
-                    self.bad[owners[rows[i]]] = True
-                    continue
-                numbers = np.frombuffer(chunk.tobytes(), f"<u{width}").astype(np.uint64)
-            out_rows.append(np.full(len(numbers), rows[i]))
-            out_values.append(numbers)
-        none = np.zeros(0, np.int64)
-        return np.concatenate([none, *out_rows]), np.concatenate([none.astype(np.uint64), *out_values])
+        """(rows, values) of numbers, of which a packed stretch of bytes has any number."""
+        sizes = np.where(packed, ends - starts, 0)
+        stretches = np.repeat(np.arange(len(rows)), sizes)  # of each byte
+        places = np.arange(len(stretches)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # in its stretch
+        chunk = self._data[starts[stretches] + places]
+        broken = np.zeros(len(rows), np.bool_)
+        if wire == _VARINT:
+            is_last = chunk < 0x80
+            begins = np.flatnonzero((places == 0) | np.roll(is_last, 1))
+            lengths = np.diff(begins, append=len(chunk))
+            broken[stretches[begins[lengths > _VARINT_BYTES]]] = True
+            broken[stretches[~is_last & (places == sizes[stretches] - 1)]] = True
+            bits, digits = chunk & 0x7F, 7
+        else:
+            width = 8 if wire == _FIXED64 else 4
+            begins = np.flatnonzero(places % width == 0)
+            lengths = np.diff(begins, append=len(chunk))
+            broken = sizes % width != 0
+            bits, digits = chunk, 8
+        shifts = (np.arange(len(chunk)) - np.repeat(begins, lengths)) * digits
+        shifted = bits.astype(np.uint64) << shifts.astype(np.uint64)
+        numbers = np.bitwise_or.reduceat(shifted, begins) if len(begins) else np.zeros(0, np.uint64)
+        self.bad[owners[rows[broken]]] = True
+        of = np.concatenate([np.flatnonzero(~packed), stretches[begins]])
+        order = np.argsort(of, kind="stable")
+        order = order[~broken[of[order]]]
+        return rows[of[order]], np.concatenate([values[~packed], numbers])[order]
 
     def _values(self, part: ProtoField, values: Words, starts: Numbers, ends: Numbers, owners: Numbers) -> pa.Array:
         """Single values, one after the other."""
