@@ -7,6 +7,7 @@ The result is compared with DuckDB's answer over the same events by its number o
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import tempfile
 import time
@@ -16,10 +17,11 @@ import numpy as np
 from tests.nexmark.test_nexmark import KINDS, QUERIES, SOURCES, Judge, spelled
 
 import watersmeet
+from benchmarks.nexmarkevents import Settings, events_of
 from benchmarks.processes import PeakMemory, median, percentile
-from watersmeet.connectors.datagen.nexmarkevents import Settings, events_of
 from watersmeet.machine import cores
 
+os.environ.setdefault("WATERSMEET_CONNECTORS", "benchmarks.nexmarkconnector")  # for the workers
 CHECKS = {
     3: "count(*), sum(id)",
     4: "count(*), sum(avg)",

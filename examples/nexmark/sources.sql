@@ -1,4 +1,5 @@
 -- Nexmark's streams, generated: 2 % people, 6 % auctions, 92 % bids.
+-- They need WATERSMEET_CONNECTORS=benchmarks.nexmarkconnector, in the directory of the repository.
 CREATE SOURCE person (id bigint, name varchar, email_address varchar, credit_card varchar, city varchar, state varchar,
     date_time timestamp, extra varchar)
     WITH (connector = 'nexmark', nexmark.table.type = 'Person', nexmark.event.num = 20000);

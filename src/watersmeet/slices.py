@@ -227,29 +227,16 @@ class VersionSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class EventSlice(SourceSlice):
-    """Base: the events [begin, end) of a source that makes them. started_us: when the source began.
+    """The events [begin, end) of a source that makes them. started_us: when the source began.
 
     segments: when the events are made: the newest segment that begins at or before the first of them, and all within.
     """
 
+    kind: ClassVar[str] = "events"
     begin: int
     end: int
     started_us: int
     segments: Segments
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatagenSlice(EventSlice):
-    """Rows of a datagen source."""
-
-    kind: ClassVar[str] = "datagen"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NexmarkSlice(EventSlice):
-    """Events of a nexmark source, of which those of one kind may be its rows."""
-
-    kind: ClassVar[str] = "nexmark"
 
 
 kinds(Slice, KINDS)

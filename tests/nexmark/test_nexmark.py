@@ -6,13 +6,14 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import benchmarks.nexmarkconnector  # noqa: F401 -- registers the connector
 import duckdb
 import numpy as np
 import pytest
+from benchmarks.nexmarkevents import KINDS, Settings, events_of
 
 import watersmeet
 from tests.property.oracle import AVERAGE
-from watersmeet.connectors.datagen.nexmarkevents import KINDS, Settings, events_of
 from watersmeet.testing.comparison import written
 from watersmeet.testing.harness import Harness
 

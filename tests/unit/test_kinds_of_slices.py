@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 
 import pytest
+from benchmarks.nexmarkconnector import NexmarkSpec
+from benchmarks.nexmarkevents import Settings
 
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
-from watersmeet.connectors.datagen.nexmark import NexmarkSpec
-from watersmeet.connectors.datagen.nexmarkevents import Settings
 from watersmeet.connectors.registry import read_slice
 from watersmeet.errors import Error
 from watersmeet.serialization import from_json, to_json
@@ -17,14 +17,13 @@ from watersmeet.slices import (
     KINDS,
     AsideSlice,
     ChangeSlice,
-    DatagenSlice,
+    EventSlice,
     FileSlice,
     FileVersion,
     JumpSlice,
     LakeFile,
     LakeSlice,
     MessageSlice,
-    NexmarkSlice,
     RenamingSlice,
     Slice,
     SourceSlice,
@@ -56,8 +55,8 @@ SLICES = [
     replace(FILE, total=3, header=None, lacks=(), unterminated=False, long=True),
     AsideSlice(relation="s1", ordinal=1, path="b", version=FileVersion(9, 5, 0), reason="vanished", lost_bytes=9),
     RenamingSlice(relation="s1", ordinal=2, names=(("a", "b"), ("b", "a"))),
-    DatagenSlice(relation="s2", rows=9, ordinal=3, begin=1, end=10, started_us=5, segments=((0, 5), (4, 90))),
-    NexmarkSlice(relation="s3", rows=9, begin=1, end=10, started_us=5, segments=()),
+    EventSlice(relation="s2", rows=9, ordinal=3, begin=1, end=10, started_us=5, segments=((0, 5), (4, 90))),
+    EventSlice(relation="s3", rows=9, begin=1, end=10, started_us=5, segments=()),
     MessageSlice(relation="s4", rows=9, topic="t", topic_id="a-b", partition=3, begin=1, end=10),
     JumpSlice(relation="s4", topic="t", topic_id="a-b", reason="expired", offsets=((0, 1, 5), (2, 3, 4))),
     LakeSlice(relation="s5", rows=9, version=7, print="ab", role="added", file=DATA, begin=1, end=2, total=3, line=10),

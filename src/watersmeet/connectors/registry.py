@@ -1,10 +1,15 @@
-"""Connectors by name: sources, readers of slices, readers of external tables, captured databases."""
+"""Connectors by name: sources, readers of slices, readers of external tables, captured databases.
+
+`register` adds connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call it, divided by commas.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -16,7 +21,6 @@ from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.base.sources import DeadLetterSink, Source, SourceRows, SourceSpec, Unavailable
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.connectors.databases.captures import System
-from watersmeet.connectors.datagen.nexmark import NexmarkSource, NexmarkSpec, read_nexmark_slice
 from watersmeet.connectors.datagen.source import DatagenSource, DatagenSpec, read_datagen_slice
 from watersmeet.connectors.files.options import FileSpec, absolute_path
 from watersmeet.connectors.files.reading import read_file_slice
@@ -43,12 +47,11 @@ from watersmeet.objectstores.access import check_objects
 from watersmeet.serialization import kinds
 from watersmeet.slices import (
     AsideSlice,
-    DatagenSlice,
+    EventSlice,
     FileSlice,
     JumpSlice,
     LakeSlice,
     MessageSlice,
-    NexmarkSlice,
     RenamingSlice,
     Slice,
     SourceSlice,
@@ -68,11 +71,46 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "gcs": FileSource,
     "iceberg": LakeSource,
     "kafka": KafkaSource,
-    "nexmark": NexmarkSource,
     "posix_fs": FileSource,
     "s3": FileSource,
     "s3_v2": FileSource,
 }
+
+
+#: The classes of `Source.spec()` by their kind.
+_SPECS: Final[dict[str, type[SourceSpec]]] = {cls.kind: cls for cls in (FileSpec, DatagenSpec, KafkaSpec, LakeSpec)}
+kinds(SourceSpec, _SPECS)
+
+
+@dataclass(frozen=True)
+class Connector:
+    """A connector of sources that is not part of this package.
+
+    name: in lower case, as `WITH (connector = ...)` has it. open: the source of a relation; CONNECTOR_OPTION for
+    options or columns that can't work. spec: the class of `Source.spec()`, a frozen dataclass with a `kind` of its own.
+    slices: the class of the source's slices. read: as `read_slice`, for those.
+    """
+
+    name: str
+    open: Callable[[Relation], Source]
+    spec: type[SourceSpec]
+    slices: type[SourceSlice]
+    read: Callable[[Any, Any, Sequence[Field], DeadLetterSink], SourceRows]
+
+
+_OUTSIDE: Final[dict[type[SourceSpec], Connector]] = {}
+
+
+def register(connector: Connector) -> None:
+    """Adds a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
+
+    INVALID_PARAMETER if its name or the kind of its spec is taken.
+    """
+    if connector.name in CONNECTORS or connector.spec.kind in _SPECS:
+        raise error("INVALID_PARAMETER", f'there is a connector "{connector.name}" already')
+    CONNECTORS[connector.name] = connector.open
+    _SPECS[connector.spec.kind] = connector.spec
+    _OUTSIDE[connector.spec] = connector
 
 
 def open_source(relation: Relation) -> Source:
@@ -147,14 +185,14 @@ def read_slice(
     """
     if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)) and isinstance(spec, FileSpec):
         return read_file_slice(piece, spec, columns, dead_letters)
-    if isinstance(piece, DatagenSlice) and isinstance(spec, DatagenSpec):
+    if isinstance(piece, EventSlice) and isinstance(spec, DatagenSpec):
         return read_datagen_slice(piece, spec, columns)
-    if isinstance(piece, NexmarkSlice) and isinstance(spec, NexmarkSpec):
-        return read_nexmark_slice(piece, spec, columns)
     if isinstance(piece, (MessageSlice, JumpSlice)) and isinstance(spec, KafkaSpec):
         return read_messages(piece, spec, columns, dead_letters)
     if isinstance(piece, (LakeSlice, VersionSlice)) and isinstance(spec, LakeSpec):
         return read_lake_slice(piece, spec, columns, dead_letters)
+    if type(spec) in _OUTSIDE and isinstance(piece, _OUTSIDE[type(spec)].slices):
+        return _OUTSIDE[type(spec)].read(piece, spec, columns, dead_letters)
     raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")
 
 
@@ -265,4 +303,6 @@ def system_of(connector: str) -> System:
     return found
 
 
-kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec, KafkaSpec, LakeSpec)})
+# Last, as these modules import this one.
+for _module in filter(None, os.environ.get("WATERSMEET_CONNECTORS", "").split(",")):
+    importlib.import_module(_module.strip())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.nexmarkconnector import NexmarkSpec
+from benchmarks.nexmarkevents import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
-from watersmeet.connectors.datagen.nexmark import NexmarkSpec
-from watersmeet.connectors.datagen.nexmarkevents import Settings
 from watersmeet.connectors.datagen.source import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.nexmarkconnector import NexmarkSource, NexmarkSpec, read_nexmark_slice
+from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
-from watersmeet.connectors.datagen.nexmarkevents import COLUMNS, KINDS, Settings, events_of
-from watersmeet.connectors.registry import open_source
+from watersmeet.connectors.registry import Connector, open_source, register
 from watersmeet.errors import Error
+from watersmeet.slices import EventSlice
 from watersmeet.types import Field, SqlType
 
 
@@ -134,3 +140,35 @@ def test_options_that_can_not_work_are_refused(fields, options, message) -> None
     with pytest.raises(Error, match="CONNECTOR_OPTION") as caught:
         nexmark(fields, **options)
     assert message in caught.value.message
+
+
+def test_a_name_is_registered_once() -> None:
+    connector = Connector("nexmark", NexmarkSource, NexmarkSpec, EventSlice, read_nexmark_slice)
+    with pytest.raises(Error, match='there is a connector "nexmark" already') as refused:
+        register(connector)
+    assert refused.value.condition == "INVALID_PARAMETER"
+
+
+def test_a_process_imports_the_connectors_of_its_environment(tmp_path: Path) -> None:
+    script = tmp_path / "bids.sql"
+    script.write_text(
+        "CREATE SOURCE bid (auction bigint) WITH (connector = 'nexmark', nexmark.table.type = 'Bid', "
+        "nexmark.event.num = 100, nexmark.min.event.gap.in.ns = 0);"
+        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM bid; FLUSH; SELECT n FROM v;"
+    )
+    command = [sys.executable, "-c", RUN, str(tmp_path / "db"), str(script)]
+    for modules in ("", "benchmarks.nexmarkconnector"):
+        done = subprocess.run(
+            command, env={**os.environ, "WATERSMEET_CONNECTORS": modules}, capture_output=True, text=True, check=False
+        )
+        if modules:
+            assert done.stdout.strip() == "[(92,)]", done.stderr
+        else:
+            assert 'there is no connector "nexmark"' in done.stderr
+
+
+RUN = """
+import sys, watersmeet
+with watersmeet.connect(sys.argv[1], runtime="inprocess") as connection:
+    print(connection.execute(open(sys.argv[2]).read()).fetchall())
+"""

@@ -1,1 +1,1 @@
-"""Generated rows: the connectors datagen and nexmark."""
+"""Generated rows: the connector datagen, and the base of sources that make their rows at a pace."""

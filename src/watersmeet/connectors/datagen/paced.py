@@ -1,4 +1,4 @@
-"""Sources that make their rows at a given pace, one event after the other: what datagen and nexmark share."""
+"""Sources that make their rows at a given pace, one event after the other."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ class PacedSource:
 
     Subclasses say how many rows a range of events gives, and how many events give so many rows at most.
     """
-
-    slice_kind: type[EventSlice]
-    """The slices that it gives."""
 
     def __init__(
         self,
@@ -159,7 +156,7 @@ class PacedSource:
             within = [s for s in segments if low < s[0] < high]
             made = self._rows_of(low, high)
             pieces.append(
-                self.slice_kind(
+                EventSlice(
                     relation=self.relation_id,
                     rows=made,
                     size_bytes=made * self._row_bytes,

@@ -15,7 +15,7 @@ from watersmeet.connectors.base.options import Options
 from watersmeet.connectors.base.sources import SourceRows, SourceSpec
 from watersmeet.connectors.datagen.generators import Generator, Moment, generator, least, split_options
 from watersmeet.connectors.datagen.paced import PacedSource
-from watersmeet.slices import DatagenSlice
+from watersmeet.slices import EventSlice
 from watersmeet.types import Field, Schema
 
 DEFAULT_RATE: Final = 10
@@ -47,8 +47,6 @@ class DatagenSource(PacedSource):
     The source ends with its shortest sequence, or after `datagen.max.rows`.
     """
 
-    slice_kind = DatagenSlice
-
     def __init__(self, relation: Relation) -> None:
         options = Options(relation.connector)
         options.text("connector")
@@ -76,7 +74,7 @@ class DatagenSource(PacedSource):
         return DatagenSpec(self._columns, self._fields, self._rate)
 
 
-def read_datagen_slice(piece: DatagenSlice, spec: DatagenSpec, columns: Sequence[Field]) -> SourceRows:
+def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[Field]) -> SourceRows:
     """The rows of a slice of a datagen source."""
     made = generators_of(spec.columns, spec.options)
     rows = np.arange(piece.begin, piece.end, dtype=np.int64)

@@ -1,4 +1,7 @@
-"""The nexmark source: people, auctions and bids of an auction house, as the Nexmark benchmark makes them."""
+"""The connector nexmark: people, auctions and bids of an auction house, as the Nexmark benchmark makes them.
+
+A connector outside of the package: importing this module registers it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import Options, refuse
-from watersmeet.connectors.base.sources import SourceRows, SourceSpec
-from watersmeet.connectors.datagen.nexmarkevents import COLUMNS, KINDS, Settings, events_of
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, SourceSpec
 from watersmeet.connectors.datagen.paced import PacedSource
+from watersmeet.connectors.registry import Connector, register
 from watersmeet.errors import did_you_mean
-from watersmeet.slices import NexmarkSlice
+from watersmeet.slices import EventSlice
 from watersmeet.types import BIGINT, Field, SqlType
 
 DEFAULT_GAP_NS: Final = 100_000
@@ -41,8 +45,6 @@ class NexmarkSource(PacedSource):
     `nexmark.min.event.gap.in.ns` nanoseconds (0: as fast as they are read), `nexmark.event.num` in all.
     `nexmark.max.chunk.size` is taken and means nothing: rows are made as many at a time as an epoch takes.
     """
-
-    slice_kind = NexmarkSlice
 
     def __init__(self, relation: Relation) -> None:
         options = Options(relation.connector)
@@ -106,7 +108,9 @@ def check_columns(columns: Sequence[Field], chosen: str | None) -> None:
             )
 
 
-def read_nexmark_slice(piece: NexmarkSlice, spec: NexmarkSpec, columns: Sequence[Field]) -> SourceRows:
+def read_nexmark_slice(
+    piece: EventSlice, spec: NexmarkSpec, columns: Sequence[Field], _dead_letters: DeadLetterSink
+) -> SourceRows:
     """The rows of a slice of a nexmark source."""
     settings = spec.settings
     events = np.arange(piece.begin, piece.end, dtype=np.int64)
@@ -137,3 +141,6 @@ def _combined(number: int, kinds: np.ndarray[Any, Any], events: np.ndarray[Any, 
 
 def _struct(kind: str) -> SqlType:
     return SqlType("struct", fields=COLUMNS[kind])
+
+
+register(Connector("nexmark", NexmarkSource, NexmarkSpec, EventSlice, read_nexmark_slice))
