@@ -134,9 +134,9 @@ def register(language: Language) -> None:
         raise error("INVALID_PARAMETER", f'there is a dialect "{language.name}" already')
 
 
-def dialect_variables() -> list[Variable]:
-    """The session variables of all dialects."""
-    return [variable for language in _LANGUAGES.values() for variable in language.variables]
+def registered() -> tuple[str, ...]:
+    """The names of all dialects."""
+    return tuple(_LANGUAGES)
 
 
 def language_named(name: str) -> Language:

@@ -15,7 +15,7 @@ from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
-from watersmeet.dialects.registry import dialect_variables, language_named
+from watersmeet.dialects.registry import language_named, registered
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 
@@ -58,11 +58,12 @@ _SHARED: Final = (
 
 def variables() -> dict[str, Variable]:
     """All variables by name, sorted."""
-    return _by_name(tuple(dialect_variables()))
+    return _by_name(registered())
 
 
-@lru_cache
-def _by_name(own: tuple[Variable, ...]) -> dict[str, Variable]:
+@lru_cache  # by names, as it is asked for many times in a statement: all that a variable says takes long to compare
+def _by_name(dialects: tuple[str, ...]) -> dict[str, Variable]:
+    own = [v for d in dialects for v in language_named(d).variables]
     return {v.name: v for v in sorted((*_SHARED, *own), key=lambda v: v.name)}
 
 
