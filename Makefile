@@ -42,8 +42,8 @@ test-fast: setup ## text tests, the front end, one seed of each law (a minute an
 test: setup ## what shows that everything works, Spark included (about ten minutes)
 	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m "not slow" tests
 
-test-more: setup ## the slow and random rest
-	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m slow tests
+test-more: setup ## the slow rest, and more of what is random
+	@WATERSMEET_TIER=more $(PYTEST) $(PARALLEL) -m "slow or hypothesis" tests
 
 thorough: setup ## all tests with all their tries, and fresh seeds each time, then a soak (hours); ARGS=tests/slt: a part alone
 	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -o faulthandler_timeout=3600 $(or $(ARGS),tests)
@@ -65,8 +65,8 @@ types: setup
 contracts: setup
 	@$(BIN)/lint-imports
 
-check: lint types contracts ## everything that CI runs: `make test` and `make test-more` as one run, whose end comes once
-	@$(PYTEST) $(PARALLEL) tests
+check: lint types contracts ## everything that CI runs: what `make test` does, and a sample of `make test-more`
+	@WATERSMEET_TIER=check $(PYTEST) $(PARALLEL) tests
 
 bench: setup ## the benchmarks, each with its checks and a peer in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)

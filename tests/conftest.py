@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Generator, Sequence
@@ -14,6 +13,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.thorough import CHECK, FRESH, THOROUGH, TIER, sampled
 from watersmeet.machine import cores
 
 pytest_plugins = ["tests.temporaries", "tests.servers", "tests.browsers"]
@@ -24,10 +24,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: So many tests on Spark are quicker in one process than in several, each with a Java of its own.
-FEW_ON_SPARK = 100
-
-# Processes that xdist starts inherit it, so that all of them collect the same seeds.
-os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000)))
+FEW_ON_SPARK = 200
 
 # What a try takes, and what making its values takes, depends on what else the machine does. The same examples each
 # time, so that a run says what changed; `make thorough` tries others.
@@ -35,7 +32,7 @@ settings.register_profile(
     "watersmeet",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("WATERSMEET_TIER") != "thorough",
+    derandomize=not THOROUGH,
 )
 settings.load_profile("watersmeet")
 
@@ -45,8 +42,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_report_header() -> str:
-    tier = os.environ.get("WATERSMEET_TIER", "check")
-    return f"tier: {tier}" + (f", WATERSMEET_FRESH={os.environ['WATERSMEET_FRESH']}" if tier == "thorough" else "")
+    return f"tier: {TIER}" + (f", WATERSMEET_FRESH={FRESH}" if THOROUGH else "")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -57,11 +53,12 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(trylast=True)  # when the others have left out what they leave out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("WATERSMEET_TIER") != "thorough":
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    kept = items if THOROUGH else [item for item in items if not item.get_closest_marker("thorough")]
+    kept = sampled(kept) if CHECK else kept
+    if len(kept) < len(items):
+        ids = {id(item) for item in kept}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in ids])
+        items[:] = kept
     worker = getattr(config, "workerinput", {})
     items[:] = longest_first(items, int(worker.get("workercount", 1)))
 

@@ -3,33 +3,39 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law whose seeds are quick, few examples |
-| `test` | a third of what `check` tries without `-m slow`; `make test-more` the slow rest |
-| `check` | some seeds, a tenth of the examples; a sixteenth of the slow seeds |
+| `test` | a third of the quick seeds, a thirtieth of the examples |
+| `check` | as `test`; and of the slow cases of each test every third |
+| `more` | all slow cases: the other quick seeds, a sixteenth of the slow ones; a tenth of the examples |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
-Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
-runs those seeds and no others.
+Without WATERSMEET_TIER it is `more`. Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows.
+WATERSMEET_SEEDS=from-to, with one module, runs those seeds and no others.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-TIER = os.environ.get("WATERSMEET_TIER", "check")
+TIER = os.environ.get("WATERSMEET_TIER", "more")
 THOROUGH = TIER == "thorough"
 FAST = TIER == "fast"
-#: `check` tries as much more than the tiers that people wait for.
-_LESS = {"fast": 5, "test": 3}.get(TIER, 1)
-#: The first of the fresh seeds: the same in all processes of a run (tests/conftest.py).
-FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
+CHECK = TIER == "check"
+#: The tiers that people wait for try so much less than `more`.
+_LESS = {"fast": 5, "test": 3, "check": 3}.get(TIER, 1)
+#: Of quick cases, one in so many runs in `make test`; of slow ones, in CI.
+_ONE_IN = 3
+#: The first of the fresh seeds: processes that xdist starts inherit it, so that all of them collect the same ones.
+FRESH = int(os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000))))
 
 
 def examples(many: int, *suppressed: HealthCheck) -> settings:
-    """For @given: `many` examples in the thorough tier, a tenth of them usually."""
+    """For @given: `many` examples in the thorough tier, a tenth of them in `make test-more`, else fewer."""
     return settings(
         max_examples=many if THOROUGH else max(8 if _LESS == 1 else 2, many // (10 * _LESS)),
         deadline=None,
@@ -39,12 +45,25 @@ def examples(many: int, *suppressed: HealthCheck) -> settings:
 
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
     """All in the thorough tier, every sixth usually, else the first."""
-    return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[:: 6 * _LESS]
+    return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[:: 18 if TIER == "test" else 6]
+
+
+def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """What CI runs of tests: of the slow cases of one test every third, the first among them; all else."""
+    kept, seen = [], Counter[str]()
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] % _ONE_IN != 1:
+                continue
+        kept.append(item)
+    return kept
 
 
 def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *, fresh: bool = True) -> list[object]:
-    """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
-    thorough tier alone. In tiers that try less, of `quick` the first ones as they are, and the others as slow tests.
+    """For parametrize: a third of the first `quick` cases as they are, the others of them and the next `slow` as slow
+    tests, the rest in the thorough tier alone.
 
     slow: without it, all others, or of whole numbers, which are taken for seeds, a sixteenth of them. The thorough tier
     has fresh seeds as well, as many again, unless the numbers are none (`fresh`).
@@ -53,7 +72,7 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     if given:
         first, last = given.split("-")
         return list(range(int(first), int(last)))
-    at_once = min(quick, 1) if FAST else -(-quick // _LESS)
+    at_once = min(quick, 1) if FAST else -(-quick // _ONE_IN)
     others = list(cases[quick:])
     seeds = all(isinstance(case, int) for case in cases)
     if THOROUGH:

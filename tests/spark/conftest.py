@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 
 def pytest_collection_modifyitems(items) -> None:
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in Path(item.path).parents:
+        if str(item.path).startswith(folder):
             item.add_marker(pytest.mark.spark)

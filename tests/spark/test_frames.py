@@ -92,7 +92,8 @@ def test_left_join_follows_both_sides_through_a_restart(spark, sides, tmp_path):
     run.query.stop()
 
 
-@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("buckets", [3, 1])
 def test_asof_join(sides, tmp_path, buckets):
     left, right = sides
     result = watersmeet.join(
@@ -436,6 +437,7 @@ def test_types_survive(spark, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_maps_pass_through_and_keys_may_differ_in_width(spark, sides, tmp_path):
     inner = f.when(f.col("v") == "a", f.array(f.create_map("v", "k"))).when(f.col("v") == "b", f.array())
     left = sides[0].frame.select("k", f.create_map("v", inner).alias("m"))

@@ -94,7 +94,7 @@ def test_random_views(seed: int) -> None:
     run_seed(seed, runtime="spark", parallelism=1 + seed % 3)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(2000, 2016 if THOROUGH else 2008), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2000, 2016 if THOROUGH else 2008), 0, 3))
 def test_deep_views(seed: int) -> None:
     run_deep(seed, runtime="spark", parallelism=1 + seed % 2)
 

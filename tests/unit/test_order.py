@@ -1,9 +1,10 @@
-"""In which order tests run (tests/conftest.py)."""
+"""In which order tests run (tests/conftest.py), and which of them CI runs (tests/thorough.py)."""
 
 from types import SimpleNamespace
 
 import pytest
 from tests.conftest import FEW_ON_SPARK, longest_first
+from tests.thorough import sampled
 
 
 def item(number, *marks):
@@ -20,3 +21,16 @@ def test_each_test_runs_once(workers, on_spark, others):
     assert sorted(i.number for i in found) == list(range(len(items)))
     if on_spark <= FEW_ON_SPARK:
         assert all(i.get_closest_marker("spark") for i in found[:on_spark]), "one worker alone has them"
+
+
+def test_of_the_slow_cases_of_a_test_the_first_and_each_third_behind_it_are_a_sample():
+    def case(test, number, *marks):
+        found = item(number, *marks)
+        found.nodeid = f"test_x.py::{test}[{number}]"
+        return found
+
+    slow = [case(test, n, "slow") for n in range(7) for test in ("test_a", "test_b")]
+    quick = [case("test_a", n) for n in range(7, 12)]
+    single = case("test_c", 12, "slow")
+    found = sampled([*slow, *quick, single])
+    assert found == [*(i for i in slow if i.number in (0, 3, 6)), *quick, single]

@@ -79,7 +79,7 @@ def test_an_append_only_sink_only_adds(database):
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_killed_at_each_step_and_resumed(database, point, seed):
     database.execute(KEYED)
     wanted, r = history(seed), random.Random(seed)

@@ -129,7 +129,7 @@ def test_every_type(tmp_path):
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, r = history(seed), random.Random(seed)
     place, deaths = None, 0

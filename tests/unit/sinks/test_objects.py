@@ -97,7 +97,7 @@ def test_an_upsert_sink_says_what_became_of_keys_and_partitions_are_directories(
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(3), 1, 2, fresh=False))
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_killed_at_each_step_and_resumed(bucket, point, seed):
     wanted, r = commits(seed), random.Random(seed)
     deaths = 0
@@ -130,7 +130,7 @@ def test_killed_at_each_step_and_resumed(bucket, point, seed):
 
 
 @pytest.mark.parametrize("generation", [1, 2])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_a_writer_that_was_overtaken_never_writes_again(bucket, point, generation):
     """The second one comes while the first one stands at a step, and delivers; then the first one goes on."""
     first, second = target(bucket, partition_by="name"), target(bucket, partition_by="name")
@@ -242,7 +242,7 @@ def test_a_directory_belongs_to_one_sink(bucket):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(bucket, point):
     code = textwrap.dedent(f"""
         import os, signal

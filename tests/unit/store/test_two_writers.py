@@ -158,7 +158,7 @@ def try_all(tmp_path, monkeypatch, work, count, *, clean, living=False):
 
 
 @pytest.mark.parametrize("clean", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("work", [commits, cleans, opens])
 @pytest.mark.parametrize("in_store", [False, True])
 def test_a_writer_that_is_stopped_at_any_step(tmp_path, monkeypatch, work, count, clean, in_store):
