@@ -24,8 +24,7 @@ from watersmeet.circuit.operators import Arrange, InputColumn, Join
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, join
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.sliced import slices_of
+from watersmeet.kernel.runs.delta import Delta, slices_of
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
 

@@ -21,9 +21,8 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Role
 from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.types import arrow_schema
 
 

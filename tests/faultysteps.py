@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.operators import STEPS
-from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.run import Run
 
 Step = Callable[..., Any]

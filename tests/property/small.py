@@ -15,10 +15,10 @@ import numpy as np
 
 from watersmeet import files
 from watersmeet.database import opened
-from watersmeet.kernel.aggregates import extremes
+from watersmeet.kernel.aggregates import collected
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
-from watersmeet.kernel.runs import cancel, frames, groups, matching, merge, trace
+from watersmeet.kernel.runs import delta, frames, groups, matching, merge, trace
 from watersmeet.runtime import coordinator, intents
 from watersmeet.runtime.budget import Budget
 from watersmeet.store import (
@@ -33,12 +33,12 @@ from watersmeet.store import (
 )
 
 _SIZES = {
-    (cancel, "_MOST_BITS"): 3,
+    (delta, "_MOST_BITS"): 3,
     (exact_sum, "_CELLS"): 200,
     (expressions, "_PLANS"): 4,
-    (extremes, "FIRST_LOOK"): 1,
-    (extremes, "_FURTHER"): 2,
-    (extremes, "_PIECE_ROWS"): 3,
+    (collected, "FIRST_LOOK"): 1,
+    (collected, "_FURTHER"): 2,
+    (collected, "_PIECE_ROWS"): 3,
     (frames, "FRAME_BYTES"): 300,
     (groups, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_ROWS"): 3,

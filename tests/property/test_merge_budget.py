@@ -11,7 +11,7 @@ import pytest
 
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
-from watersmeet.kernel.runs import mapped, merge, run, trace
+from watersmeet.kernel.runs import cold, merge, run, trace
 from watersmeet.runtime.budget import MERGING
 from watersmeet.runtime.output import EarlyBlobs
 from watersmeet.runtime.workers import WORKER
@@ -50,9 +50,9 @@ def test_workers_have_little_memory() -> None:
     """Runs do not stay in it, and merges store each piece."""
     with (
         mock.patch.object(run, "INDEXED_BYTES", 1),
-        mock.patch.object(mapped, "_MOST_COPIED", 0),
+        mock.patch.object(cold, "_MOST_COPIED", 0),
         mock.patch.object(packs, "OWN_FILE_BYTES", 1),
-        mock.patch.object(mapped.PassingRun, "nearby", autospec=True, side_effect=mapped.PassingRun.nearby) as nearby,
+        mock.patch.object(cold.PassingRun, "nearby", autospec=True, side_effect=cold.PassingRun.nearby) as nearby,
         mock.patch.object(EarlyBlobs, "add", autospec=True, side_effect=EarlyBlobs.add) as added,
     ):
         for seed in (9402, 9403):

@@ -21,7 +21,7 @@ from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet import files
 from watersmeet.kernel import metrics
-from watersmeet.kernel.runs import hotkeys
+from watersmeet.kernel.runs import shares
 from watersmeet.runtime import committer, splitting
 
 TABLES = {"a": "k int, x int", "b": "k int, y int", "c": "k int, z int, PRIMARY KEY (k)"}
@@ -54,7 +54,7 @@ def forced(least: int = 4):
         return split_packs(db, before, circuit, epoch, split)
 
     with (
-        mock.patch.object(hotkeys, "LEAST_ROWS", 2),
+        mock.patch.object(shares, "LEAST_ROWS", 2),
         mock.patch.object(metrics, "LEAST_ROWS", 2),
         mock.patch.multiple(splitting, LOOK_ROWS=1, LEAST_ROWS=least, PART=6),
         mock.patch.object(committer, "split_packs", counting),

@@ -21,7 +21,7 @@ from watersmeet.database.plans import Plans
 from watersmeet.database.transaction import Change
 from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.lazyimport import lazy_import
 from watersmeet.runtime import refreshes
 from watersmeet.runtime.budget import merge_bytes

@@ -12,7 +12,7 @@ from watersmeet.database.values import python_rows
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.metrics import Counters
 from watersmeet.runtime.generated import computed
 from watersmeet.store.merging import quoted

@@ -17,8 +17,8 @@ from watersmeet.circuit.operators import Exchange
 from watersmeet.frames.shapes import JoinShape, Side
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.frames import encode, send
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.types import Schema
 
 #: Channels: the rows of a side, and its clock.

@@ -17,8 +17,8 @@ from watersmeet.frames.schemas import arrow_columns, batch_of
 from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.frames import decode
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.runtime.spark.placing import partition_keys
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.

@@ -14,18 +14,14 @@ from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
 from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
-from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.context import StepContext, check_output, mark_failing
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.failing import check_output, mark_failing
 from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
-from watersmeet.kernel.runs.amplification import TooManyRowsError
-from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.delta import Delta, consolidate
-from watersmeet.kernel.runs.frames import Frame, count_rows, receive, send
-from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
-from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of
+from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, receive, send, spooled, whole
+from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.types import arrow_schema
 

@@ -15,7 +15,7 @@ from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.errors import DataError, Error, error
-from watersmeet.kernel.evaluation.statements import VALUE_ERRORS
+from watersmeet.kernel.evaluation.duck import VALUE_ERRORS
 from watersmeet.lineage.absences import Search, origins_of
 from watersmeet.lineage.asking import Asker
 from watersmeet.lineage.steps import Step, drawn

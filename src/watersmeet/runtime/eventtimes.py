@@ -21,7 +21,7 @@ import pyarrow as pa
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import LateRowFilter
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.intents import TimedInput
 from watersmeet.store.manifests import OperatorCounts
 from watersmeet.watermarks import NOW, within

@@ -10,8 +10,8 @@ import duckdb
 
 from watersmeet.circuit.epochs import Live, Mode, Rebuild
 from watersmeet.errors import Error, error
+from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.kernel.failing import failing_operators
 
 Result = TypeVar("Result")
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.circuit.epochs import COPY
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import are_ones
 from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.order import are_ones
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores.databasefiles import Requests
 from watersmeet.runtime.ownexecutor import own_executor

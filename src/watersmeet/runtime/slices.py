@@ -22,10 +22,10 @@ from watersmeet.connectors.kafka.options import KafkaSpec
 from watersmeet.connectors.lakes.options import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
-from watersmeet.kernel.failing import mark_failing
+from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import ones
+from watersmeet.kernel.runs.order import ones
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent

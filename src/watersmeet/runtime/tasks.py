@@ -23,13 +23,12 @@ from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
 from watersmeet.circuit.splitting import roles
 from watersmeet.errors import Error
+from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
-from watersmeet.kernel.failing import mark_failing
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
-from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath

@@ -17,7 +17,7 @@ from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
-from watersmeet.kernel.runs import blocks
+from watersmeet.kernel.runs import run as blocks
 from watersmeet.kernel.runs import run as run_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import Run

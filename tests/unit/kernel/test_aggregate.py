@@ -22,13 +22,13 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 
 from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec, SortKey
 from watersmeet.errors import Error
-from watersmeet.kernel.aggregates import extremes as extremes_module
+from watersmeet.kernel.aggregates import collected as extremes_module
 from watersmeet.kernel.arrays import ordering
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import aggregate
 from watersmeet.kernel.runs import groups as groups_module
-from watersmeet.kernel.runs import latest as latest_module
+from watersmeet.kernel.runs import trace as latest_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import (
     BIGINT,

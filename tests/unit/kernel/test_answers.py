@@ -15,7 +15,7 @@ from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import FOREVER_US, Arrange
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.answers import ANSWERS
+from watersmeet.kernel.joins.memo import ANSWERS
 from watersmeet.kernel.operators import arrange, temporal
 from watersmeet.watermarks import NOW
 

@@ -19,7 +19,7 @@ from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, Inp
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.joins.nearest import nearer_above
-from watersmeet.kernel.operators import arrange, arrival, asof
+from watersmeet.kernel.operators import arrange, asof, join
 from watersmeet.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 
 DECIMAL = SqlType("numeric", 20, 2)
@@ -166,7 +166,7 @@ def keep(seed, depth, most):
         rights += new[1]
         state = stored.load()
         context = StepContext(0, False, EVALUATOR, (schema, schema))
-        out = arrival.asof_step(
+        out = join.arrival_asof(
             op,
             [delta_of(schema, new[0]), arrange.step(kept, [delta_of(schema, new[1])], state, context)],
             state,

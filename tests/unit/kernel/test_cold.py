@@ -28,7 +28,8 @@ from watersmeet.circuit.operators import InputColumn, Join
 from watersmeet.errors import Error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.runs import arranged, blocks
+from watersmeet.kernel.runs import matching
+from watersmeet.kernel.runs import run as blocks
 from watersmeet.kernel.runs.cold import ColdRun, near, opened, together
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.trace import find
@@ -76,7 +77,7 @@ def test_filters_have_no_false_negatives(seed, rows, most):
     hashes = np.sort(np.random.default_rng(seed).integers(0, most, rows, np.uint64, endpoint=True))
     index = memoryview(bytearray(blocks.index_bytes(hashes, filters=True)))
     blocks.write_index(index, hashes)
-    found = blocks.layout(bytes(index[-blocks.END_BYTES :]), len(index))
+    found = blocks.index_layout(bytes(index[-blocks.END_BYTES :]), len(index))
     assert found.filters_at == 0
     filters = np.frombuffer(index, np.uint8, found.hashes_at).reshape(found.blocks, -1)
     assert blocks.may_have(filters, np.arange(rows) // blocks.BLOCK_ROWS, hashes).all()
@@ -86,7 +87,7 @@ def test_filters_seldom_say_that_a_hash_is_there_which_is_not():
     hashes = np.sort(np.random.default_rng(1).integers(0, 2**64 - 1, 1 << 16, np.uint64))
     index = memoryview(bytearray(blocks.index_bytes(hashes, filters=True)))
     blocks.write_index(index, hashes)
-    found = blocks.layout(bytes(index[-blocks.END_BYTES :]), len(index))
+    found = blocks.index_layout(bytes(index[-blocks.END_BYTES :]), len(index))
     assert found.filter_bytes < 1.4 * blocks.BLOCK_ROWS
     filters = np.frombuffer(index, np.uint8, found.hashes_at).reshape(found.blocks, -1)
     others = np.random.default_rng(2).integers(0, 2**64 - 1, 1 << 16, np.uint64)
@@ -232,7 +233,7 @@ def test_a_side_is_asked_for_its_own_keys_only_if_partners_are_counted(monkeypat
         asked.append(set(hashes().tolist()))
         return near(runs, hashes)
 
-    monkeypatch.setattr(arranged, "near", noted)
+    monkeypatch.setattr(matching, "near", noted)
     changes = {"l": delta_of(schema, [(1,), (2,)]), "r": delta_of(schema, [(3,), (4,)])}
     step_join(op, [changes["l"], changes["r"]], stored.load(), context)
     keys = {side: set(arrange(delta, (0,)).hash.tolist()) for side, delta in changes.items()}

@@ -17,8 +17,7 @@ from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.runs.cancel import without_cancelling
-from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel.arrays.distinct import distinct
+from watersmeet.kernel.arrays.columns import distinct
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])

@@ -19,7 +19,7 @@ from watersmeet.circuit.operators import DynamicFilter
 from watersmeet.kernel.arrays.ordering import order_keys, order_words
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import dynamicfilter
+from watersmeet.kernel.operators import filters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.types import BIGINT, BYTEA, DATE, DOUBLE, INTEGER, NUMERIC, TIME, TIMESTAMP, VARCHAR
 
@@ -89,7 +89,7 @@ def test_random_histories(kind, comparison):
             moves = []
         state = stored.load()
         right = delta_of(schema_of(kind), [(b,) for b, _ in moves], [d for _, d in moves])
-        out = dynamicfilter.step(op, [delta_of(schema, rows, diffs), right], state, context(schema, kind))
+        out = filters.dynamic_filter(op, [delta_of(schema, rows, diffs), right], state, context(schema, kind))
         stored.save(state)
         signs: dict = {}
         for values, diff in zip(rows_of(out), out.diff):
@@ -114,14 +114,14 @@ def test_a_move_of_the_bound_reads_only_what_is_between(monkeypatch):
     stored, right = Stored(), schema_of(BIGINT)
     state = stored.load()
     first = delta_of(right, [(count - 100,)])
-    out = dynamicfilter.step(op, [Delta(table, np.ones(count, np.int64)), first], state, context(schema, BIGINT))
+    out = filters.dynamic_filter(op, [Delta(table, np.ones(count, np.int64)), first], state, context(schema, BIGINT))
     assert out.num_rows == 99
     stored.save(state)
     read = []
-    plain = dynamicfilter.passes
-    monkeypatch.setattr(dynamicfilter, "passes", lambda v, b, c: read.append(len(v)) or plain(v, b, c))
+    plain = filters.passes
+    monkeypatch.setattr(filters, "passes", lambda v, b, c: read.append(len(v)) or plain(v, b, c))
     moved = delta_of(right, [(count - 100,), (count - 110,)], [-1, 1])
-    out = dynamicfilter.step(op, [Delta.empty(table.schema), moved], stored.load(), context(schema, BIGINT))
+    out = filters.dynamic_filter(op, [Delta.empty(table.schema), moved], stored.load(), context(schema, BIGINT))
     assert sorted(rows_of(out)) == [(v, 0) for v in range(count - 109, count - 99)]
     assert max(read) <= 11
 
@@ -129,7 +129,7 @@ def test_a_move_of_the_bound_reads_only_what_is_between(monkeypatch):
 def test_more_than_one_bound_is_an_error():
     schema, op = filter_of(INTEGER, "<")
     with pytest.raises(Exception, match="a dynamic filter has 2 bounds instead of one"):
-        dynamicfilter.step(
+        filters.dynamic_filter(
             op,
             [
                 Delta.empty(pa.schema([("c0", pa.int32()), ("c1", pa.int32())])),

@@ -18,8 +18,7 @@ from watersmeet.circuit.operators import Join
 from watersmeet.kernel.arrays.hashing import NULL_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.sliced import Slicing
+from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()

@@ -10,7 +10,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 from watersmeet.circuit.operators import LateRowFilter, Operator
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import laterowfilter
+from watersmeet.kernel.operators import filters
 from watersmeet.serialization import from_json, to_json
 from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Term, both, shifted
@@ -27,7 +27,7 @@ def run(rows, numbers, diffs=None, kind=TIMESTAMP, now=None):
     op = LateRowFilter(("i",), schema, diffs is None, 1, BOUND, "t1", "ts", "a")
     assert from_json(Operator, to_json(op)) == op
     ctx = StepContext(0, False, Evaluator(), (schema,), before=numbers, watermarks=now or {})
-    out = laterowfilter.step(op, [delta_of(schema, rows, diffs)], Stored().load(), ctx)
+    out = filters.late_row_filter(op, [delta_of(schema, rows, diffs)], Stored().load(), ctx)
     return list(zip(rows_of(out), out.diff.tolist(), strict=True))
 
 
@@ -70,5 +70,5 @@ def test_the_late_rows_alone_and_history_in_which_nothing_is_late():
         op = LateRowFilter(("i",), schema, True, 1, BOUND, "", "", "", late)
         assert from_json(Operator, to_json(op)) == op
         ctx = StepContext(0, False, Evaluator(), (schema,), before={"a": 20, "b": 40}, filling=filling)
-        out = laterowfilter.step(op, [delta_of(schema, rows)], Stored().load(), ctx)
+        out = filters.late_row_filter(op, [delta_of(schema, rows)], Stored().load(), ctx)
         assert [r[0] for r in rows_of(out)] == found

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.kernel.runs import latest, merge
+from watersmeet.kernel.runs import merge
 from watersmeet.kernel.runs.groups import group
 from watersmeet.kernel.runs.run import Run, make_run
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
 
 
 def run_of(keys: np.ndarray, values: np.ndarray, gone: np.ndarray | None = None) -> Run:
@@ -23,7 +23,7 @@ def run_of(keys: np.ndarray, values: np.ndarray, gone: np.ndarray | None = None)
 def content(trace: Trace, keys: np.ndarray) -> dict[int, int | None]:
     wanted = pa.array(keys)
     groups = group([wanted], hash_columns([wanted]))
-    found = latest.newest(trace, groups)
+    found = latest_rows(trace, groups)
     values = [None] * groups.count if found is None else found[1].to_pylist()
     return dict(zip(groups.keys[0].to_pylist(), values, strict=True))
 
@@ -41,6 +41,6 @@ def test_rows_written_again_do_not_pile_up(monkeypatch, most):
         gone = rng.random(600) < 0.1 if epoch == 59 else np.zeros(600, np.bool_)
         if gone.any():  # until now no diff was below 0, which would say by itself that a merge removes rows
             assert trace.num_rows < 3 * 3000 + 4 * 600  # 36,000 rows were written
-        latest.append(trace, run_of(keys, np.full(600, epoch, np.int64), gone))
+        append_latest(trace, run_of(keys, np.full(600, epoch, np.int64), gone))
         expected.update({int(k): None if g else epoch for k, g in zip(keys, gone, strict=True)})
     assert content(trace, np.arange(3000, dtype=np.int64)) == expected

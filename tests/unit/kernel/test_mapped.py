@@ -23,10 +23,9 @@ from tests.unit.kernel.test_delta import deltas
 
 from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error
-from watersmeet.kernel.runs import mapped
-from watersmeet.kernel.runs.cold import near, opened, together
+from watersmeet.kernel.runs import cold as mapped
+from watersmeet.kernel.runs.cold import PassingRun, near, opened, together
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.kernel.runs.trace import find

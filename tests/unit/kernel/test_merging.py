@@ -19,18 +19,16 @@ from tests.unit.kernel.kernel_tools import delta_of, index_all_runs, rows_of, sc
 from watersmeet.circuit.operators import SortKey
 from watersmeet.directfiles import DirectBlob
 from watersmeet.kernel.arrays.hashing import bucket_start, hash_columns
-from watersmeet.kernel.runs import latest
+from watersmeet.kernel.operators.filters import by_value
 from watersmeet.kernel.runs import merge as merge_module
-from watersmeet.kernel.runs.best import Best
-from watersmeet.kernel.runs.byvalue import by_value
-from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs import trace
+from watersmeet.kernel.runs.cleaning import Best, Newest, Retention
 from watersmeet.kernel.runs.groups import group
 from watersmeet.kernel.runs.merge import FAN_IN, MergeBudget, merge_runs
-from watersmeet.kernel.runs.newest import Newest
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.shares import HASHES, HashRange
 from watersmeet.kernel.runs.state import BlobDict, StageState, StateManifest
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
 from watersmeet.runtime.rescaling import in_levels
 from watersmeet.types import BIGINT, TIMESTAMP
 
@@ -228,12 +226,12 @@ def test_the_newest_row_of_a_key_counts(seed):
             return [((k, number), diff) for k, diff in chosen.items()]
 
         def take(rows, diffs, _, trace):
-            latest.append(trace, arrange(delta_of(SCHEMA, rows, diffs), (0,)))
+            append_latest(trace, arrange(delta_of(SCHEMA, rows, diffs), (0,)))
 
         def check(runs, _):
             wanted = pa.array(range(30))
             groups = group([wanted], hash_columns([wanted]))
-            found = latest.newest(Trace(runs), groups)
+            found = latest_rows(Trace(runs), groups)
             values = [None] * 30 if found is None else found[1].to_pylist()
             assert dict(zip(groups.keys[0].to_pylist(), values, strict=True)) == {k: content.get(k) for k in range(30)}
 
@@ -246,7 +244,7 @@ def test_the_newest_row_of_a_key_counts(seed):
 def test_what_is_of_use_stays_also_if_newer_runs_take_rows_back(seed, depth):
     """Rows come and go while the bound has not passed them; behind it the newest of each key are of use."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.kernel.runs.newest.SMALL_ROWS", 4)
+        patch.setattr("watersmeet.kernel.runs.cleaning.SMALL_ROWS", 4)
         plain = Counter()
 
         def draw(rng, number):
@@ -364,7 +362,7 @@ def test_an_epoch_merges_no_more_than_its_budget(monkeypatch):
 
     def counting(runs, *, whole, above=()):
         merged_bytes[-1] += sum(r.size_bytes for r in runs)
-        return latest.merge(runs, whole=whole, above=above)
+        return trace.merge(runs, whole=whole, above=above)
 
     blobs, manifest, rng = BlobDict(), None, random.Random(1)
     for number in range(200):

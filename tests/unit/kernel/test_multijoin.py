@@ -18,7 +18,7 @@ from watersmeet.circuit.operators import Arrange, MultiJoin
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange, multijoin
 from watersmeet.kernel.runs import trace
-from watersmeet.kernel.runs.sliced import Slicing
+from watersmeet.kernel.runs.delta import Slicing
 from watersmeet.types import BIGINT, INTEGER, Field
 
 RESIDUALS = {

@@ -36,11 +36,9 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
 from watersmeet.kernel.operators import aggregate, arrange, temporal
-from watersmeet.kernel.runs.amplification import TooManyRowsError
-from watersmeet.kernel.runs.delta import Delta, consolidate
-from watersmeet.kernel.runs.frames import receive
-from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
-from watersmeet.kernel.runs.spool import Spool, consolidated, contiguous, whole
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of
+from watersmeet.kernel.runs.frames import Spool, consolidated, contiguous, receive, whole
+from watersmeet.kernel.runs.matching import TooManyRowsError
 from watersmeet.kernel.runs.state import StageState
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
 

@@ -17,7 +17,7 @@ from watersmeet import watermarks
 from watersmeet.circuit.operators import Operator, TimeFilter
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import timefilter
+from watersmeet.kernel.operators import filters
 from watersmeet.kernel.runs import merge
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.serialization import from_json, to_json
@@ -80,7 +80,7 @@ def run(op, history, *, rng=None):
             rng.shuffle(order)
         state = stored.load()
         outs.append(
-            timefilter.step(
+            filters.time_filter(
                 op, [delta_of(SCHEMA, [rows[i] for i in order], [diffs[i] for i in order])], state, context(numbers)
             )
         )
@@ -94,7 +94,7 @@ def test_random_histories(comparison, small, monkeypatch):
     if comparison in ("<", ">="):  # runs in segments, of which the first go first
         monkeypatch.setattr(merge, "MERGED_BYTES", 300)
         monkeypatch.setattr(merge, "SEGMENT_BYTES", 150)
-    monkeypatch.setattr(timefilter, "SMALL_ROWS", small)
+    monkeypatch.setattr(filters, "SMALL_ROWS", small)
     monkeypatch.setattr(merge, "LEVEL_0_ROWS", 2)
     for seed in range(5):
         rng = random.Random(f"{comparison}{seed}")
@@ -128,7 +128,7 @@ def test_the_state_is_empty_when_the_bound_has_passed_everything(comparison):
 @pytest.mark.parametrize("small", [0, 4096])
 def test_final_rows_come_once_and_are_never_taken_back(small, monkeypatch):
     """What is below the watermark is final, whatever changed above it before."""
-    monkeypatch.setattr(timefilter, "SMALL_ROWS", small)
+    monkeypatch.setattr(filters, "SMALL_ROWS", small)
     monkeypatch.setattr(merge, "LEVEL_0_ROWS", 2)
     for seed in range(6):
         history = random_history(random.Random(seed), 60, above=True)
@@ -198,20 +198,20 @@ def test_a_bound_that_moves_reads_only_what_is_between(monkeypatch):
     table = pa.table({"c0": times, "c1": pa.array(np.zeros(count, np.int32))})
     stored = Stored()
     state = stored.load()
-    out = timefilter.step(op, [Delta(table, np.ones(count, np.int64))], state, context({"now()": 99}, schema))
+    out = filters.time_filter(op, [Delta(table, np.ones(count, np.int64))], state, context({"now()": 99}, schema))
     assert out.num_rows == count - 100
     stored.save(state)
     written = len(stored.blobs._blobs)
     for now in (109, 119):
         state = stored.load()
-        out = timefilter.step(op, [Delta.empty(table.schema)], state, context({"now()": now}, schema))
+        out = filters.time_filter(op, [Delta.empty(table.schema)], state, context({"now()": now}, schema))
         assert sorted(r[0].microsecond for r in rows_of(out)) == list(range(now - 9, now + 1))
         assert (out.diff == -1).all()
         stored.save(state)
     small = [len(b) for b in stored.bytes()[written:]]
     assert max(small) < 1000
     state = stored.load()
-    timefilter.step(op, [Delta.empty(table.schema)], state, context({"now()": count // 2 + 99}, schema))
+    filters.time_filter(op, [Delta.empty(table.schema)], state, context({"now()": count // 2 + 99}, schema))
     assert state.trace(op.id, "rows").num_rows == count // 2 - 100
 
 
@@ -229,7 +229,7 @@ def test_dates_are_their_midnights(comparison):
     op = TimeFilter(("i",), schema, False, 0, comparison, (Term("a"),), (0,))
     days = [dt.date(1969, 12, 30) + dt.timedelta(days=i) for i in range(5)]
     for bound in (-86_400_000_001, -86_400_000_000, -1, 0, 1, 86_399_999_999, 86_400_000_000):
-        out = timefilter.step(
+        out = filters.time_filter(
             op, [delta_of(schema, [(d,) for d in days])], Stored().load(), context({"a": bound}, schema)
         )
         midnights = Counter({(dt.datetime.combine(d, dt.time()),): 1 for d in days})
@@ -248,5 +248,5 @@ def test_what_waits_is_told_in_microseconds_for_dates_too():
     schema = schema_of(DATE)
     op = TimeFilter(("i",), tuple(schema), False, 0, ">", (Term("a"),), (0,))
     ctx = context({"a": 0}, schema)
-    timefilter.step(op, [delta_of(schema, [(dt.date(1970, 1, 3),)])], Stored().load(), ctx)
+    filters.time_filter(op, [delta_of(schema, [(dt.date(1970, 1, 3),)])], Stored().load(), ctx)
     assert ctx.counters.waits_for_us == 2 * 86_400_000_000

@@ -13,9 +13,8 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of
 from watersmeet.circuit.operators import Unnest
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import unnest
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.sliced import Slicing, slices_of
+from watersmeet.kernel.operators import rowwise
+from watersmeet.kernel.runs.delta import Delta, Slicing, slices_of
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()
@@ -51,7 +50,7 @@ def operator(arrays, keep, ordinality, outer, condition):
 
 def applied(op, delta, slicing=None):
     context = StepContext(0, False, EVALUATOR, (SCHEMA,), slicing=slicing or Slicing())
-    return Delta.concat(list(slices_of(unnest.step(op, [delta], None, context))))  # it keeps no state
+    return Delta.concat(list(slices_of(rowwise.unnest(op, [delta], None, context))))  # it keeps no state
 
 
 @pytest.mark.parametrize("outer", [False, True])

@@ -17,7 +17,7 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, InputC
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, versions
-from watersmeet.kernel.runs import newest
+from watersmeet.kernel.runs import cleaning
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
 from watersmeet.watermarks import Term
 
@@ -272,7 +272,7 @@ def test_many_random_asof_joins_that_forget():
 
 @pytest.mark.parametrize("first", mostly_slow([3000, 3002, 3004], 1))
 def test_large_traces_forget_too(first, monkeypatch):
-    monkeypatch.setattr(newest, "SMALL_ROWS", 8)
+    monkeypatch.setattr(cleaning, "SMALL_ROWS", 8)
     for seed in (first, first + 1):
         pipeline, numbers = run_asof(seed, small=False)
         end = {s: us(1000) for s in ("l", "r")}
@@ -286,9 +286,9 @@ def test_large_traces_forget_too(first, monkeypatch):
 def test_a_trace_stays_flat_and_is_seldom_rewritten(monkeypatch):
     """A hundred epochs of 300 keys: at most twice the rows that are of use, and each row is rewritten a few times."""
     written = []
-    made = newest.Newest.merge
+    made = cleaning.Newest.merge
     monkeypatch.setattr(
-        newest.Newest,
+        cleaning.Newest,
         "merge",
         lambda self, runs, /, *, whole, above=(): (
             written.append(sum(r.num_rows for r in runs)) or made(self, runs, whole=whole, above=above)

@@ -12,7 +12,7 @@ import watersmeet
 from watersmeet.blobs import BlobRef
 from watersmeet.circuit.splitting import Roles, meetings, roles
 from watersmeet.kernel.arrays.hashing import bucket_of_one
-from watersmeet.kernel.runs import hotkeys
+from watersmeet.kernel.runs import shares
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime import splitting, tasks
@@ -143,7 +143,7 @@ def test_no_bucket_has_much_more_work_than_the_others(kind):
         watersmeet.connect(runtime="inprocess", parallelism=4) as connection,
         mock.patch.object(tasks, "run_stage", counted),
         mock.patch.object(splitting, "LOOK_ROWS", 1000),
-        mock.patch.object(hotkeys, "LEAST_ROWS", 100),
+        mock.patch.object(shares, "LEAST_ROWS", 100),
     ):
         connection.execute(SETUP.format(kind) + ROWS.format(1, 3000))
         assert largest() > 3.5

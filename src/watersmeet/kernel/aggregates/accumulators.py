@@ -3,12 +3,16 @@
 A layout lists the accumulators of an `Aggregate`; equal ones are kept once. All are integers that
 add up, so that the order and the cutting of the input can't show: counts, limbs of exact sums,
 digits of exact float sums. Extremes are the exception (`extremes`).
+
+What one epoch's changes bring to the accumulators of their groups.
+
+The results of aggregate calls, from a group's accumulators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -19,7 +23,14 @@ import pyarrow as pa
 from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays import deviation, exact_sum, wide
+from watersmeet.kernel.arrays import exact_sum, wide
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs.cold import near
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.groups import Groups, group, key_form
+from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.kernel.runs.run import make_run
+from watersmeet.kernel.runs.state import State
 from watersmeet.types import Schema
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +38,7 @@ Kind = Literal["count", "true", "sum", "float", "squares", "min", "max"]
 
 #: First bin and digits of an exact float sum.
 _DIGITS: Final = (pa.int16(), pa.list_(pa.int32()))
+
 _FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
 
 
@@ -148,7 +160,7 @@ def add(part: Part, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     if part.kind == "sum":
         return _add_limbs(wide.split(fed.values), old, fed)
     if part.kind == "squares" and not pa.types.is_floating(fed.values.type):
-        return _add_limbs(deviation.wide_squares(fed.values), old, fed)
+        return _add_limbs(exact_sum.wide_squares(fed.values), old, fed)
     return _add_floats(old, fed) if part.kind == "float" else _add_float_squares(old, fed)
 
 
@@ -184,11 +196,187 @@ def _add_float_squares(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     assert fed.values is not None
     values = col.words(fed.values).astype(np.float64)
     rows = np.flatnonzero(np.isfinite(values) & (fed.weights != 0) & (values != 0))
-    change = deviation.split_squares(fed.groups[rows], values[rows], fed.weights[rows])
-    return _add_digits(change, old, fed, deviation.SQUARE_BINS)
+    change = exact_sum.split_squares(fed.groups[rows], values[rows], fed.weights[rows])
+    return _add_digits(change, old, fed, exact_sum.SQUARE_BINS)
 
 
 def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bins: int) -> list[pa.Array]:
     before = exact_sum.stored(old[0], old[1])
     lists = [after.lists() for _, after in exact_sum.tables(fed.num_groups, [before, change], bins)]
     return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]
+
+
+@dataclass(eq=False)
+class Feeder:
+    """Makes the feeds of an epoch. keys: the group columns in `key_form`. Multisets live in traces of `operator_id`."""
+
+    delta: Delta
+    keys: list[pa.Array]
+    groups: Groups
+    state: State
+    operator_id: str
+    _ordered: dict[int, pa.Array] = field(default_factory=dict)
+
+    def feed(self, wanted: Feed) -> Fed:
+        """The values of a feed, in the order of their groups."""
+        if wanted.distinct:
+            return self._distinct(wanted)
+        groups = self.groups
+        values = None if wanted.argument is None else self._column(wanted.argument)
+        weights = self.delta.diff[groups.order]
+        valid = None if values is None else col.validity(values)
+        if valid is not None:
+            weights = weights * valid
+        if wanted.filter is not None:
+            weights = weights * true_rows(self._column(wanted.filter))
+        starts = groups.starts if len(groups.order) else np.zeros(0, np.int64)
+        return Fed(groups.of_ordered, starts, values, weights, groups.count)
+
+    def rows(self, wanted: Feed) -> tuple[Ints, Ints]:
+        """The rows of the changes that count for `wanted`, which has an argument, and their diffs."""
+        assert wanted.argument is not None
+        counts = self.delta.diff != 0
+        valid = col.validity(col.flat(self.delta.columns.column(wanted.argument)))
+        if valid is not None:
+            counts &= valid
+        if wanted.filter is not None:
+            counts &= true_rows(col.flat(self.delta.columns.column(wanted.filter)))
+        rows = np.flatnonzero(counts)
+        return rows, self.delta.diff[rows]
+
+    def _column(self, position: int) -> pa.Array:
+        """A column in the order of the groups."""
+        if position not in self._ordered:
+            self._ordered[position] = col.gather(col.flat(self.delta.columns.column(position)), self.groups.order)
+        return self._ordered[position]
+
+    def _distinct(self, wanted: Feed) -> Fed:
+        """Weight 1 for a value that its group did not have before, -1 for one that it has no more."""
+        assert wanted.argument is not None
+        trace = self.state.trace(self.operator_id, f"distinct-{wanted.argument}-{wanted.filter}")
+        rows, diff = self.rows(wanted)
+        value = key_form(self.delta.columns.column(wanted.argument))
+        arrays = [col.gather(a, rows) for a in (*self.keys, value)]
+        hashes = hash_columns(arrays)
+        places, diff = canonical_rows(arrays, diff, hashes, whole_row=False)
+        arrays, hashes = [col.gather(a, places) for a in arrays], hashes[places]
+        pairs = group(arrays, hashes)
+        before = np.zeros(len(hashes), np.int64)
+        for run in near(trace.runs, lambda: pairs.hashes):
+            for pair, row in pairs.find(run.hash):
+                same = pairs.same(pair, run.arrays, row)
+                np.add.at(before, pairs.order[pair[same]], run.diff[row[same]])
+        trace.append(make_run(hashes, arrays, diff, tuple(range(len(arrays)))))
+        weights = (before + diff > 0).astype(np.int64) - (before > 0)
+        moved = np.flatnonzero(weights)
+        owner = self.groups.of_row[rows[places[moved]]]
+        order = np.argsort(owner, kind="stable")
+        owner, moved = owner[order], moved[order]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        return Fed(owner, starts, col.gather(arrays[-1], moved), weights[moved], self.groups.count)
+
+
+def true_rows(column: pa.Array) -> col.Mask:
+    """Where a boolean column is true."""
+    return np.asarray(column.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def result(
+    call: AggregateSpec, plan: Accumulators, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
+) -> tuple[pa.Array, col.Mask]:
+    """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large (NULL then).
+
+    argument: the type of the call's argument, None for count(*).
+    """
+    feed = feed_of(call)
+    none = np.zeros(len(state[0]), np.bool_)
+    if call.function in ("min", "max"):
+        return state[plan.find("min" if call.function == "min" else "max", feed).start].cast(kind), none
+    count = _ints(state[plan.find("count", feed).start])
+    if call.function == "count":
+        return pa.array(count).cast(kind), none
+    valid = count > 0
+    if call.function in ("bool_and", "bool_or"):
+        true = _ints(state[plan.find("true", feed).start])
+        return pa.array(true == count if call.function == "bool_and" else true > 0, mask=~valid), none
+    assert argument is not None
+    if call.function in DEVIATIONS:
+        return _deviation(call, plan, state, argument, kind, count)
+    divisor = np.maximum(count, 1) if call.function == "avg" else None
+    if pa.types.is_floating(argument):
+        sums = _float_sums(state[plan.find("float", feed).columns], 53 if kind == pa.float64() else 24)
+        if divisor is not None:
+            sums = sums / divisor
+        return _floats(sums, kind, valid), none
+    limbs = np.stack([_ints(a) for a in state[plan.find("sum", feed).columns]])
+    scale = argument.scale if pa.types.is_decimal(argument) else 0
+    if pa.types.is_floating(kind):
+        return _floats(_nearly(limbs) / 10.0**scale / (1 if divisor is None else divisor), kind, valid), none
+    if pa.types.is_integer(kind) and divisor is None and scale == 0 and len(limbs) <= 2:
+        return wide.to_integer(limbs, kind, valid)
+    if not pa.types.is_decimal(kind):
+        raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
+    magnitude, negative = wide.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
+    return wide.to_decimal(magnitude, negative, kind, valid)
+
+
+def _deviation(
+    call: AggregateSpec,
+    plan: Accumulators,
+    state: Sequence[pa.Array],
+    argument: pa.DataType,
+    kind: pa.DataType,
+    count: npt.NDArray[np.int64],
+) -> tuple[pa.Array, col.Mask]:
+    """Of doubles a double; of whole numbers and decimals a decimal, whose root has the precision of a double."""
+    feed = feed_of(call)
+    none = np.zeros(len(count), np.bool_)
+    valid = count > (1 if call.function.endswith("samp") else 0)
+    squares = state[plan.find("squares", feed).columns]
+    if pa.types.is_floating(argument):
+        part = state[plan.find("float", feed).columns]
+        odd = np.logical_or.reduce([_ints(a) > 0 for a in part[:3]])
+        numerators, powers = exact_sum.float_numerators(count, (part[3], part[4]), (squares[0], squares[1]))
+        values = np.where(odd, np.nan, exact_sum.deviation(call.function, count, numerators, powers))
+        return _floats(values, kind, valid), none
+    exact = exact_sum.wide_numerators(count, state[plan.find("sum", feed).columns], squares)
+    scale = 2 * (argument.scale if pa.types.is_decimal(argument) else 0)
+    if call.function.startswith("var"):
+        others = np.maximum(count - 1, 1) if call.function.endswith("samp") else np.maximum(count, 1)
+        size, negative = wide.scaled(exact, kind.scale - scale, np.maximum(count, 1), others)
+        return wide.to_decimal(size, negative, kind, valid)
+    roots = exact_sum.deviation(call.function, count, exact_sum.nearest(exact) / 10.0**scale)
+    large = valid & (roots >= 10.0 ** (kind.precision - kind.scale))
+    valid &= ~large
+    return pa.array(np.where(valid, roots, 0.0), mask=~valid).cast(kind), large
+
+
+def _ints(array: pa.Array) -> npt.NDArray[np.int64]:
+    return np.asarray(array.to_numpy())
+
+
+def _float_sums(state: Sequence[pa.Array], precision: int) -> Floats:
+    nans, infinities, negatives = (_ints(a) > 0 for a in state[:3])
+    digits = exact_sum.stored(state[3], state[4])
+    pieces = [table.rounded(precision) for (table,) in exact_sum.tables(len(nans), [digits])]
+    sums = np.concatenate(pieces) if pieces else np.zeros(0)
+    sums[infinities] = np.inf
+    sums[negatives] = -np.inf
+    sums[nans | infinities & negatives] = np.nan
+    return sums
+
+
+def _floats(values: Floats, kind: pa.DataType, valid: col.Mask) -> pa.Array:
+    with np.errstate(over="ignore"):
+        return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=None if valid.all() else ~valid)
+
+
+def _nearly(limbs: wide.Limbs) -> Floats:
+    """The values as float64, from the highest limb down: the same for the same value."""
+    total = np.zeros(limbs.shape[1])
+    for limb in wide.carry(limbs)[::-1]:
+        total = total * 4294967296.0 + limb
+    return total

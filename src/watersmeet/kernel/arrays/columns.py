@@ -1,12 +1,18 @@
 """Columns as Arrow arrays: gathering, row equality and the one form of each value.
 
 Equality here is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN, -0.0 = 0.0.
+
+Sorted distinct numbers.
+
+Expansion of ranges into pairs, in pieces of bounded size.
+
+Times of columns as integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
+from watersmeet.units import DAY_US
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -21,6 +28,7 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 #: Called directly: the wrapper `pc.take` costs as much again for few rows.
 _TAKE = pc.get_function("take")
+
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 _NANOS_PER_DAY = 86_400_000_000_000
 
@@ -258,3 +266,75 @@ def data_bytes(array: pa.Array) -> int:
     if pa.types.is_null(kind):
         return 0
     return int(len(array) * kind.bit_width) // 8
+
+
+Number = TypeVar("Number", np.int64, np.uint64)
+
+
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The distinct values of a one-dimensional array, ascending.
+
+    For any number of them: `np.unique` hashes integers, which takes 50 times as long where a million differ.
+    """
+    if len(values) == 0:
+        return values
+    if not bool((values[1:] >= values[:-1]).all()):
+        values = np.sort(values)
+    return values[np.concatenate(([True], values[1:] != values[:-1]))]
+
+
+def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Positions, Positions]]:
+    """All pairs (i, low[i] + k) with 0 <= k < counts[i], in order, as two arrays of at most `limit` pairs at a time.
+
+    A row with more than `limit` pairs is cut too, so memory stays bounded however skewed the counts are.
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, limit):
+        stop = min(total, start + limit)
+        # Rows that have a pair in [start, stop); the first and the last may be cut.
+        first = int(np.searchsorted(ends, start, side="right")) if start else 0
+        last = int(np.searchsorted(ends, stop, side="left")) + 1 if stop < total else len(ends)
+        begins = ends[first:last] - counts[first:last]
+        part = np.minimum(ends[first:last], stop) - np.maximum(begins, start)
+        yield (
+            np.repeat(np.arange(first, last), part),
+            np.arange(start, stop) + np.repeat(low[first:last] - begins, part),
+        )
+
+
+def expanded(low: Positions, counts: Positions) -> tuple[Positions, Positions]:
+    """The same pairs, all at once."""
+    total = int(counts.sum())
+    return next(pieces(low, counts, total)) if total else (low[:0], low[:0])
+
+
+def cut(positions: Positions, limit: int) -> Iterator[Positions]:
+    """The positions in order, at most `limit` at a time."""
+    for start in range(0, len(positions), limit):
+        yield positions[start : start + limit]
+
+
+#: The last day that begins within 64 bits, and as many before 1970 the first one.
+MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US
+
+
+def microseconds(column: Column) -> tuple[npt.NDArray[np.int64], Mask | None]:
+    """(microseconds since 1970, UTC; True where not NULL, or None if nothing is NULL) of a timestamp or date column.
+
+    Where the column is NULL the number is 0. Dates that no timestamp can hold, infinity among them, count as the
+    nearest day.
+    """
+    array = flat(column)
+    valid = validity(array)
+    if pa.types.is_date32(array.type):
+        days = pc.cast(array.view(pa.int32()), pa.int64())
+        within = pc.max_element_wise(
+            pc.min_element_wise(days, MOST_DAYS, skip_nulls=False), -MOST_DAYS, skip_nulls=False
+        )
+        numbers = pc.multiply(within, DAY_US)
+    else:
+        numbers = array.view(pa.int64())
+    if valid is not None:
+        numbers = pc.fill_null(numbers, 0)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False)), valid

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.columns import pieces
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -19,19 +19,20 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.evaluation.duck import as_type, connect
-from watersmeet.kernel.evaluation.recovery import Recovery
-from watersmeet.kernel.evaluation.statements import (
+from watersmeet.kernel.evaluation.duck import (
     VALUE_ERRORS,
     Columns,
     Rows,
     Statement,
+    as_type,
     cast_to,
+    connect,
     drop,
     plan_error,
     prepare,
     run,
 )
+from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
 from watersmeet.types import Schema, SqlType, arrow_schema
 

@@ -11,13 +11,10 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import ArrivalJoin, InputColumn, Join, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.cancel import without_cancelling
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs, joined, ones
-from watersmeet.kernel.runs.matching import Probe
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, without_cancelling
+from watersmeet.kernel.runs.matching import Arranged, Probe
+from watersmeet.kernel.runs.order import Diffs, joined, ones
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.sliced import Sliced, Slicing
 
 #: What a join finds, in pieces: pairs (left run, its rows, right run, its rows), or rows of the side that is not None.
 #: Then the diffs; None for the products of the rows' diffs.

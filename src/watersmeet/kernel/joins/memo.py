@@ -1,4 +1,19 @@
-"""What left rows of a temporal join met when they came, so that it can be taken back when they go."""
+"""What the left rows of a temporal join met: kept to be taken back, to wait for a first match, to answer again.
+
+Left rows of a look-up join that have met nothing so far, and what they meet when something comes.
+
+A row waits from the epoch in which it came until the end of the first in which a right row fits it. Then it comes out
+with all right rows that fit at that time, once, and waits no more. So at the end of every epoch the waiting rows are
+those that have met nothing at the end of any epoch since they came: a right row that comes and goes within one epoch
+was never there.
+
+What a look-up join was answered, by key: for a while the answer serves again, whatever has become of the right side.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44); ruling D-003-11: an
+answer serves until its time is over, then the key is asked for again; a key for which nothing was found is asked for
+again each time. A trace of the join holds the right rows that were found with the time of the epoch that asked. Within
+an epoch all rows of a key have the same answer.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +26,13 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import InputColumn, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
-from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.matching import parts, probes
+from watersmeet.kernel.runs.delta import Delta, without_cancelling
+from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
 
@@ -134,3 +150,131 @@ class _Met:
     ) -> None:
         """As `JoinOutput.add`."""
         (self.alone if right_rows is None else self.pairs).add(left, left_rows, right, right_rows, diff)
+
+
+#: The trace of the rows that wait, by the left keys.
+WAITING: Final = "waiting"
+
+#: Looks left rows up as the right side is now: adds pairs, and rows that meet nothing; gives back those that can't meet
+#: any.
+LookUp = Callable[[Delta, PairOutput], Delta]
+
+
+class UnmatchedBuffer:
+    """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait.
+
+    left: Arrow types of left rows.
+    """
+
+    def __init__(self, op: TemporalJoin, state: State, left: list[pa.DataType], out: JoinOutput) -> None:
+        self._op = op
+        self._trace = state.trace(op.id, WAITING)
+        self._left = left
+        self._out = out
+        self._changes: list[Delta] = []
+
+    def look_up_again(self, right: Arranged, look_up: LookUp) -> None:
+        """Looks up the waiting rows with whose keys right rows came."""
+        if not self._trace.runs:
+            return
+        for probe in right.probes:
+            if not (probe.run.diff > 0).any():
+                continue
+            found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
+            if found is None:
+                continue
+            _, arrays, diff = found
+            rows = Delta(col.positional(arrays), diff)
+            met = _Split(self._out, self._left)
+            look_up(rows, met)
+            self._changes += [rows.negated(), met.alone.delta()]
+
+    def look_up(self, rows: Delta, look_up: LookUp) -> Delta:
+        """Looks up rows that came; those that meet nothing wait, in a left join after they came out with NULLs."""
+        met = _Split(self._out, self._left, shown=self._op.join_kind == "left")
+        null_keys = look_up(rows, met)
+        self._changes.append(met.alone.delta())
+        return null_keys
+
+    def keep(self) -> None:
+        """Puts the changes into the state."""
+        changes = [c for c in self._changes if c.num_rows]
+        if changes:
+            self._trace.append(arrange(Delta.concat(changes), self._op.left_keys))
+
+
+class _Split:
+    """Hands pairs on, and keeps the left rows that meet nothing. shown: these are handed on as well."""
+
+    def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
+        self._out = out
+        self._shown = shown
+        self.alone = JoinOutput([InputColumn(0, i) for i in range(len(left))], left)
+
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
+        """As `JoinOutput.add`."""
+        if right_rows is not None or self._shown:
+            self._out.add(left, left_rows, right, right_rows, diff)
+        if right_rows is None:
+            self.alone.add(left, left_rows, None, None, diff)
+
+
+#: The trace of the answers: the right side's columns, and when they were found.
+ANSWERS: Final = "answers"
+
+_Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
+
+
+def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
+    """The rows by which the changes of `left` are answered in place of those of `right`; the state has them when this
+    returns.
+
+    left: rows that came; right: all changes of the right side came before them. now_us: the time of the epoch.
+    """
+    assert op.ttl_us is not None
+    bound_us = now_us - op.ttl_us + 1  # at the very end of its time an answer serves no more
+    trace = state.trace(op.id, ANSWERS)
+    known = trace.runs
+    serving: _Found = []
+    asked: _Found = []
+    for probe in left.probes:
+        served = _served(probe, known, bound_us, serving)
+        found = probe.content(parts(near(right.runs_before, lambda: probe.hashes)))  # noqa: B023 - asked at once
+        if found is not None:
+            groups, arrays, diff = found
+            rows = np.flatnonzero(~served[groups])
+            asked.append((col.gather_all(arrays, rows), diff[rows]))
+    none = right.change.slice(0, 0)
+    fresh = _one(asked, none.delta())
+    if fresh.num_rows:
+        moment = pa.array(np.full(fresh.num_rows, now_us), pa.int64()).cast(pa.timestamp("us"))
+        dated = Delta(col.positional([*fresh.arrays, moment]), fresh.diff)
+        Retention(len(fresh.arrays), bound_us).take_in(trace, arrange(dated, op.right_keys))
+    run = arrange(_one([*serving, *asked], none.delta()), op.right_keys)
+    return Arranged(
+        none, right.null_keys.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact
+    )
+
+
+def _served(probe: Probe, known: Sequence[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
+    """Which groups of the probe have an answer whose time is not over; these go into `serving`."""
+    served = np.zeros(probe.num_groups, np.bool_)
+    found = probe.content(parts(near(known, lambda: probe.hashes)))
+    if found is not None:
+        groups, arrays, diff = found
+        values, _ = microseconds(arrays[-1])
+        rows = np.flatnonzero(values >= bound_us)
+        served[groups[rows]] = True
+        serving.append((col.gather_all(arrays[:-1], rows), diff[rows]))
+    return served
+
+
+def _one(found: _Found, none: Delta) -> Delta:
+    return Delta.concat([none, *(Delta(col.positional(arrays), diff) for arrays, diff in found)])

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import BACKWARD, EXACT, FORWARD, AsofComparison
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.ordering import order_keys
-from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import Probe
-from watersmeet.kernel.runs.order import canonical_rows, stretches
+from watersmeet.kernel.runs.order import Diffs, canonical_rows, stretches
 from watersmeet.kernel.runs.run import Run, make_run
 
 #: No partner.

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Join, PairJoin, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import cut
+from watersmeet.kernel.arrays.columns import cut
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, JoinSide, is_revised, present
-from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import probes
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
 
 Pairs = tuple[Run, col.Positions, Run, col.Positions]

@@ -1,4 +1,4 @@
-"""The operators: one module each, with one pure function `step(op, inputs, state, context) -> Output`."""
+"""The operators: each a pure function `(op, inputs, state, context) -> Output`."""
 
 from __future__ import annotations
 
@@ -9,32 +9,21 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import (
     aggregate,
     arrange,
-    arrival,
-    arrivals,
     asof,
-    changes,
-    constant,
-    cut,
-    dynamicfilter,
     join,
-    laterowfilter,
     multijoin,
-    records,
-    repeat,
-    sort,
     temporal,
-    timefilter,
     topn,
-    union,
-    unnest,
     upsert,
     versions,
     window,
 )
-from watersmeet.kernel.operators import map as map_operator
-from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.sliced import Sliced
+from watersmeet.kernel.operators.filters import dynamic_filter, late_row_filter, time_filter
+from watersmeet.kernel.operators.join import arrival_asof, arrival_join
+from watersmeet.kernel.operators.logs import changes, records
+from watersmeet.kernel.operators.rowwise import arrivals, constant, cut, map_rows, repeat, sort, union, unnest
+from watersmeet.kernel.runs.delta import Delta, Sliced
+from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.state import State
 
 #: What operators hand on: joins read arrangements, all others read changes, which may be too many to be held at once.
@@ -46,26 +35,26 @@ Step = Callable[[Any, Sequence[Any], State, StepContext], OperatorOutput]
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
     "arrange": arrange.step,
-    "arrivalasof": arrival.asof_step,
-    "arrivaljoin": arrival.step,
-    "arrivals": arrivals.step,
+    "arrivalasof": arrival_asof,
+    "arrivaljoin": arrival_join,
+    "arrivals": arrivals,
     "asof": asof.step,
-    "changes": changes.step,
-    "constant": constant.step,
-    "cut": cut.step,
-    "dynamicfilter": dynamicfilter.step,
+    "changes": changes,
+    "constant": constant,
+    "cut": cut,
+    "dynamicfilter": dynamic_filter,
     "join": join.step,
-    "map": map_operator.step,
+    "map": map_rows,
     "multijoin": multijoin.step,
-    "laterowfilter": laterowfilter.step,
-    "records": records.step,
-    "repeat": repeat.step,
-    "sort": sort.step,
+    "laterowfilter": late_row_filter,
+    "records": records,
+    "repeat": repeat,
+    "sort": sort,
     "temporal": temporal.step,
-    "timefilter": timefilter.step,
+    "timefilter": time_filter,
     "topn": topn.step,
-    "union": union.step,
-    "unnest": unnest.step,
+    "union": union,
+    "unnest": unnest,
     "upsert": upsert.step,
     "versions": versions.step,
     "window": window.step,

@@ -17,23 +17,18 @@ import pyarrow as pa
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
-from watersmeet.kernel.aggregates import extremes
-from watersmeet.kernel.aggregates.accumulators import Accumulators, accumulators_of, add
-from watersmeet.kernel.aggregates.collected import Sides, collect
-from watersmeet.kernel.aggregates.feeds import Feeder
-from watersmeet.kernel.aggregates.results import result
+from watersmeet.kernel.aggregates.accumulators import Accumulators, Feeder, accumulators_of, add, result
+from watersmeet.kernel.aggregates.collected import Sides, collect, update_extremes
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import EMPTY_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import too_large
-from watersmeet.kernel.runs import latest
 from watersmeet.kernel.runs.cleaning import Retention
-from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.delta import Delta, Sliced, consolidate, slices_of
 from watersmeet.kernel.runs.groups import Groups, group, key_form
 from watersmeet.kernel.runs.run import make_run
-from watersmeet.kernel.runs.sliced import Sliced, slices_of
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
 from watersmeet.types import Schema
 
 
@@ -72,7 +67,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
         nothing = np.zeros(0, np.int64)
         groups = Groups(nothing, np.zeros(1, np.int64), np.array([EMPTY_HASH]), ())
     trace = state.trace(op.id, "groups")
-    found = latest.newest(trace, groups)
+    found = latest_rows(trace, groups)
     known = np.zeros(groups.count, np.bool_) if found is None else np.asarray(found[len(keys)].is_valid())
     before = _before(plan, found, len(keys), groups.count)
     append_only = bool(ctx.append_only) and ctx.append_only[0]
@@ -111,7 +106,7 @@ def _after(plan: Accumulators, before: list[pa.Array], feeder: Feeder, *, append
         parts = [p for p in plan.parts if p.feed == feed]
         ends = [p for p in parts if p.kind in ("min", "max")]
         if ends:
-            values = extremes.update(feed, ends, [before[p.start] for p in ends], feeder, append_only=append_only)
+            values = update_extremes(feed, ends, [before[p.start] for p in ends], feeder, append_only=append_only)
             for part, value in zip(ends, values, strict=True):
                 after[part.start] = value
         if len(ends) < len(parts):
@@ -145,7 +140,7 @@ def _remember(
     rows = np.flatnonzero(changed & (alive | known))
     hashes, keys = groups.take(rows)
     arrays = [*keys, *(col.gather(a, rows) for a in after)]
-    latest.append(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
+    append_latest(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
 
 
 def _changes(

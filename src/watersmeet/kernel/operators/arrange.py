@@ -11,16 +11,13 @@ from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.best import Best
-from watersmeet.kernel.runs.cleaning import Retention
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.hotkeys import busiest_of
+from watersmeet.kernel.runs.cleaning import Best, Newest, Retention
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing
+from watersmeet.kernel.runs.frames import consolidated, contiguous
+from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.merge import merge_runs
-from watersmeet.kernel.runs.newest import Newest
 from watersmeet.kernel.runs.run import Run, arrange, make_run
-from watersmeet.kernel.runs.sliced import Sliced, Slicing
-from watersmeet.kernel.runs.spool import consolidated, contiguous
+from watersmeet.kernel.runs.shares import busiest_of
 from watersmeet.kernel.runs.state import State
 
 #: The trace of an arrangement.

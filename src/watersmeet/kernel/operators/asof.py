@@ -18,16 +18,15 @@ import numpy as np
 
 from watersmeet.circuit.operators import ArrivalAsofJoin, AsofJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import cut
+from watersmeet.kernel.arrays.columns import cut
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, Production
 from watersmeet.kernel.joins.nearest import NONE, Candidates
 from watersmeet.kernel.joins.residual import Residual
-from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
+from watersmeet.kernel.runs.delta import Delta, Sliced
+from watersmeet.kernel.runs.matching import Arranged, near_changes
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 
 

@@ -15,6 +15,13 @@ mirrors it. All terms are linear in the entries of L, so its runs need no consol
 residual c depends on the key alone and is counted per distinct key, never by forming pairs.
 
 A join that is decided on arrival (`arrival.py`) has the first of the two terms only.
+
+Joins that are never revised (EMIT ON ARRIVAL): whether a row has partners is decided when it comes.
+
+Within an epoch all changes of the other side come first, on both sides: with dL, dR the changes, new left rows look at
+R + dR and new right rows at L + dL. So rows of one epoch find each other in whatever order they came.
+
+Where only left rows are decided (ASOF, semi and anti joins), nothing is kept of them.
 """
 
 from __future__ import annotations
@@ -24,19 +31,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet.circuit.operators import Join, TemporalJoin
+from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Join, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import cut
+from watersmeet.kernel.arrays.columns import cut
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, JoinSide, PairOutput, Production, is_revised, present
 from watersmeet.kernel.joins.residual import Residual, found_with_residual
-from watersmeet.kernel.runs.amplification import Amplification, pairs
-from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.matching import Probe
+from watersmeet.kernel.operators import asof
+from watersmeet.kernel.operators.arrange import unkept
+from watersmeet.kernel.runs.delta import Delta, Sliced
+from watersmeet.kernel.runs.matching import Amplification, Arranged, Probe, near_changes, pairs
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
 
@@ -147,3 +153,23 @@ def _unpaired(
         for run in side.old:
             for group, rows in flips.probe.rows_of(flips.groups, run, limit):
                 yield run, rows, run.diff[rows] * flips.signs[group]
+
+
+def arrival_join(op: ArrivalJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext) -> Delta | Sliced:
+    """What the rows of this epoch add to the output; of semi and anti joins the left input is a delta."""
+    return step(op, _sides(op, inputs), state, ctx)
+
+
+def arrival_asof(
+    op: ArrivalAsofJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext
+) -> Delta | Sliced:
+    """The left rows of this epoch with their partners as of now; the left input is a delta."""
+    return asof.step(op, _sides(op, inputs), state, ctx)
+
+
+def _sides(op: ArrivalJoin | ArrivalAsofJoin, inputs: Sequence[Arranged | Delta]) -> Sequence[Arranged]:
+    left, right = inputs
+    assert isinstance(right, Arranged)
+    if isinstance(left, Arranged):
+        return left, right
+    return unkept(left, op.left_keys, op.null_safe, right)

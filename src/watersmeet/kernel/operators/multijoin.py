@@ -22,17 +22,13 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import InputColumn, MultiJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.columns import pieces
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import FEW_ROWS
-from watersmeet.kernel.runs.amplification import Amplification
-from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.cancel import without_cancelling
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.matching import Probe
+from watersmeet.kernel.runs.delta import Delta, Sliced, without_cancelling
+from watersmeet.kernel.runs.matching import Amplification, Arranged, Probe, near_changes
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
 

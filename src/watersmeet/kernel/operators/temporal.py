@@ -18,16 +18,13 @@ import numpy as np
 
 from watersmeet.circuit.operators import TemporalJoin
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.answers import answered
 from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput, Production
-from watersmeet.kernel.joins.memo import Memo
-from watersmeet.kernel.joins.unmatched import UnmatchedBuffer
+from watersmeet.kernel.joins.memo import Memo, UnmatchedBuffer, answered
 from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs, production
-from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, Sliced
+from watersmeet.kernel.runs.matching import Arranged, near_changes
 from watersmeet.kernel.runs.run import arrange
-from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
 from watersmeet.watermarks import NOW

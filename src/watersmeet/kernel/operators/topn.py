@@ -17,18 +17,27 @@ import pyarrow as pa
 from watersmeet import watermarks
 from watersmeet.circuit.operators import TopN
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.columns import pieces
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
+from watersmeet.kernel.runs.groups import (
+    Groups,
+    Ints,
+    Ranking,
+    Touched,
+    group,
+    key_form,
+    leading,
+    prefixes,
+    rank,
+    touched,
+)
 from watersmeet.kernel.runs.order import canonical_rows
-from watersmeet.kernel.runs.ranking import Ranking, leading, prefixes, rank
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.runs.touched import Touched, touched
 from watersmeet.kernel.runs.trace import Trace
 
 #: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.

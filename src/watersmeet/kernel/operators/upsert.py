@@ -10,16 +10,13 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.operators import Upsert
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.columns import Positions
-from watersmeet.kernel.arrays.distinct import distinct
+from watersmeet.kernel.arrays.columns import Positions, distinct
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Orphan
-from watersmeet.kernel.runs.amplification import shown
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.matching import Probe, parts, probes
-from watersmeet.kernel.runs.partial import empties
+from watersmeet.kernel.runs.delta import Delta, empties
+from watersmeet.kernel.runs.matching import Probe, parts, probes, shown
 from watersmeet.kernel.runs.run import Run, arrange, is_pure
 from watersmeet.kernel.runs.state import State
 

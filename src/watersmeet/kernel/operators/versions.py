@@ -22,15 +22,14 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Versions
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.operators.upsert import in_order
-from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.cleaning import Newest
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.matching import Probe, parts
-from watersmeet.kernel.runs.newest import Newest
+from watersmeet.kernel.runs.matching import Arranged, Probe, parts
+from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
 from watersmeet.watermarks import value

@@ -17,17 +17,21 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters, too_large
-from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, consolidate
-from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
-from watersmeet.kernel.runs.ranking import rank
+from watersmeet.kernel.runs.groups import Groups, Ints, Touched, group, key_form, rank, touched
+from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.runs.touched import Touched, touched
-from watersmeet.kernel.windows.windowframes import Places, frame_of
-from watersmeet.kernel.windows.windowsums import aggregate_of, framed
-from watersmeet.kernel.windows.windowvalues import UNFRAMED, Rows, positional_value
+from watersmeet.kernel.windows import (
+    UNFRAMED,
+    Places,
+    Rows,
+    aggregate_of,
+    frame_of,
+    framed,
+    positional_value,
+)
 from watersmeet.types import Schema
 
 _POSITIONAL = ("first_value", "last_value", "nth_value")

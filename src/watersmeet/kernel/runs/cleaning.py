@@ -5,24 +5,47 @@ of whose times are below the bound goes without another look, a small one is rew
 it has any, a large one when a sample of its times says that half of it is dead. So a row is rewritten about once more
 in its life, at most about half of a trace is dead, and a trace is empty once the bound has passed everything. What
 happens depends on the runs and the bound alone, so that every replay cleans alike.
+
+Forgetting by watermarks where of what has passed the newest is still asked for: the right side of ASOF joins,
+versions of rows.
+
+Below the bound nothing changes any more, and nobody asks for anything there but the newest rows of a key: older ones
+are of no more use. Whether they are still there changes no result, so they go when it costs little: whenever runs are
+merged, and when enough of a trace is of no use, which each run tells by samples of its times that are stored with it.
+So in each epoch only these are looked at, a row is rewritten about once more in its life, and a trace without new rows
+ends with at most about two rows a key (one in a small trace). All depends on the runs and the bound alone: every replay
+forgets alike.
+
+Forgetting all but the best rows of a key, of a relation that only grows: the versions of an ASOF join that keeps so
+many.
+
+What is not among them will never be again. Whether it is still there changes no result, so it goes whenever runs are
+merged, and a run holds the best rows of its keys alone; all runs together have at most a few times what is of use, as
+those of every trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.circuit.operators import SortKey
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.columns import microseconds
+from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.runs.groups import rank
 from watersmeet.kernel.runs.merge import merge_runs
+from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import Trace
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 1024
+
 #: So many times stand for all of a large run.
 SAMPLE_ROWS: Final = 1024
 
@@ -102,3 +125,169 @@ class Retention:
         values, valid = microseconds(run.arrays[self.column])
         limits = np.iinfo(np.int64)
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
+
+
+#: So many times stand for all of a run.
+_SAMPLES: Final = 64
+
+_NEVER: Final = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Newest:
+    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the `depth` newest
+    others.
+
+    Those of one time as the last of these are of use, too. Rows with NULL in the column are of no use.
+    """
+
+    column: int
+    bound_us: int
+    depth: int = 1
+
+    def take_in(self, trace: Trace, change: Run) -> None:
+        """Adds changes to the trace, and takes rows that are of no more use out of it if there are enough of them."""
+        run = self._pruned(change)
+        self._told(run)
+        trace.append(run, self.merge)
+        if self._is_due(trace):
+            trace.merge_all(self.merge)
+
+    def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:
+        """One run of what is of use of some runs."""
+        merged = self._pruned(merge_runs(runs, whole=whole), above)
+        self._told(merged)
+        return merged
+
+    def _is_due(self, trace: Trace) -> bool:
+        told = [self._told(run) for run in trace.runs]
+        passed = [t.passed(self.bound_us) for t in told]
+        if not any(passed):
+            return False
+        dead = [t.dead(self.bound_us) for t in told]
+        left = [p - d for p, d in zip(passed, dead, strict=True)]
+        if trace.num_rows <= SMALL_ROWS:
+            return any(dead) or sum(n > 0 for n in left) > 1
+        return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
+
+    def _pruned(self, run: Run, above: Sequence[Run] = ()) -> Run:
+        """The run without rows that are of no use. above: all that is newer in the trace."""
+        times, known = microseconds(run.arrays[self.column])
+        kept = np.ones(run.num_rows, np.bool_) if known is None else known.copy()
+        if run.pure and run.num_rows:
+            # What has a diff above 0, and is not taken back above, is there: nothing below the bound goes any more.
+            passed = kept & (times < self.bound_us) & (run.diff > 0)
+            for newer in above:
+                if newer.has_negative:
+                    passed &= ~np.isin(run.hash, newer.hash[newer.diff < 0])
+            if self.depth == 1:
+                starts, lengths = stretches(run.hash)
+                newest = np.maximum.reduceat(np.where(passed, times, _NEVER), starts)
+                kept &= ~passed | (times == np.repeat(newest, lengths))
+            else:
+                places = np.flatnonzero(passed)
+                kept[places] = _newer(run.hash[places], times[places]) < self.depth
+        return run if kept.all() else run.take(np.flatnonzero(kept))
+
+    def _told(self, run: Run) -> _Told:
+        """What the run tells; found out once, stored with it."""
+        if run.note is None:
+            times, known = microseconds(run.arrays[self.column])
+            there = run.diff > 0 if known is None else known & (run.diff > 0)
+            run.note = _tell(run.hash[there], times[there], self.depth, pure=run.pure)
+        times, rows, successors, succeeded = run.note
+        return _Told(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What a run tells of its times: samples, ascending, and of how many rows each is.
+
+    times: of all rows; successors: of the row of the same key in the run that makes it of no use, where there is one:
+    the next newer one, or the one that is `depth` places newer.
+    """
+
+    times: Ints
+    rows: int
+    successors: Ints
+    succeeded: int
+
+    def passed(self, bound_us: int) -> int:
+        """About how many rows are below the bound; 0 only if none is."""
+        return _below(self.times, self.rows, bound_us)
+
+    def dead(self, bound_us: int) -> int:
+        """About how many rows are older than enough others of their key below the bound; 0 only if none is."""
+        return _below(self.successors, self.succeeded, bound_us)
+
+
+def _below(sample: Ints, count: int, bound_us: int) -> int:
+    return -(-int(np.searchsorted(sample, bound_us)) * count // len(sample)) if count else 0
+
+
+def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
+    """The fields of `_Told`, as they are stored."""
+    order = np.lexsort((times, hashes))
+    hashes, times = hashes[order], times[order]
+    ends = _ends(hashes, times)
+    behind = ends + depth - 1  # where the row is that is `depth` places newer than all of this one's time
+    follows = np.flatnonzero(behind < len(times)) if pure else np.zeros(0, np.int64)
+    follows = follows[hashes[behind[follows]] == hashes[follows]]
+    successors = np.sort(times[behind[follows]])
+    return [_sample(np.sort(times)).tolist(), len(times), _sample(successors).tolist(), len(successors)]
+
+
+def _newer(hashes: Hashes, times: Ints) -> Ints:
+    """How many rows of the same key have a later time."""
+    order = np.lexsort((times, hashes))
+    hashes, times = hashes[order], times[order]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.searchsorted(hashes, hashes, side="right") - _ends(hashes, times)
+    return found
+
+
+def _ends(hashes: Hashes, times: Ints) -> Ints:
+    """Of each row the place behind the last one with its key and time; rows are ordered by both."""
+    last = np.ones(len(times), np.bool_)
+    last[:-1] = (hashes[1:] != hashes[:-1]) | (times[1:] != times[:-1])
+    places = np.flatnonzero(last) + 1
+    return places[np.searchsorted(places, np.arange(len(times)), side="right")]
+
+
+def _sample(ordered: Ints) -> Ints:
+    """The least, the greatest and some between."""
+    return ordered[np.linspace(0, len(ordered) - 1, min(_SAMPLES, len(ordered))).astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class Best:
+    """Of use are of each key the first `depth` rows in `order`, and those that are equal in it to the last of these."""
+
+    order: tuple[SortKey, ...]
+    depth: int
+
+    def take_in(self, trace: Trace, change: Run) -> None:
+        """Adds rows to the trace; what is of no more use goes where runs become one."""
+        trace.append(self._pruned(change), self.merge, replacing=True)
+
+    def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - rows only come
+        """One run of what is of use of some runs."""
+        return self._pruned(merge_runs(runs, whole=whole))
+
+    def _pruned(self, run: Run) -> Run:
+        starts, lengths = stretches(run.hash)
+        crowded = np.repeat(lengths > self.depth, lengths)
+        if not run.pure or not crowded.any():  # of different keys with one hash all rows stay
+            return run
+        rows = np.flatnonzero(crowded)
+        groups = np.repeat(np.arange(len(starts)), lengths)[rows]
+        arrays = [col.gather(run.arrays[key.column], rows) for key in self.order]
+        ranking = rank(groups, arrays, [replace(key, column=i) for i, key in enumerate(self.order)])
+        places = np.arange(len(rows))
+        firsts, counts = stretches(ranking.groups.astype(np.uint64))
+        leads = np.flatnonzero(ranking.leads)
+        of_peers = np.repeat(leads, np.diff(leads, append=len(rows)))
+        gone = rows[ranking.order[places[of_peers - np.repeat(firsts, counts) >= self.depth]]]
+        kept = np.ones(run.num_rows, np.bool_)
+        kept[gone] = False
+        return run.take(np.flatnonzero(kept))

@@ -1,10 +1,19 @@
-"""Runs whose bytes are elsewhere: of some keys only the rows of these are fetched, with an index (`blocks`).
+"""Runs whose bytes are elsewhere: of some keys only the rows of these are fetched, with an index (`run`).
 
 A cold run is a run like any other: who asks for its rows gets all of them, which are fetched then. Who needs the rows
 of some hashes asks `near` first, which gives an ordinary run of just these rows. What decides about merging (rows,
 bytes, whether there are negative diffs) is known without the rows, so that all goes on as if they were here.
 
 What waits for bytes is a generator of what it needs next, so that many runs wait together: `together`.
+
+Where the bytes of an array's rows are.
+
+Runs that are mapped where memory does not hold all of them: what is asked of one is read in one pass, and let go.
+
+Epoch by epoch keys are looked up in all runs, in the order of hashes. If the machine keeps what was used last, and all
+together is larger than memory, then nothing of a run is there any more when it is its turn again. So some runs stay,
+and of the others, the passing runs, the rows that are asked for are read piece by piece into memory of the worker's
+own, past the machine's cache of files (`directfiles`), and copied.
 """
 
 from __future__ import annotations
@@ -13,16 +22,59 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.blobs import BlobParts, Ranges
+from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.distinct import distinct
-from watersmeet.kernel.arrays.expand import expanded
+from watersmeet.kernel.arrays.columns import distinct, expanded
 from watersmeet.kernel.arrays.hashing import Hashes
-from watersmeet.kernel.runs import blocks
-from watersmeet.kernel.runs.bytesof import bytes_of
-from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.run import END_BYTES, IndexLayout, Run, index_layout, may_have
+
+
+def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: int) -> Generator[Ranges, None, None]:
+    """Where the bytes of rows [begin, end) of an array are, from the address `base`: what can be told without reading
+    any, then what can be told once these are here, and so on.
+    """
+    kind = array.type
+    buffers = array.buffers()
+    begins, ends = begins + array.offset, ends + array.offset
+    wanted = []
+    if buffers[0] is not None:
+        wanted.append(_bits_of(buffers[0], begins, ends, 1, base))
+    if col.is_bytes(kind) or col.is_list(kind):
+        wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
+        dtype = np.dtype("<i8" if wide else "<i4")
+        yield np.concatenate([*wanted, _bits_of(buffers[1], begins, ends + 1, 8 * dtype.itemsize, base)])
+        offsets = np.frombuffer(buffers[1], dtype, int(ends.max()) + 1)
+        first, last = offsets[begins].astype(np.int64), offsets[ends].astype(np.int64)
+        some = np.flatnonzero(first < last)
+        if not len(some):
+            return
+        if col.is_list(kind):
+            yield from bytes_of(array.values, first[some], last[some], base)
+        else:
+            yield _bits_of(buffers[2], first[some], last[some], 8, base)
+        return
+    if (
+        pa.types.is_primitive(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or col.is_interval(kind)
+    ):
+        wanted.append(_bits_of(buffers[1], begins, ends, kind.bit_width, base))
+    else:  # structs and the like, of which there are few: all of it
+        wanted = [np.array([[b.address, b.address + b.size]]) - base for b in buffers if b is not None]
+    if wanted:
+        yield np.concatenate(wanted)
+
+
+def _bits_of(buffer: pa.Buffer, begins: col.Positions, ends: col.Positions, width: int, base: int) -> Ranges:
+    """Where values of so many bits are."""
+    found: Ranges = buffer.address - base + np.stack([begins * width // 8, -(-ends * width // 8)], axis=1)
+    return found
+
 
 Result = TypeVar("Result")
 
@@ -30,10 +82,13 @@ Result = TypeVar("Result")
 Waiting = Generator[tuple[BlobParts, Ranges], None, Result]
 
 _HASH_BYTES: Final = 8
+
 #: A message of an IPC stream begins with a marker and its length.
 _PREFIX_BYTES: Final = 8
+
 #: The filters are read first if they cost no more than this part of what they may spare.
 _FILTER_GAIN: Final = 2
+
 #: If more of the blocks than this part are asked for, the run is fetched as a whole.
 _WHOLE: Final = 2
 
@@ -83,9 +138,9 @@ def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
 def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
     """The run that is in a blob; its rows are fetched when they are asked for, if it has an index."""
     size = parts.buffer.size
-    yield parts, _range(max(0, size - blocks.END_BYTES), size)
-    end = parts.buffer.slice(max(0, size - blocks.END_BYTES)).to_pybytes()
-    index = blocks.layout(end, size) if len(end) == blocks.END_BYTES else None
+    yield parts, _range(max(0, size - END_BYTES), size)
+    end = parts.buffer.slice(max(0, size - END_BYTES)).to_pybytes()
+    index = index_layout(end, size) if len(end) == END_BYTES else None
     if index is None:
         yield parts, _range(0, size)
         return Run.from_ipc(parts.buffer, ref)
@@ -105,7 +160,7 @@ def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
 class ColdRun(Run):
     """A run that is elsewhere. Its rows are fetched as soon as they are asked for, all of them."""
 
-    def __init__(self, sparse: Run, parts: BlobParts, index: blocks.Layout) -> None:
+    def __init__(self, sparse: Run, parts: BlobParts, index: IndexLayout) -> None:
         """sparse: the run as it will be, over bytes most of which are not here."""
         self.keys = sparse.keys
         self.pure = sparse.pure
@@ -178,7 +233,7 @@ class ColdRun(Run):
             return block
         yield self.blob, filters
         every = np.frombuffer(self.blob.buffer, np.uint8, self.index.blocks * width, self.index.filters_at)
-        return block[blocks.may_have(every.reshape(-1, width), block, hashes)]
+        return block[may_have(every.reshape(-1, width), block, hashes)]
 
     def _hashes(self, block: col.Positions) -> Ranges:
         """Where the hashes of blocks are."""
@@ -246,3 +301,104 @@ def _once(ranges: Ranges) -> Generator[Ranges, None, None]:
 
 def _range(begin: int, end: int) -> Ranges:
     return np.array([[begin, end]], np.int64)
+
+
+#: About so much of a run is read at a time.
+_PIECE_BYTES: Final = 16 << 20
+
+#: If more of the rows than one in so many are asked for, they are not copied: that would take memory.
+_MOST_COPIED: Final = 8
+
+
+class PassingRun(ColdRun):
+    """A mapped run that does not stay in memory. Who asks for all of its rows reads it as it is mapped.
+
+    whole: what is in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, to be
+    read past the cache.
+    """
+
+    def __init__(self, run: Run, whole: Run, cold: ColdRun, blob: DirectBlob) -> None:
+        super().__init__(cold.sparse, cold.blob, cold.index)
+        self.hash, self.columns, self.weights = run.hash, run.columns, run.weights
+        self.pure, self.ref, self.continues, self.note = run.pure, run.ref, run.continues, run.note
+        self.merging, self.has_negative, self.size_bytes = run.merging, run.has_negative, run.size_bytes
+        self._direct = blob
+        self._begin = (run.hash.ctypes.data - whole.hash.ctypes.data) // run.hash.itemsize
+        self._piece_blocks = max(1, self.index.blocks * _PIECE_BYTES // max(1, blob.buffer.size))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of entries."""
+        return len(self.hash)
+
+    @property
+    def all_ones(self) -> bool:
+        """True if every diff is 1."""
+        return self.weights is None
+
+    def nearby(self, hashes: Hashes, spread: int) -> Waiting[Run]:
+        """See `near`. The run itself, if a large part of it is asked for."""
+        last_hashes = hashes | np.uint64(spread)
+        first, last = self._blocks(hashes, last_hashes)
+        found = [self.sparse.slice(0, 0)]
+        count = 0
+        block = self._begin // self.index.rows
+        end_block = -(-(self._begin + self.num_rows) // self.index.rows)
+        while (begin := int(np.searchsorted(last, block))) < len(hashes):  # the first that may be there or behind
+            block = max(block, int(first[begin]))
+            if block >= end_block:
+                break
+            stop = min(block + self._piece_blocks, end_block)
+            end = int(np.searchsorted(first, stop))
+            asked = hashes[begin:end], last_hashes[begin:end], first[begin:end], last[begin:end]
+            rows = yield from self._rows_between(block, stop, *asked)
+            yield from self._columns(rows)
+            found.append(self.sparse.take(rows))
+            self._direct.drop()
+            count += len(rows)
+            if count * _MOST_COPIED > self.num_rows:
+                return self
+            block = stop
+        return Nearby(self, _one(found), None if spread else hashes)
+
+    def _rows_between(
+        self,
+        block: int,
+        stop: int,
+        hashes: Hashes,
+        last_hashes: Hashes,
+        first: col.Positions,
+        last: col.Positions,
+    ) -> Waiting[col.Positions]:
+        """The rows of this run in blocks [block, stop) that have one of the hashes, which may be in blocks from `first`
+        to `last`.
+        """
+        begins, ends = np.maximum(first, block) - block, np.minimum(last, stop - 1) + 1 - block
+        some = begins < ends
+        size = stop - block + 1
+        asked = np.bincount(begins[some], minlength=size) - np.bincount(ends[some], minlength=size)
+        blocks = block + np.flatnonzero(np.cumsum(asked[:-1]) > 0)
+        if not len(blocks):
+            return blocks
+        if len(blocks) < blocks[-1] + 1 - blocks[0]:
+            rows = yield from self._rows(blocks, hashes, last_hashes)
+        else:
+            yield self.blob, self._hashes(blocks)
+            place = int(blocks[0]) * self.index.rows
+            there = self.sparse.hash[place : (int(blocks[-1]) + 1) * self.index.rows]
+            low = np.searchsorted(there, hashes)
+            high = low.copy()
+            hit = np.flatnonzero(there[np.minimum(low, len(there) - 1)] <= last_hashes)
+            high[hit] = np.searchsorted(there, last_hashes[hit], "right")
+            rows = place + expanded(low, high - low)[1]
+            if len(rows) and not (np.diff(rows) > 0).all():
+                rows = distinct(rows)  # ranges of hashes may have rows in common
+        return rows[(rows >= self._begin) & (rows < self._begin + self.num_rows)]
+
+
+def _one(runs: list[Run]) -> Run:
+    """One run of the rows of neighbouring runs."""
+    hashes = np.concatenate([r.hash for r in runs])
+    columns = pa.concat_tables([r.columns for r in runs]).combine_chunks()
+    weights = None if runs[0].all_ones else np.concatenate([r.diff for r in runs])
+    return Run(hashes, columns, weights, runs[0].keys, pure=runs[0].pure)

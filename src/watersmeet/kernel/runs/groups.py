@@ -1,4 +1,11 @@
-"""Grouping of changes by key, and finding groups again in a trace."""
+"""Groups of changes by key: made, ranked, touched by an epoch, and found again in a trace.
+
+The rows of the keys that an epoch touches, with how often each was there before and is there after.
+
+The time of what caused changes: the greatest of those that agree with them.
+
+The total order of the rows of a key: ORDER BY, then the row itself, so that no order of arrival shows.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.distinct import distinct
-from watersmeet.kernel.arrays.expand import pieces
-from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
-from watersmeet.kernel.runs.order import stretches
+from watersmeet.kernel.arrays.columns import distinct, pieces
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
+from watersmeet.kernel.arrays.ordering import order_keys, order_prefixes
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.order import canonical_rows, stretches
 
 Ints = npt.NDArray[np.int64]
-
 _PIECE_ROWS: Final = 1 << 20
 
 
@@ -146,3 +154,153 @@ def key_form(column: col.Column) -> pa.Array:
     valid = col.validity(array)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(data)])
+
+
+#: Both counts of a row travel in one integer, so that one consolidation adds them up.
+_SHIFT: Final = np.int64(32)
+
+_HALF: Final = np.int64(1 << 31)
+_LOW: Final = np.int64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Distinct rows in canonical order. before, after: their multiplicities, each 0 or more and below 2^31."""
+
+    arrays: list[pa.Array]
+    groups: Ints
+    before: Ints
+    after: Ints
+
+
+def touched(old: Sequence[tuple[Ints, Delta]], change: tuple[Ints, Delta], hashes: Hashes) -> Touched:
+    """Adds up the entries `old` and the changes: (group of each row, rows) each.
+
+    hashes: of each group; rows come out by group as these ascend.
+    """
+    pieces = [*old, change]
+    groups = np.concatenate([owner for owner, _ in pieces])
+    rows = Delta.concat([delta for _, delta in pieces])
+    arrays = [col.one_form(c) for c in rows.columns.columns]
+    weights = np.concatenate([*[delta.diff << _SHIFT for _, delta in old], change[1].diff])
+    places, sums = canonical_rows(arrays, weights, hashes[groups], whole_row=False)
+    diff = ((sums + _HALF) & _LOW) - _HALF
+    before = (sums - diff) >> _SHIFT
+    return Touched(col.gather_all(arrays, places), groups[places], before, before + diff)
+
+
+#: No time at all: before all others.
+NEVER: Final = np.iinfo(np.int64).min
+
+
+def times_us(column: col.Column) -> Ints:
+    """A timestamp column as numbers, NULL as `NEVER`."""
+    array = col.flat(column)
+    valid = col.validity(array)
+    words = col.words(array).astype(np.int64)
+    return words if valid is None else np.where(valid, words, NEVER)
+
+
+def timestamps(times: Ints, kind: pa.DataType) -> pa.Array:
+    """The inverse of `times_us`."""
+    return pa.array(times, pa.int64(), mask=times == NEVER).view(kind)
+
+
+def greatest(rows: Sequence[col.Column], causes: Sequence[col.Column], times: Ints, count: int) -> Ints:
+    """For each of `count` rows the greatest of `times` among the causes that agree with it in all columns.
+
+    NULL agrees with NULL. `NEVER` where there is none.
+    """
+    if not len(times):
+        return np.full(count, NEVER)
+    keys = [key_form(pa.concat_arrays([col.flat(a), col.flat(b)])) for a, b in zip(rows, causes, strict=True)]
+    if not keys:
+        return np.full(count, times.max())
+    groups = group(keys, hash_columns(keys, count + len(times)))
+    found = np.full(groups.count, NEVER)
+    np.maximum.at(found, groups.of_row[count:], times)
+    return found[groups.of_row[:count]]
+
+
+_HIGHEST: Final = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """order: the rows, group by group, each group in its total order. groups: of each place in `order`, ascending.
+
+    leads: the places whose row differs from the one before in its group or in a sort key (the first of its peers).
+    """
+
+    order: Ints
+    groups: Ints
+    leads: col.Mask
+
+
+def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Ranking:
+    """The ranking of distinct rows by group, then `order`, then the other columns: ascending, NULLs last.
+
+    arrays: all columns of the rows, floats in one form. Rows that are in `order` and in all columns with an order
+    equal (arrays and structs have none, and '1 month' equals '30 days') stay as they are, so the rows of each
+    group have to come in canonical order.
+    """
+    words = [groups]
+    for key in order:
+        words += _words(arrays[key.column], key)
+    rows = np.lexsort(words[::-1])
+    same = np.ones(max(0, len(rows) - 1), np.bool_)
+    for word in words:
+        ordered = word[rows]
+        same &= ordered[1:] == ordered[:-1]
+    leads = np.ones(len(rows), np.bool_)
+    leads[1:] = ~same
+    if same.any():
+        rows = _settled(rows, leads, arrays, {key.column for key in order})
+    return Ranking(rows, groups[rows], leads)
+
+
+def prefixes(array: pa.Array, key: SortKey) -> Hashes:
+    """Numbers in [0, 2^32) that never fall along the order of `key`; stable for ever."""
+    valid = col.validity(array)
+    rows = None if valid is None else np.flatnonzero(valid)
+    found = order_prefixes(array if rows is None else col.gather(array, rows))
+    if key.descending:
+        found = _HIGHEST - found
+    if rows is None:
+        return found
+    result = np.full(len(array), 0 if key.nulls_first else _HIGHEST, np.uint64)
+    result[rows] = found
+    return result
+
+
+def leading(schema_types: Sequence[pa.DataType], order: Sequence[SortKey]) -> SortKey | None:
+    """The key that decides first: that of `order`, else the first column that has an order."""
+    if order:
+        return order[0]
+    return next((SortKey(i) for i, kind in enumerate(schema_types) if not kind.num_fields), None)
+
+
+def _words(array: pa.Array, key: SortKey) -> list[Ints]:
+    """Integers whose lexicographic order is that of `key`; equal ones mean equal values."""
+    values = order_keys(array)
+    if key.descending:
+        values = ~values
+    valid = col.validity(array)
+    if valid is None:
+        return [values]
+    return [(valid if key.nulls_first else ~valid).astype(np.int64), np.where(valid, values, 0)]
+
+
+def _settled(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], done: set[int]) -> Ints:
+    """Orders each stretch of peers by the columns that are not `done`."""
+    tied = ~leads
+    tied[:-1] |= tied[1:]
+    places = np.flatnonzero(tied)
+    members = rows[places]
+    words: list[Ints] = [np.cumsum(leads[places])]
+    for i, array in enumerate(arrays):
+        if i not in done and not array.type.num_fields:
+            words += _words(col.gather(array, members), SortKey(i))
+    rows = rows.copy()
+    rows[places] = members[np.lexsort(words[::-1])]
+    return rows

@@ -2,19 +2,31 @@
 
 A match by hash is verified on the key itself, once per distinct key and run: that is enough because the
 runs are pure (see `Run.parts`).
+
+How many rows a join makes of a change: for each key, rows times matches, known before the first row is made.
+
+What an arrangement gives its readers in one epoch: its change, and its content before.
+
+All readers of a stage see the same two, whichever of them runs first: the content before is a list of runs, which
+nobody ever modifies, so that the arrangement may take in the change at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import pieces
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.kernel.arrays.columns import pieces
+from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.metrics import RowsByKey, busiest
+from watersmeet.kernel.runs.cold import near
+from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.order import Diffs, canonical_rows
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 
@@ -138,3 +150,159 @@ def probes(runs: Iterable[Run], *, exact: bool) -> list[Probe]:
 def parts(runs: Iterable[Run]) -> list[Run]:
     """The pure runs that `runs` are made of."""
     return [part for run in runs if run.num_rows for part in run.parts]
+
+
+#: More than any limit: products of many counts may not fit in 64 bits.
+_BEYOND: Final = 1 << 62
+
+_TEXT_CHARACTERS: Final = 80
+
+
+class Amplification:
+    """The rows that one step of one operator makes.
+
+    rows: of all keys. hottest: the most that are made of one key.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.hottest = 0
+        self._place: tuple[Probe, int] | None = None
+        self._terms: list[tuple[Probe, np.ndarray]] = []
+
+    def add(self, probe: Probe, made: np.ndarray) -> None:
+        """Adds rows by key of the probe. made: floats where products may be beyond 64 bits."""
+        if not len(made):
+            return
+        self.rows = min(_BEYOND, self.rows + int(made.sum()))
+        self._terms.append((probe, made))
+        group = int(made.argmax())
+        if made[group] > self.hottest:
+            self.hottest = min(_BEYOND, int(made[group]))
+            self._place = probe, group
+
+    @property
+    def busiest(self) -> RowsByKey:
+        """As in `Counters`."""
+        if not self.rows:
+            return ()
+        found: dict[int, int] = {}
+        for key, rows in (pair for probe, made in self._terms for pair in busiest(probe.hashes, made)):
+            found[key] = found.get(key, 0) + rows
+        return busiest(np.array(list(found), np.uint64), np.array(list(found.values()), np.int64))
+
+    def hottest_key(self) -> tuple[str | None, ...]:
+        """The values of the key of which most rows are made, as texts; none for a join without a key."""
+        if self._place is None:
+            return ()
+        probe, group = self._place
+        return tuple(shown(a[int(probe.starts[group])]) for a in probe.run.key_arrays)
+
+
+class TooManyRowsError(Exception):
+    """An operator would make more rows than it may: nothing of its output was made."""
+
+
+def shown(value: pa.Scalar) -> str | None:
+    """A value of a key as text, cut if it is long; None for NULL."""
+    if not value.is_valid:
+        return None
+    try:
+        text = str(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python's types lack
+        text = str(value.cast(pa.int64()))
+    return text if len(text) <= _TEXT_CHARACTERS else text[:_TEXT_CHARACTERS] + "…"
+
+
+def pairs(probe: Probe, matches: col.Positions) -> col.Positions:
+    """By key of the probe, its rows times their matches."""
+    return probe.lengths * matches
+
+
+class Arranged:
+    """One epoch of an arrangement.
+
+    change: changes of the rows that can match, as a run. null_keys: those of rows with a NULL in the key, which
+    the arrangement does not keep; not consolidated. before: gives the runs of the content before; asked at most once.
+    exact: see `Probe`.
+    """
+
+    def __init__(self, change: Run, null_keys: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
+        self.change = change
+        self.null_keys = null_keys
+        self.exact = exact
+        self._before = before
+
+    @property
+    def num_rows(self) -> int:
+        """The number of changes."""
+        return self.change.num_rows + self.null_keys.num_rows
+
+    @cached_property
+    def runs_before(self) -> tuple[Run, ...]:
+        """The runs of the content before."""
+        return self._before()
+
+    @cached_property
+    def old(self) -> list[Run]:
+        """Pure runs of the content before."""
+        return parts(self.runs_before)
+
+    @cached_property
+    def changes(self) -> list[Run]:
+        """The change as pure runs."""
+        return parts([self.change])
+
+    @property
+    def new(self) -> list[Run]:
+        """Pure runs of the content after."""
+        return [*self.old, *self.changes]
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        """The keys of the change."""
+        return probes(self.changes, exact=self.exact)
+
+    @cached_property
+    def net_null_keys(self) -> Delta:
+        """`null_keys`, consolidated."""
+        return consolidate(self.null_keys)
+
+
+class _Near(Arranged):
+    """The same with the content before of some keys only. What is known of the change is shared."""
+
+    def __init__(self, whole: Arranged, hashes: Callable[[], Hashes]) -> None:
+        super().__init__(
+            whole.change, whole.null_keys, lambda: tuple(near(whole.runs_before, hashes)), exact=whole.exact
+        )
+        self._whole = whole
+
+    @cached_property
+    def old(self) -> list[Run]:
+        return self._whole.old if self.runs_before == self._whole.runs_before else parts(self.runs_before)
+
+    @cached_property
+    def changes(self) -> list[Run]:
+        return self._whole.changes
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        return self._whole.probes
+
+    @cached_property
+    def net_null_keys(self) -> Delta:
+        return self._whole.net_null_keys
+
+
+def near_changes(inputs: Sequence[Arranged], own: Sequence[bool]) -> list[Arranged]:
+    """The inputs, all by the same key, as an operator sees them that asks each for no keys but those that change in
+    another. own: by input, whether it is also asked for those that change in itself.
+    """
+
+    def changed(number: int) -> Hashes:
+        return np.concatenate(
+            [a.change.hash[: 0 if i == number and not own[i] else None] for i, a in enumerate(inputs)]
+        )
+
+    return [_Near(a, partial(changed, i)) for i, a in enumerate(inputs)]

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes
-from watersmeet.kernel.runs.diffs import Diffs
-from watersmeet.kernel.runs.order import canonical_rows, stretches
+from watersmeet.kernel.runs.order import Diffs, canonical_rows, stretches
 from watersmeet.kernel.runs.run import Merging, Run, make_run
 
 #: So many runs of comparable size become one.

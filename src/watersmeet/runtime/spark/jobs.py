@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import CONDITIONS, Error, error, error_from_json
-from watersmeet.kernel.failing import mark_failing
+from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database

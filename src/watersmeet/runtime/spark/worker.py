@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.errors import Error
-from watersmeet.kernel.failing import failing_operators
+from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import Rest, return_freed

@@ -14,8 +14,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
 from watersmeet.expressions.casts import NO_INTEGER
-from watersmeet.kernel.joins.memo import MEMO
-from watersmeet.kernel.joins.unmatched import WAITING
+from watersmeet.kernel.joins.memo import MEMO, WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.planner import Producers

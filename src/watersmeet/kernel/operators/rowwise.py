@@ -1,4 +1,4 @@
-"""Rows once for every element of their arrays."""
+"""Operators that look at each row alone, or at no row: map, cut, union, constant, sort, repeat, arrivals, unnest."""
 
 from __future__ import annotations
 
@@ -8,19 +8,83 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from watersmeet.circuit.operators import Unnest
+from watersmeet.circuit.operators import Arrivals, Constant, Cut, Map, Repeat, Sort, Union, Unnest
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.expand import Positions, pieces
+from watersmeet.kernel.arrays.columns import Positions, pieces
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.sliced import Sliced
+from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.state import State
+
+
+def map_rows(op: Map, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The input's rows where the predicate is true and no required column fails, projected. Order and diffs stay."""
+    delta = inputs[0]
+    columns, rows = ctx.evaluator.project(
+        delta.columns, ctx.schemas[0], op.exprs, op.schema, op.predicate, ctx.counters, delta.num_rows, op.required
+    )
+    return Delta(columns, delta.diff if rows is None else delta.diff[rows])
+
+
+_NO_ROWS: Final = np.zeros(0, np.int64)
+
+
+def cut(op: Cut, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """All changes of the epoch, or none. A backfill reads what was before, every other epoch what came after."""
+    delta = inputs[0]
+    return delta if ctx.filling == (op.keeps == "before") else delta.take(_NO_ROWS)
+
+
+def union(op: Union, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The inputs one after the other."""
+    return Delta.concat(inputs)
+
+
+def constant(op: Constant, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
+    """The rows, in the first epoch of the state and in bucket 0; nothing otherwise."""
+    if not (ctx.initial and ctx.bucket == 0):
+        return Delta.none(op.schema)
+    return Delta(ctx.evaluator.rows(op.rows_sql, op.schema, ctx.counters), np.ones(len(op.rows_sql), np.int64))
+
+
+def sort(op: Sort, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The changes in the order of the operator. Stable."""
+    delta = inputs[0]
+    keys = [(f"c{i}", "descending" if k.descending else "ascending") for i, k in enumerate(op.order)]
+    by = pa.table({f"c{i}": col.flat(delta.columns.column(k.column)) for i, k in enumerate(op.order)})
+    order = pc.sort_indices(by, sort_keys=keys).to_numpy()
+    return delta.select(range(len(op.schema))).take(order)
+
+
+def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The changes, each diff multiplied; not consolidated: a number that changed comes as its old and its new rows."""
+    delta = inputs[0]
+    times = col.flat(delta.columns.column(len(op.schema)))
+    factor = np.maximum(col.words(times), 0)
+    valid = col.validity(times)
+    if valid is not None:
+        factor = factor * valid
+    rows = np.flatnonzero(factor)
+    kept = delta.select(range(len(op.schema))).take(rows)
+    return Delta(kept.columns, kept.diff * factor[rows])
+
+
+def arrivals(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The rows that came, also those that a later one of the same epoch replaces: how epochs are cut changes
+    nothing.
+    """
+    delta = inputs[0]
+    kept = delta.take(np.flatnonzero(delta.diff > 0))
+    *arrays, seq = (col.flat(c) for c in kept.columns.columns)
+    epochs = pa.array(np.full(kept.num_rows, -ctx.epoch))
+    return Delta(col.positional([*arrays, epochs, pa.array(-seq.to_numpy(zero_copy_only=False))]), kept.diff)
+
 
 _COLUMN: Final = re.compile(r"\b([lr])(\d+)\b")
 
 
-def step(op: Unnest, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
+def unnest(op: Unnest, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The input's rows with their elements, in order; each result has the diff of its row."""
     delta = inputs[0]
     arrays = delta.arrays

@@ -1,1 +1,0 @@
-"""Window functions over the rows of a partition."""
