@@ -22,7 +22,7 @@ from benchmarks.cold_start import SlowStore
 from benchmarks.history import SETUP
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.cache import DIRECTORY
-from watersmeet.store.transactions import write_transaction
+from watersmeet.store.commits import write_transaction
 
 URL = "s3://memory/db"
 _EPOCH_COMMITS = 500

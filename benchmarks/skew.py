@@ -27,9 +27,9 @@ from benchmarks.data import START_US
 from benchmarks.frame import SOURCES, batch
 from watersmeet.database import engines
 from watersmeet.runtime import splitting, tasks
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.workers import Budget
 
 _LATENESS_US = 1_000_000
 _WATERMARK = ", WATERMARK FOR ts AS ts - INTERVAL '1500 milliseconds'"

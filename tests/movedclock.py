@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from watersmeet.runtime.clock import Clock
+from watersmeet.runtime.database import Clock
 
 
 class MovedClock(Clock):

@@ -9,8 +9,7 @@ from unittest import mock
 import numpy as np
 import pyarrow.compute as pc
 
-from watersmeet.circuit.epochs import COPY
-from watersmeet.circuit.placing import OTHERS
+from watersmeet.circuit.epochs import COPY, OTHERS
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.planner.distribution import Placings
 from watersmeet.runtime import tasks

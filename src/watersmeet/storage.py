@@ -23,8 +23,7 @@ from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectstores import databasefiles
-from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at
-from watersmeet.objectstores.requesttimes import timed
+from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at, timed
 from watersmeet.underway import UnderWay
 
 Place = Path | ObjectPath

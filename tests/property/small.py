@@ -20,17 +20,8 @@ from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.runs import delta, frames, groups, matching, merge, trace
 from watersmeet.runtime import coordinator, intents
-from watersmeet.runtime.budget import Budget
-from watersmeet.store import (
-    changes,
-    commits,
-    compaction,
-    content,
-    merging,
-    packs,
-    retention,
-    tables,
-)
+from watersmeet.runtime.workers import Budget
+from watersmeet.store import changes, commits, compaction, content, packs, retention, tables
 
 _SIZES = {
     (delta, "_MOST_BITS"): 3,
@@ -59,7 +50,7 @@ _SIZES = {
     (content, "_LAG_COMMITS"): 2,
     (content, "_PIECE_ROWS"): 4,
     (files, "_WRITEV_BUFFERS"): 2,
-    (merging, "_BATCH_ROWS"): 4,
+    (changes, "_BATCH_ROWS"): 4,
     (packs, "OWN_FILE_BYTES"): 700,
     (retention, "IDLE_COMMITS"): 3,
     (tables, "_WASTE_BYTES"): 100,

@@ -26,7 +26,7 @@ from tests.lakes import compact_iceberg, sql_catalog
 from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet import files
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 
 
 class History:

@@ -12,9 +12,8 @@ import pytest
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
 from watersmeet.kernel.runs import cold, merge, run, trace
-from watersmeet.runtime.budget import MERGING
 from watersmeet.runtime.output import EarlyBlobs
-from watersmeet.runtime.workers import WORKER
+from watersmeet.runtime.workers import MERGING, WORKER
 from watersmeet.store import packs
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import watersmeet
 from tests.thorough import mostly_slow
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 
 TABLES = {"f": "k int, x int, y int", "g": "k int, x int, y int", "d": "k int PRIMARY KEY, x int, y int, z varchar"}
 

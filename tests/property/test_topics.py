@@ -21,7 +21,7 @@ from tests.messages_reference import Reference, Row, UnreadableError
 from tests.property.test_messages import Case, shown
 from tests.thorough import mostly_slow
 from watersmeet.catalog import MessageFormat
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 from watersmeet.types import Field, SqlType
 
 #: 0: FLUSH did not see the messages of a partition that was just added.

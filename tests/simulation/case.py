@@ -24,9 +24,9 @@ from tests.simulation.world import Actor, Process, Violation, World
 from watersmeet.database import opened
 from watersmeet.errors import Error
 from watersmeet.runtime import inprocess
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.workers import Budget
 from watersmeet.session.connections.connection import Connection
 from watersmeet.store import catalogs, changes, compaction, packs, readers
 

@@ -17,9 +17,9 @@ from watersmeet.serialization import to_json
 from watersmeet.store import packfiles, readers, retention
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.floors import Floor
 from watersmeet.store.layout import file_numbers
 from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.readers import Floor
 from watersmeet.store.retention import Cleaner, Keep
 
 

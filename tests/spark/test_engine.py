@@ -22,11 +22,11 @@ import watersmeet
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.errors import Error, again, error
 from watersmeet.planner import compile_view
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
+from watersmeet.runtime.workers import Budget
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]

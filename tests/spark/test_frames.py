@@ -18,7 +18,7 @@ import watersmeet
 from watersmeet import types as t
 from watersmeet.errors import Error
 from watersmeet.runtime.spark import session
-from watersmeet.runtime.spark.placing import spark_hash
+from watersmeet.runtime.spark.shipping import spark_hash
 
 pytestmark = pytest.mark.spark
 DDL = "k int, ts timestamp_ntz, v string"

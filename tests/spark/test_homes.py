@@ -17,9 +17,9 @@ from tests.spark.test_kill import ROOT, environment
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.runtime.homes import Executor
-from watersmeet.runtime.spark.executors import pinned
-from watersmeet.runtime.spark.placing import in_buckets
+from watersmeet.runtime.spark.jobs import pinned
 from watersmeet.runtime.spark.session import acquire, release
+from watersmeet.runtime.spark.shipping import in_buckets
 
 pytestmark = pytest.mark.spark
 

@@ -39,7 +39,7 @@ from watersmeet.database.writing import replacement
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error
-from watersmeet.store.merging import quoted
+from watersmeet.store.changes import quoted
 from watersmeet.types import Field, Schema, SqlType, arrow_schema
 
 

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
-    from watersmeet.runtime import reporting as epochs
+    from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
     dialects = lazy_import("watersmeet.dialects")
     logs = lazy_import("watersmeet.cli.logs")
-    epochs = lazy_import("watersmeet.runtime.reporting")
+    epochs = lazy_import("watersmeet.runtime.failures")
     render = lazy_import("watersmeet.cli.render")
     runner = lazy_import("watersmeet.cli.run")
     serving = lazy_import("watersmeet.cli.serve")

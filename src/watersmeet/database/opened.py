@@ -23,29 +23,23 @@ from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.lazyimport import lazy_import
-from watersmeet.runtime import refreshes
-from watersmeet.runtime.budget import merge_bytes
-from watersmeet.runtime.clock import Clock
-from watersmeet.runtime.database import Database
+from watersmeet.runtime import backfill
+from watersmeet.runtime.database import Clock, Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
-from watersmeet.runtime.parallelism import begin_parallelism, check_parallelism, parallelism, store_parallelism
-from watersmeet.runtime.workers import workers_here
+from watersmeet.runtime.plans import begin_parallelism, check_parallelism, parallelism, store_parallelism
+from watersmeet.runtime.workers import merge_bytes, workers_here
 from watersmeet.scratch import scratch_folder
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
-from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.compaction import Compactor
+from watersmeet.store.commits import Commit, CommitLog, write_transaction
+from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.filesystem import check_storage
+from watersmeet.store.filesystem import WriterLock, check_storage
 from watersmeet.store.layout import FilePermissions, Layout
-from watersmeet.store.lock import WriterLock
-from watersmeet.store.notes import Note
+from watersmeet.store.notes import Note, drop_unused, nameless_secrets
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
-from watersmeet.store.secretfiles import drop_unused, nameless_secrets
-from watersmeet.store.sizes import RelationSizes
-from watersmeet.store.transactions import write_transaction
 
 if TYPE_CHECKING:
     from watersmeet import planner
@@ -314,7 +308,7 @@ class OpenDatabase:
         try:
             self.content.refresh(self._catalog, [view])
             return not known[view].append_only or (
-                known[hidden].append_only and not refreshes.deletes(self._runtime, view, hidden)
+                known[hidden].append_only and not backfill.deletes(self._runtime, view, hidden)
             )
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":

@@ -29,7 +29,7 @@ from watersmeet.dialects.tree.queries import is_marked, name_of
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
-from watersmeet.store.merging import quoted
+from watersmeet.store.changes import quoted
 from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb
 

@@ -14,8 +14,8 @@ from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource, Relation, Table
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Placing
 from watersmeet.circuit.operators import Operator
-from watersmeet.circuit.placing import Placing
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.dialects.tree.statements import Subscribe

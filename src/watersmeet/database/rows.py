@@ -14,8 +14,8 @@ from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.metrics import Counters
-from watersmeet.runtime.generated import computed
-from watersmeet.store.merging import quoted
+from watersmeet.runtime.slices import computed
+from watersmeet.store.changes import quoted
 from watersmeet.types import Field, SqlType
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.

@@ -20,12 +20,10 @@ from watersmeet.connectors.kafka.source import KafkaSource, begun, from_place
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
+from watersmeet.store.changes import quoted
 from watersmeet.store.commits import Commit
-from watersmeet.store.floors import floor_number
-from watersmeet.store.history import check_there, commit_at, gone, hold_past, shown_time
-from watersmeet.store.merging import quoted
-from watersmeet.store.past import PastContent
-from watersmeet.store.readers import Reader
+from watersmeet.store.moments import PastContent, check_there, commit_at, gone, hold_past, shown_time
+from watersmeet.store.readers import Reader, floor_number
 from watersmeet.types import Field
 
 

@@ -14,7 +14,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.objectstores.base import CREDENTIALS
 from watersmeet.secretnames import is_secret
 from watersmeet.secretvalues import is_nameless, reference, referred
-from watersmeet.store.secretfiles import keep_secret, secret_names
+from watersmeet.store.notes import keep_secret, secret_names
 
 Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | AlterConnector)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
-from watersmeet.runtime.clock import Clock
+from watersmeet.runtime.database import Clock
 
 #: Many that wait for one server do not try it at the same moments.
 _LEAST_SHARE: Final = 0.5

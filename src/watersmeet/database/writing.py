@@ -34,7 +34,7 @@ from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.kernel.evaluation.duck import rows_of
-from watersmeet.store.merging import key_sql, quoted
+from watersmeet.store.changes import key_sql, quoted
 from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
 
 _MILLISECOND_US = 1000

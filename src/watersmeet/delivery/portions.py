@@ -29,10 +29,9 @@ from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.scratch import scratch_folder
-from watersmeet.store.changes import Diff, fitted
+from watersmeet.store.changes import Diff, as_type, fitted, key_sql, sum_sql
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.commits import Commit
-from watersmeet.store.merging import as_type, key_sql, sum_sql
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import DELIVERED
 from watersmeet.types import arrow_schema

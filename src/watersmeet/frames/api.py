@@ -1,4 +1,7 @@
-"""`watersmeet.join`: joins of streaming DataFrames."""
+"""`watersmeet.join`: joins of streaming DataFrames.
+
+Writes of micro-batches in `foreachBatch`, each batch once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame
@@ -18,39 +22,80 @@ from pyspark.sql.utils import is_remote
 
 from watersmeet.errors import error
 from watersmeet.frames.arguments import (
+    AsofMatch,
     Bounds,
     Duration,
+    LatestMatch,
     Options,
+    asof,
     check_options,
     check_side,
     check_text,
     check_watermark,
     column_of,
+    latest,
     linked,
     refused,
 )
 from watersmeet.frames.building import Given, build
 from watersmeet.frames.circuits import appends
-from watersmeet.frames.durations import duration_us
-from watersmeet.frames.horizons import result_watermark
-from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
 from watersmeet.frames.processor import CHANGES, FIGURES, MARK, PIECE, Buckets
-from watersmeet.frames.schemas import incomparable, result_schema, sql_type, widest
-from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn
-from watersmeet.frames.static import LookUp, static_rows
-from watersmeet.frames.tasks import Decoder, Encoder
-from watersmeet.frames.writing import once_per_batch
-from watersmeet.runtime.spark.placing import bucket_keys
-from watersmeet.runtime.spark.shipping import make_zip
+from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
+from watersmeet.frames.tasks import Decoder, Encoder, LookUp, static_rows
+from watersmeet.frames.tolerances import duration_us, result_watermark
+from watersmeet.runtime.spark.shipping import bucket_keys, make_zip
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
+
+
+def once_per_batch(
+    write: Callable[[DataFrame, int], object], last_batch: Callable[[], int | None] | None = None
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that computes each micro-batch once, in full, and calls `write(batch, number)`.
+
+    last_batch: returns the number of the last micro-batch in the target, None if it has none. A micro-batch that Spark
+    repeats is not written again. This is exact if `write` stores the number in the transaction of the rows.
+    INVALID_PARAMETER if an argument can't be called.
+    """
+    for argument, function in (("write", write), ("last_batch", last_batch)):
+        if not callable(function) and (argument == "write" or function is not None):
+            raise error(
+                "INVALID_PARAMETER", f"{argument} of once_per_batch is a {type(function).__name__}, not a function"
+            )
+    return _OncePerBatch(write, last_batch)
+
+
+@dataclass(frozen=True)
+class _OncePerBatch:
+    write: Callable[[DataFrame, int], object]
+    last_batch: Callable[[], int | None] | None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """See `DataStreamWriter.foreachBatch`.
+
+        A batch of which a partition is not computed leaves the state of the join without that partition's next version,
+        and Spark ends the query.
+        """
+        last = None if self.last_batch is None else self.last_batch()
+        if last is not None and number <= last:
+            batch.write.format("noop").mode("overwrite").save()
+            return
+        batch.persist()
+        try:
+            batch.count()
+            self.write(batch, number)
+        finally:
+            batch.unpersist()
+
 
 __all__ = ["asof", "join", "latest", "once_per_batch"]
 
 #: Where Spark keeps the delay of a watermark, in milliseconds, with its column.
 _DELAY_MS: Final = "spark.watermarkDelayMs"
+
 #: Marks a column of a result whose watermark is the join's: no delay behind the greatest time.
 _OF_JOIN: Final = "watersmeet.watermark"
+
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
 _numbers: Final = itertools.count(1)

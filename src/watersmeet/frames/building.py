@@ -8,12 +8,20 @@ from typing import Any, Final
 
 from watersmeet.circuit.operators import AsofComparison, InputColumn
 from watersmeet.errors import Error, error
-from watersmeet.frames.arguments import Options, check_buckets, check_options, column_of, linked, pair_of, pairs_of
+from watersmeet.frames.arguments import (
+    AsofMatch,
+    LatestMatch,
+    Options,
+    check_buckets,
+    check_options,
+    column_of,
+    linked,
+    pair_of,
+    pairs_of,
+)
 from watersmeet.frames.circuits import waiting
-from watersmeet.frames.durations import duration_us
-from watersmeet.frames.matches import AsofMatch, LatestMatch
 from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, ResultColumn, Side, Tolerance, Within
-from watersmeet.frames.tolerances import has_distance, tolerance_of
+from watersmeet.frames.tolerances import duration_us, has_distance, tolerance_of
 from watersmeet.types import BIGINT, INTEGER, SMALLINT, Field, Schema
 
 KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")

@@ -9,9 +9,8 @@ from typing import Any, Final
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Comparison, InputColumn, Operator, Scan, Sink
-from watersmeet.frames.horizons import Horizon, horizons
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
-from watersmeet.frames.tolerances import tolerance_sql
+from watersmeet.frames.tolerances import Horizon, horizons, tolerance_sql
 from watersmeet.types import BIGINT, Field, Schema
 from watersmeet.watermarks import Watermark
 

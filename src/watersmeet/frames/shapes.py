@@ -1,4 +1,6 @@
-"""What a join of two DataFrames is asked to do: plain values, the same on the driver, in every task and in the
+"""The shape of a join of two DataFrames, and its types between Spark and the kernel.
+
+What a join of two DataFrames is asked to do: plain values, the same on the driver, in every task and in the
 state.
 """
 
@@ -6,13 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Final, Literal
 
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from watersmeet import types as sql
 from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, InputColumn, JoinKind
-from watersmeet.types import Schema
+from watersmeet.errors import Error, error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.types import Schema, SqlType
 
 Emit = Literal["changes", "final", "arrival"]
 
@@ -130,3 +140,139 @@ class JoinShape:
 def microseconds(delta: timedelta) -> int:
     """A length of time in microseconds."""
     return delta // timedelta(microseconds=1)
+
+
+_SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {
+    spark.BooleanType: sql.BOOLEAN,
+    spark.ByteType: sql.SMALLINT,  # the kernel has no type of one byte; it comes out as it came in
+    spark.ShortType: sql.SMALLINT,
+    spark.IntegerType: sql.INTEGER,
+    spark.LongType: sql.BIGINT,
+    spark.FloatType: sql.REAL,
+    spark.DoubleType: sql.DOUBLE,
+    spark.StringType: sql.VARCHAR,
+    spark.BinaryType: sql.BYTEA,
+    spark.DateType: sql.DATE,
+    spark.TimestampType: sql.TIMESTAMPTZ,
+    spark.TimestampNTZType: sql.TIMESTAMP,
+}
+
+#: Types of whole numbers, the narrowest first.
+_WHOLE: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
+
+
+def sql_type(kind: spark.DataType, column: str) -> SqlType:
+    """The type that carries values of a Spark type; FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
+    if isinstance(kind, spark.DecimalType):
+        return SqlType("numeric", kind.precision, kind.scale)
+    if isinstance(kind, spark.ArrayType):
+        return SqlType("array", element=sql_type(kind.elementType, column))
+    if isinstance(kind, spark.MapType):  # as the array of its entries
+        entry = (("key", sql_type(kind.keyType, column)), ("value", sql_type(kind.valueType, column)))
+        return SqlType("array", element=SqlType("struct", fields=entry))
+    if isinstance(kind, spark.StructType) and kind.fields:
+        return SqlType("struct", fields=tuple((f.name, sql_type(f.dataType, column)) for f in kind.fields))
+    found = next((t for cls, t in _SIMPLE.items() if type(kind) is cls), None)
+    if found is None:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" has type {kind.simpleString()}, which a join can\'t carry',
+            hint="Cast or drop the column.",
+        )
+    return found
+
+
+def incomparable(kind: spark.DataType, column: str) -> Error | None:
+    """The error of a comparison of values of a Spark type, naming `column`; None if they are compared as in Spark."""
+    if isinstance(kind, spark.MapType):
+        return error(
+            "DATATYPE_MISMATCH",
+            f'column "{column}" is compared, and has type {kind.simpleString()}',
+            detail="Maps have no equality and no order, in Spark's joins too.",
+            hint=f'Compare a value of it: withColumn("key", f.col("{column}")["…"]).',
+        )
+    if isinstance(kind, spark.StringType) and not kind.isUTF8BinaryCollation():
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" is compared, and has collation {kind.collation}',
+            detail="A join compares strings by their bytes.",
+            hint=f'Compare a column without one, such as f.lower(f.collate("{column}", "UTF8_BINARY")).',
+        )
+    if isinstance(kind, spark.ArrayType):
+        return incomparable(kind.elementType, column)
+    parts = kind.fields if isinstance(kind, spark.StructType) else []
+    return next(filter(None, (incomparable(part.dataType, column) for part in parts)), None)
+
+
+def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
+    """The type of whole numbers that has the values of all of these; None if one of them is no such type."""
+    found = [type(kind) for kind in kinds]
+    return _WHOLE[max(map(_WHOLE.index, found))]() if all(kind in _WHOLE for kind in found) else None
+
+
+def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
+    """The first columns of rows from Spark, as the kernel has them."""
+    return [converted(with_offsets(col.flat(table.column(i))), f.type.arrow) for i, f in enumerate(schema)]
+
+
+def with_offsets(array: pa.Array) -> pa.Array:
+    """The same values, with the first offset of nested arrays without elements.
+
+    Spark's JVM leaves it out. PyArrow reads it nevertheless, in `nbytes`: some number of the memory, mostly 0.
+    """
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        return array if len(array) else pa.array([], kind)
+    if not len(array):
+        return pa.array([], kind)
+    if pa.types.is_struct(kind):
+        parts = [with_offsets(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    return _with_items(array, with_offsets(array.values), kind)
+
+
+def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values in the type `kind`; nothing is done if they have it. The entries of a map become a map."""
+    if array.type == kind:
+        return array
+    if pa.types.is_map(kind) and pa.types.is_list(array.type):
+        return _map_of(array, kind)
+    if pa.types.is_list(kind) and _has_map(kind) and pa.types.is_list(array.type):
+        return _with_items(array, converted(array.values, kind.value_type), kind)
+    if pa.types.is_struct(kind) and _has_map(kind):
+        parts = [converted(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    return array.cast(kind)
+
+
+def _map_of(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A map of lists of entries, which PyArrow can't cast."""
+    entries = array.values
+    parts = [converted(entries.field(0), kind.key_type), converted(entries.field(1), kind.item_type)]
+    return _with_items(array, pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field]), kind)
+
+
+def _with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The lists of `array` over other items."""
+    buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(array), buffers, null_count=-1, offset=array.offset, children=[items])
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    if pa.types.is_list(kind):
+        return _has_map(kind.value_type)
+    return pa.types.is_struct(kind) and any(_has_map(field.type) for field in kind)
+
+
+def result_schema(schema: spark.StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for `schema`."""
+    return to_arrow_schema(schema)
+
+
+def batch_of(arrays: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch for Spark: values in the types of `schema`."""
+    return pa.RecordBatch.from_arrays(
+        [converted(col.flat(a), f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema
+    )

@@ -1,25 +1,41 @@
-"""What runs in Spark's plain tasks: rows into pieces before the stateful operator, frames into rows behind it."""
+"""Spark's plain tasks: pieces before the stateful operator, rows behind it, and joins with static rows.
+
+What runs in Spark's plain tasks: rows into pieces before the stateful operator, frames into rows behind it.
+
+A stream joined with rows that don't change: looked up in every task, without state.
+
+The static rows are read once, when `join` is called, and arranged once in each worker. They can't come later, so
+nothing is ever taken back, and nothing of the stream is kept.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Start
+from watersmeet.circuit.operators import Arrange
 from watersmeet.errors import error
-from watersmeet.frames.pieces import AHEAD_US, IDENTITY, Cutter, Piece, time_us
-from watersmeet.frames.schemas import arrow_columns, batch_of
-from watersmeet.frames.shapes import JoinShape, ResultColumn
+from watersmeet.frames.buckets import AHEAD_US, IDENTITY, Cutter, Piece, repeated, time_us
+from watersmeet.frames.circuits import JOINED, compile_join
+from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, arrow_columns, batch_of
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.executor import EpochContext, run_stage
+from watersmeet.kernel.operators.arrange import ROWS, split
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.frames import decode
+from watersmeet.kernel.runs.frames import decode, encode
 from watersmeet.kernel.runs.order import Diffs
-from watersmeet.runtime.spark.placing import partition_keys
+from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.state import StageState
+from watersmeet.runtime.spark.shipping import partition_keys
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.
 GATHERED_BYTES: Final = 32 << 20
@@ -141,3 +157,63 @@ def _windows(starts: pa.Array, size_us: int) -> pa.Array:
     ends = pc.add(time_us(starts), size_us).view(starts.type)
     mask = None if starts.null_count == 0 else pa.array(~np.asarray(starts.is_valid()))
     return pa.StructArray.from_arrays([starts, ends], names=["start", "end"], mask=mask)
+
+
+_MOST: Final = 8
+
+#: The arranged rows of the static sides that this worker has seen last, by the token of their join.
+_arranged: OrderedDict[str, Run] = OrderedDict()
+
+
+def static_rows(shape: JoinShape, rows: pa.Table) -> bytes:
+    """The rows of the static side, to be sent to every worker. rows: the side's columns as Spark gives them."""
+    cutter = Cutter(shape, _index(shape))
+    columns = cutter.complete(arrow_columns(rows, cutter.given))
+    return memoryview(encode(Delta(col.positional(columns), np.ones(rows.num_rows, np.int64)))).tobytes()
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """Rows of the stream into rows of the result. rows: a broadcast of `static_rows`. token: names it."""
+
+    shape: JoinShape
+    rows: Any
+    token: str
+    decoder: Decoder
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See `DataFrame.mapInArrow`."""
+        cutter = Cutter(self.shape, 1 - _index(self.shape))
+        circuit = compile_join(replace(self.shape, static=None, emit="changes"))
+        for table in gathered(batches):
+            columns = cutter.complete(arrow_columns(table, cutter.given))
+            yield self.decoder.rows(
+                self._join(circuit, Delta(col.positional(columns), np.ones(table.num_rows, np.int64)))
+            )
+
+    def _join(self, circuit: Circuit, delta: Delta) -> Delta:
+        static = _index(self.shape)
+        scans = {s.relation_id: s for s in circuit.scans}
+        kept = next(o for o in circuit.operators if isinstance(o, Arrange) and o.inputs == (scans[SIDES[static]].id,))
+        state = StageState()
+        state.trace(kept.id, ROWS).replace([self._static(kept)])
+        context = EpochContext(0, Start())
+        found = run_stage(circuit, 0, 0, {scans[SIDES[1 - static]].id: [delta]}, (), state, context).published.get(
+            JOINED
+        )
+        return Delta.none(circuit.sinks[0].schema) if found is None else repeated(found)
+
+    def _static(self, kept: Arrange) -> Run:
+        """The static rows as the arrangement has them; those with NULL in the key meet nothing."""
+        run = _arranged.get(self.token)
+        if run is None:
+            run = split(decode(self.rows.value), kept.keys, kept.null_safe)[0]
+            _arranged[self.token] = run
+            if len(_arranged) > _MOST:
+                _arranged.popitem(last=False)
+        return run
+
+
+def _index(shape: JoinShape) -> int:
+    assert shape.static is not None
+    return SIDES.index(shape.static)

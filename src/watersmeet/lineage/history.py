@@ -20,11 +20,9 @@ from watersmeet.database.scans import own_commit
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import ADDED, COMMIT
-from watersmeet.store.changes import RelationChange, fitted
+from watersmeet.store.changes import RelationChange, fitted, quoted
 from watersmeet.store.commits import Commit
-from watersmeet.store.floors import floor_number
-from watersmeet.store.merging import quoted
-from watersmeet.store.readers import Reader
+from watersmeet.store.readers import Reader, floor_number
 from watersmeet.store.tables import ARRIVAL, arrival_view
 from watersmeet.types import BIGINT, Field, arrow_schema
 

@@ -42,8 +42,8 @@ from watersmeet.lineage.origins import ADDED, COMMIT, OLDEST
 from watersmeet.lineage.told import CantTellError
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import kept_circuit
+from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit
-from watersmeet.store.merging import quoted
 from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.watermarks import value
 

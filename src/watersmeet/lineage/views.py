@@ -50,9 +50,9 @@ from watersmeet.lineage.subqueries import all_name, of_round, round_name
 from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.runtime.plans import kept_circuit
-from watersmeet.store.floors import floor_number
+from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit, Progress
-from watersmeet.store.merging import quoted
+from watersmeet.store.readers import floor_number
 from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.watermarks import NOW
 

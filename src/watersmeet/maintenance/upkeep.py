@@ -43,7 +43,7 @@ from watersmeet.database.writing import accepting, apply, by_time, deliver, in_o
 from watersmeet.delivery.changes import Change, Changes
 from watersmeet.errors import Error
 from watersmeet.maintenance.refreshing import is_due, refresh
-from watersmeet.store.merging import quoted
+from watersmeet.store.changes import quoted
 
 _PAUSE_S: Final = 1.0
 

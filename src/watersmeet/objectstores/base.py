@@ -4,26 +4,37 @@ or HDFS.
 Objects have no rename, and directories are parts of names. An object is there whole or not at all, and it may be made
 only if its name is free (`Store.create`): of several that try, one succeeds. `clouds` and `hdfs` have the
 stores, `access` opens them.
+
+How long requests of this process for the files of databases take, and how many fail: for metrics.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from watersmeet.errors import Error, error
 
 HDFS: Final = "hdfs"
+
 """The scheme of URLs of HDFS: their bucket is the address of a NameNode, or the name of a nameservice."""
+
 WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container", HDFS: "HDFS"}
+
 """What a store of a scheme is called."""
+
 ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+
 """By scheme, the variables of the environment with the address of a server, if it is another than usual."""
 
 
@@ -103,9 +114,13 @@ class _Names(NamedTuple):
 
 
 ENVIRONMENT: Final = "enable_config_load"
+
 """The option that takes credentials from the environment of the process."""
+
 ANONYMOUS: Final = "anonymous"
+
 """The option that sends no credentials: for what everybody may read."""
+
 #: RisingWave, "Ingest data from S3 buckets", "Google Cloud Storage", "Azure Blob Storage", and the sinks of that name.
 _OPTIONS: Final = {
     "s3": _Names(
@@ -131,10 +146,15 @@ _OPTIONS: Final = {
         ("azblob.credentials.account_name", "azblob.credentials.account_key"),
     ),
 }
+
 CONNECTORS: Final = {"s3": "s3", "s3_v2": "s3", "gcs": "gs", "azblob": "az"}
+
 """By connector: the scheme of its URLs."""
+
 CREDENTIALS: Final = tuple(name for names in _OPTIONS.values() for name in names.keys)
+
 """All options that are credentials."""
+
 _NEEDED: Final = {"az": ("azblob.endpoint_url",)}
 
 
@@ -302,3 +322,63 @@ class Store(Protocol):
         """Deletes what attempts to make objects left in the directory `prefix` when they died; how many. For the one
         who writes there, before it starts. Nothing to do for stores that leave nothing.
         """
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Upper bounds of the classes of durations, in seconds.
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+#: What these say is an answer: that a file is there, or that it is not.
+_ANSWERS: Final = (FileNotFoundError, FileExistsError)
+
+
+@dataclass
+class Times:
+    """counts: by class of `BOUNDS_S`, the last for what took longer. seconds: all together."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    seconds: float = 0.0
+    failures: int = 0
+
+
+_LOCK: Final = threading.Lock()
+_TIMES: Final[dict[str, Times]] = {}
+
+
+def timed(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Counts the calls of a function as requests of that kind. With all attempts that a call makes."""
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            began_s = time.perf_counter()
+            failed = False
+            try:
+                return function(*arguments, **options)
+            except _ANSWERS:
+                raise
+            except Exception:
+                failed = True
+                raise
+            finally:
+                _count(operation, time.perf_counter() - began_s, failed=failed)
+
+        return call
+
+    return decorated
+
+
+def request_times() -> dict[str, Times]:
+    """What was counted so far, by kind of request."""
+    with _LOCK:
+        return {name: Times([*t.counts], t.seconds, t.failures) for name, t in _TIMES.items()}
+
+
+def _count(operation: str, seconds: float, *, failed: bool) -> None:
+    with _LOCK:
+        times = _TIMES.setdefault(operation, Times())
+        times.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        times.seconds += seconds
+        times.failures += failed

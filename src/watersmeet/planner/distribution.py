@@ -18,6 +18,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.circuit.epochs import OTHERS, Keys, Placing
 from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
@@ -34,7 +35,6 @@ from watersmeet.circuit.operators import (
     Upsert,
     Versions,
 )
-from watersmeet.circuit.placing import OTHERS, Keys, Placing
 from watersmeet.planner.display import column_at, columns_of, hash_form, index_of, parsed, renamed, sql
 
 

@@ -2,33 +2,45 @@
 
 It plans from the newest epoch commit (its frontier, its circuit) and from what the inputs have; it never runs or
 commits anything. Planned epochs may run ahead of committed ones; when one fails, a new coordinator starts from the log.
+
+Planning until everything that was there at some moment is planned.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Refresh, Rescale, ResetClock, SplitKeys, StoredContent
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.epochs import (
+    Fill,
+    Live,
+    Mode,
+    Placing,
+    Rebuild,
+    Refresh,
+    Rescale,
+    ResetClock,
+    SplitKeys,
+    StoredContent,
+)
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import state_sizes
 from watersmeet.runtime.eventtimes import clocks, event_times
-from watersmeet.runtime.idleness import Idleness, raised
+from watersmeet.runtime.idleness import Idleness, clocked, is_due, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import InputSpec, Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.splitting import Splitting
-from watersmeet.runtime.ticks import clocked, is_due
+from watersmeet.runtime.workers import Budget
 from watersmeet.slices import Slice, SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
@@ -489,3 +501,40 @@ def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]
                 detail="The plan of a view is not the one with which its state was built.",
                 hint="Use the plan that was saved with the view, or drop the view and create it again.",
             )
+
+
+#: A file whose end may still be written is waited for so long at most.
+MAX_SETTLE_US = 2_000_000
+
+
+class Flush:
+    """One flush: `plan` until it says that everything visible at the beginning is planned."""
+
+    def __init__(self) -> None:
+        self._deadline_us = time.time_ns() // 1000 + MAX_SETTLE_US
+        self._looked = False
+        self.is_planned = False
+        self.again_us: int | None = None
+        """When to plan again, if there was nothing to do but something is about to be complete."""
+
+    def plan(self, coordinator: Coordinator) -> Intent | None:
+        """The next intent; None if there is nothing to do now."""
+        if coordinator.must_drain:
+            return None  # Which says nothing about what has come.
+        if (change := coordinator.plan_split()) is not None:
+            return change
+        now_us = time.time_ns() // 1000
+        filling = coordinator.backfill is not None
+        intent = coordinator.plan(now_us, fresh=not self._looked)
+        if filling:
+            return intent  # A backfill goes first; it says nothing about what has come meanwhile.
+        self._looked = True
+        if coordinator.inputs.more and intent is not None:
+            return intent
+        next_us = coordinator.inputs.next_us
+        if next_us is not None and now_us < next_us <= self._deadline_us:
+            self.again_us = next_us
+            self._looked = False
+            return intent
+        self.is_planned = True
+        return intent

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.epochs import Placing
 from watersmeet.errors import Error
 from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit

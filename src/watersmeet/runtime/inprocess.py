@@ -11,17 +11,15 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.epochs import Placing
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch, job_of
-from watersmeet.runtime.coordinator import Coordinator
+from watersmeet.runtime.coordinator import Coordinator, Flush
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
-from watersmeet.runtime.failures import run_without_failing, view_failed
-from watersmeet.runtime.flushing import Flush
-from watersmeet.runtime.holds import Holds
+from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
+from watersmeet.runtime.inputs import Holds
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import Status
@@ -179,11 +177,11 @@ class InProcessEngine:
                 raise  # The others can go on.
             if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(self._db.log.explain(cause))
-                reporting.failed(self._failure, intent.epoch)
+                report_failed(self._failure, intent.epoch)
                 raise self._failure from cause
             raise
         self._failure = None
-        reporting.committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
+        report_committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
         self._holds.release(p.relation for p in intent.slices)
         coordinator.done(commit, duration_s)
 

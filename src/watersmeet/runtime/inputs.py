@@ -1,13 +1,23 @@
-"""What the inputs have to give after a frontier: transactions of the session, slices of the sources."""
+"""The inputs of epochs: transactions and slices of sources, what sources remember, which ones are left alone.
+
+What the sources remember, on disk: a file a relation, and up to which commit they are right.
+
+Those of the newest writer count.
+
+Sources that are left alone because what they gave could not be read. The others go on.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final
 
+from watersmeet import files, storage
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.connectors.base.deadletters import forget_dead_letters
@@ -15,12 +25,135 @@ from watersmeet.connectors.base.sources import News, Poll, Source
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.holds import Holds
-from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sourcestatus import SourceStatusFile
 from watersmeet.slices import ChangeSlice, Slice
+from watersmeet.storage import Place
 from watersmeet.store.commits import Commit
+from watersmeet.store.layout import WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier
+
+#: How long a source is left alone: twice as long each time, up to the second number.
+_FIRST_US: Final = 1_000_000
+
+_LONGEST_US: Final = 30_000_000
+
+
+@dataclass(frozen=True)
+class Hold:
+    """cause: why, with the id of the source. pause_us: how long it is left alone. until_us: until when, None: until it
+    is asked for (see `Holds.end_stops`).
+    """
+
+    cause: Error
+    pause_us: int
+    until_us: int | None
+
+
+class Holds:
+    """Not thread-safe. `hold` sets a source aside; `release` when it gave something that could be read."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, Hold] = {}
+
+    def hold(self, cause: Error, now_us: int) -> None:
+        """The source of `cause` is not asked for a while; of SOURCE_STOPPED, until `end_stops`."""
+        assert cause.source is not None
+        before = self._holds.get(cause.source)
+        pause_us = _FIRST_US if before is None else min(2 * before.pause_us, _LONGEST_US)
+        until_us = None if cause.condition == "SOURCE_STOPPED" else now_us + pause_us
+        self._holds[cause.source] = Hold(cause, pause_us, until_us)
+
+    def causes(self) -> dict[str, Error]:
+        """By source, why it could not be read when it was asked last."""
+        return {relation_id: held.cause for relation_id, held in self._holds.items()}
+
+    def is_held(self, relation_id: str, now_us: int) -> bool:
+        """True if the source must not be asked now."""
+        held = self._holds.get(relation_id)
+        return held is not None and (held.until_us is None or held.until_us > now_us)
+
+    def release(self, relation_ids: Iterable[str]) -> None:
+        """Forgets what was wrong with these."""
+        for relation_id in relation_ids:
+            self._holds.pop(relation_id, None)
+
+    def end_stops(self) -> None:
+        """Sources that had stopped are asked again: what they could not read may be mended."""
+        for held in [h for h in self._holds.values() if h.until_us is None]:
+            self._end(held)
+
+    def end(self) -> None:
+        """All sources are asked again."""
+        for held in list(self._holds.values()):
+            self._end(held)
+
+    def _end(self, held: Hold) -> None:
+        assert held.cause.source is not None
+        self._holds[held.cause.source] = replace(held, until_us=0)
+
+
+_COMMIT: Final = "COMMIT"
+
+
+class Saved:
+    """The files of one database, as its writer has them. Not thread-safe."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def save(self, relation_id: str, source: Source) -> None:
+        """Saves what the source of a relation remembers."""
+        path = self._path(relation_id)
+        local = self._local(path)
+        source.save(local)
+        if local != path:
+            storage.replace_file(path, local.read_bytes(), durable=self._db.layout.durable)
+
+    def load(self, relation_id: str, source: Source) -> None:
+        """Lets the source of a relation remember what was saved last, if anything was."""
+        path = self._newest(relation_id)
+        if path is not None:
+            local = self._local(path)
+            if local != path:
+                files.make_directory(local.parent)
+                files.replace_file(local, storage.read_file(path), durable=False)
+            source.load(local)
+
+    def _path(self, relation_id: str) -> Place:
+        return writer_file(self._db.layout.sources, relation_id, self._db.log.writer, ".saved")
+
+    def _newest(self, relation_id: str) -> Place | None:
+        return next((f.path for f in reversed(self._files()) if f.id == relation_id), None)
+
+    def _local(self, path: Place) -> Path:
+        """The file that sources read and write for one that may be in an object store."""
+        return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
+
+    def read_commit(self) -> int:
+        """The commit up to which what was saved is right; 0 if nothing was saved, or the file is damaged."""
+        path = self._newest(_COMMIT)
+        try:
+            return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
+        except (ValueError, KeyError, TypeError):
+            _logger.warning("cannot read sources/%s of the database", path and path.name)
+            return 0
+
+    def write_commit(self, commit: int) -> None:
+        """What this writer saved is right up to that commit: what writers before it saved of the same goes."""
+        layout = self._db.layout
+        storage.replace_file(self._path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
+        found = self._files()
+        own = {f.id for f in found if f.writer == self._db.log.writer}
+        storage.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
+
+    def forget(self, kept: Iterable[str]) -> None:
+        """Deletes what was saved for relations that are not among `kept`, but by no later writer."""
+        names, writer = {_COMMIT, *kept}, self._db.log.writer
+        storage.remove_files(f.path for f in self._files() if f.id not in names and f.writer <= writer)
+
+    def _files(self) -> list[WriterFile]:
+        return writer_files(self._db.layout.sources)
+
 
 _logger: Final = logging.getLogger(__name__)
 

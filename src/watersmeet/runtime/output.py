@@ -1,9 +1,15 @@
-"""What one task of an epoch writes: one pack, however many stages and buckets it runs, and what it tells of that."""
+"""What one task of an epoch writes: one pack, however many stages and buckets it runs, and what it tells of that.
+
+Which executor of a cluster this process belongs to.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,11 +21,30 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.order import are_ones
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores.databasefiles import Requests
-from watersmeet.runtime.ownexecutor import own_executor
 from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter
+
+
+@cache
+def own_executor() -> str:
+    """The id of the executor to which this process belongs; "" outside of one, and where it can't be known.
+
+    An executor does not tell its Python, but was told itself, in its command line.
+    """
+    process = os.getppid()
+    while process > 0:
+        try:
+            words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[1]
+        except OSError:
+            return ""
+        if "--executor-id" in words[:-1]:
+            return words[words.index("--executor-id") + 1]
+        process = int(parent)
+    return ""
+
 
 #: The key of the state in a section of a pack.
 _STATE: Final = "state"

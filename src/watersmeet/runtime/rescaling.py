@@ -1,15 +1,24 @@
-"""Handing what operators keep to another number of buckets: references are written, no run is read."""
+"""State handed over by references: to another number of buckets, or to split keys.
+
+Handing what operators keep to another number of buckets: references are written, no run is read.
+
+Moving the rows of keys that are split from now on, or no more: references are written, no run is read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rescale
-from watersmeet.circuit.placing import OTHERS, Keys, Placing
+from watersmeet.circuit.epochs import OTHERS, Keys, Placing, Rescale
+from watersmeet.circuit.operators import Exchange
+from watersmeet.circuit.splitting import Roles, Split, arrangements_of, roles
 from watersmeet.errors import error
-from watersmeet.kernel.arrays.hashing import bucket_start
+from watersmeet.kernel.arrays.hashing import bucket_of_one, bucket_start
 from watersmeet.kernel.operators import STATEFUL
+from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.merge import level
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.kernel.runs.state import StateManifest
@@ -116,3 +125,103 @@ def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
         largest = max(waiting, key=lambda part: level(part[-1].rows))
         yield largest.pop()
         waiting = [part for part in waiting if part]
+
+
+def split_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, split: Split) -> dict[str, str]:
+    """Writes a pack with the states that change if these keys are split: the packs after it by "stage/bucket".
+
+    before: the epoch before, of the same circuit.
+    """
+    old, new = roles(circuit, before.progress.split), roles(circuit, split)
+    states: dict[str, StateManifest] = {}
+    for exchange in (circuit.by_id[e] for e in sorted(old.keys() | new.keys())):
+        was, will = old.get(exchange.id, Roles()), new.get(exchange.id, Roles())
+        if was == will or not isinstance(exchange, Exchange):
+            continue
+        move = _Move(exchange.keys, len(exchange.schema), was, will, circuit.buckets)
+        for arrangement in arrangements_of(exchange.id, circuit):
+            places = [f"{circuit.stages[arrangement.id]}/{b}" for b in range(circuit.buckets)]
+            for place in places:
+                if place not in states and place in before.packs:
+                    states[place] = stored_state(db.packs, before.packs[place], place)
+            refs = [states[p].operators.get(arrangement.id, {}).get(ROWS, ()) for p in places]
+            for place, moved in zip(places, move.moved(refs), strict=True):
+                operators = dict(states[place].operators)
+                operators[arrangement.id] = {ROWS: moved} if moved else {}
+                states[place] = StateManifest(operators)
+    if not states:
+        return before.packs
+    writer = PackWriter(db.layout.packs, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
+    pack = writer.finish({place: section_of(state) for place, state in states.items()})
+    return {**before.packs, **dict.fromkeys(states, pack)}
+
+
+_Where = Literal["home", "split", "copied"]
+
+
+class _Move:
+    """The rows of an exchange, with so many columns, move from where they are to where they will be.
+
+    Of a key that is not split they are at home: in the bucket of its hash.
+    """
+
+    def __init__(self, keys: tuple[int, ...], width: int, was: Roles, will: Roles, buckets: int) -> None:
+        self._keys: Keys = tuple((k,) for k in keys)
+        self._columns: Keys = tuple((i,) for i in range(width))
+        self._buckets = buckets
+        self._changed = {
+            k: (_where(k, was), _where(k, will))
+            for k in sorted(was.keys | will.keys)
+            if _where(k, was) != _where(k, will)
+        }
+        self._strays = was.keys
+
+    def moved(self, before: Sequence[Sequence[RunRef]]) -> list[tuple[RunRef, ...]]:
+        """The runs of an arrangement by bucket."""
+        found = []
+        for bucket in range(self._buckets):
+            gone = [k for k, (was, will) in self._changed.items() if self._leaves(bucket, k, was, will)]
+            parts = [list(self._without(before[bucket], gone, bucket)) if gone else list(before[bucket])]
+            for key, (was, will) in self._changed.items():
+                if self._comes(bucket, key, was, will):
+                    sources = range(self._buckets) if was == "split" else (bucket_of_one(key, self._buckets),)
+                    parts += [
+                        list(self._of_key(before[s], key, s, bucket if will == "split" else None)) for s in sources
+                    ]
+            found.append(tuple(in_levels(parts)))
+        return found
+
+    def _leaves(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
+        """Whether what a bucket has of a key is not what it keeps."""
+        if was == "split" or will == "split":
+            return was != "home" or bucket == bucket_of_one(key, self._buckets)
+        return was == "copied" and bucket != bucket_of_one(key, self._buckets)
+
+    def _comes(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
+        """Whether a bucket gets rows of a key."""
+        if was == "split" or will == "split":
+            return will != "home" or bucket == bucket_of_one(key, self._buckets)
+        return will == "copied" and bucket != bucket_of_one(key, self._buckets)
+
+    def _without(self, refs: Sequence[RunRef], gone: Sequence[int], bucket: int) -> Iterator[RunRef]:
+        natural = range_of(self._keys, bucket, self._buckets)
+        strays = [k for k in self._strays if k not in gone]
+        for low, high in pairwise([-1, *gone, HASHES]):
+            rest = HashRange(self._keys, low + 1, high)
+            if natural.common(rest).width > 0 or any(rest.low <= k < rest.high for k in strays):
+                yield from (r for ref in refs if (r := ref.narrowed(rest, natural, strays=True)) is not None)
+
+    def _of_key(self, refs: Sequence[RunRef], key: int, source: int, target: int | None) -> Iterator[RunRef]:
+        """What a bucket has of a key; of that, what goes to bucket `target` where its rows are spread."""
+        natural = range_of(self._keys, source, self._buckets)
+        every = HashRange(self._columns, 0, HASHES)
+        for ref in refs:
+            found = ref.narrowed(HashRange(self._keys, key, key + 1), natural, strays=True)
+            if found is not None and target is not None:
+                found = found.narrowed(range_of(self._columns, target, self._buckets), every)
+            if found is not None:
+                yield found
+
+
+def _where(key: int, given: Roles) -> _Where:
+    return "split" if key in given.split else "copied" if key in given.copied else "home"

@@ -2,6 +2,8 @@
 
 Tasks run anywhere (in a worker or in this process) and know only the database's directory and the job. They write files
 that nothing refers to yet; the epoch's commit makes them count.
+
+Updates that keep values of a row that is not there: dead letters that only the bucket of the row can tell.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
-from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
+from watersmeet.circuit.operators import SEQ_ROW_BITS, Join, MultiJoin, Operator, Scan, TemporalJoin, Upsert
 from watersmeet.circuit.splitting import roles
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.errors import Error
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
+from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.kernel.runs.frames import Frame
@@ -34,12 +38,11 @@ from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
-from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.orphans import set_orphans_aside
+from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.output import TaskOutput, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
-from watersmeet.runtime.slices import read_slices
+from watersmeet.runtime.slices import count_dead, read_slices, set_row_aside
 from watersmeet.runtime.workers import Workers
 from watersmeet.slices import Slice
 from watersmeet.store.layout import Layout
@@ -47,10 +50,56 @@ from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChang
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
+
+def set_orphans_aside(
+    layout: Layout,
+    intent: Intent,
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    orphans: Mapping[str, Sequence[Orphan]],
+) -> dict[str, SourceCounts]:
+    """Writes the orphans of a stage in a bucket, by upsert, to the dead letters of their relations, and counts them.
+
+    SOURCE_STOPPED if nothing of the source may be set aside. When history is read again, they were set aside before.
+    """
+    found: dict[str, SourceCounts] = {}
+    if intent.mode.reads_history:
+        return found
+    pieces = {(p.relation, p.seq): p for p in intent.slices} if orphans else {}
+    for op in circuit.in_stage(stage):
+        if not isinstance(op, Upsert) or not op.partial:
+            continue
+        scan = _scan(op, circuit)
+        with DeadLetterWriter(layout.dead(scan.relation_id), intent.epoch, bucket=bucket) as dead:
+            for orphan in sorted(orphans.get(op.id, ()), key=lambda o: o.seq):
+                piece = pieces.get((scan.relation_id, orphan.seq >> SEQ_ROW_BITS))
+                set_row_aside(dead, piece, orphan.seq & ((1 << SEQ_ROW_BITS) - 1), _reason(op, scan, orphan))
+            if dead.count:
+                counts = found[scan.relation_id] = SourceCounts()
+                count_dead(dead, scan.relation_id, intent.specs.get(scan.relation_id, InputSpec()), counts)
+    return found
+
+
+def _scan(op: Operator, circuit: Circuit) -> Scan:
+    """Whose changes the upsert takes."""
+    while not isinstance(op, Scan):
+        op = circuit.by_id[op.inputs[0]]
+    return op
+
+
+def _reason(op: Upsert, scan: Scan, orphan: Orphan) -> str:
+    columns = ", ".join(f'"{scan.names[i]}"' for i in orphan.kept)
+    key = ", ".join(f"{scan.names[k]} = {v}" for k, v in zip(op.keys, orphan.key, strict=True))
+    return f"kept: the value of {columns} did not change, but there is no row with {key}"
+
+
 #: Conditions of state that can't be read: only the views whose state it is stop.
 _DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATCH"})
+
 #: So much of the packs stays mapped, in address space: the machine takes pages back when it needs them.
 _MAPPED_BYTES: Final = 16 << 30
+
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
 _MAPPED_EPOCHS: Final = 32
 

@@ -8,6 +8,8 @@ the lock, and need not look at more than what it is told about its next number.
 Other numbers up to the floor may have been cleaned away, so that they can be created again by who opens the database
 and has found out too long ago which is the next one: whoever creates a fence or reads a commit looks at the floor after
 that (`floors`), and only what it admits counts.
+
+A session's transaction as one commit.
 """
 
 from __future__ import annotations
@@ -21,30 +23,40 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count, takewhile
-from typing import Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from watersmeet import storage
 from watersmeet.errors import Error, ProgrammingError, again, error
 from watersmeet.serialization import to_json
-from watersmeet.store.floors import Floor, floor_number, read_floor
+from watersmeet.store.changes import ChangeWriter, Diff
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import Process, Progress, commit_from_json
 from watersmeet.store.manifests import RelationChange as RelationChange
+from watersmeet.store.packs import PackWriter, transaction_prefix
+from watersmeet.store.readers import Floor, floor_number, read_floor
 from watersmeet.store.recent import Recent
 
 _CACHE_BYTES: Final = 16 << 20
+
 #: A commit in memory takes about so many times the bytes of its file (measured).
 _PARSED: Final = 6
+
 _FIRST_POLL_S: Final = 0.002
 _LAST_POLL_S: Final = 0.05
+
 #: In an object store each look is a request.
 _REMOTE_POLLS_S: Final = (0.1, 1.0)
+
 #: So many commits are read before the floor is looked at.
 _AT_ONCE: Final = 256
+
 #: Times of commits rise, whatever the clock does, and no two have the same millisecond, by which some name them.
 _APART_US: Final = 1_000
+
 #: So often a commit is put when the file system says neither that it is there nor that it is not.
 _PUTS: Final = 3
 
@@ -459,3 +471,41 @@ class CommitLog:
 
 def _uncertain(message: str) -> Error:
     return error("DATABASE_ACCESS", message, hint="Close the database and open it again.")
+
+
+def write_transaction(
+    layout: Layout,
+    log: CommitLog,
+    changes: Mapping[str, tuple[pa.Table, Diff | None]],
+    *,
+    copied: Mapping[str, int] | None = None,
+    rejected: Mapping[str, int] | None = None,
+    captured: Mapping[str, Any] | None = None,
+    catalog: str = "",
+    follows: bool = True,
+) -> Commit:
+    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
+
+    rejected: by relation id, rows that ordered streams did not take. The others: as in `Commit`.
+    All or nothing: after an error the log is as it was.
+    """
+    writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
+    pending = {}
+    for relation_id, (table, diff) in changes.items():
+        blobs = ChangeWriter(writer, unread=False)
+        blobs.add(table, diff)
+        pending[relation_id] = blobs.finish()
+    pack = writer.finish()
+    relations = {i: change.within(pack) for i, change in pending.items()}
+    return log.append(
+        Commit(
+            "transaction",
+            time_us=time.time_ns() // 1000,
+            relations=relations,
+            copied=dict(copied or {}),
+            rejected=dict(rejected or {}),
+            captured=dict(captured or {}),
+            catalog=catalog,
+            follows=follows,
+        )
+    )

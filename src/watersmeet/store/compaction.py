@@ -4,6 +4,8 @@ A relation's snapshot is a few levels of geometrically falling size, each a cons
 since the last checkpoint is a new level, merged with those before it that are not at least twice as large. A large
 relation with small changes is thus rewritten only when the changes have grown with it. If rows only came, they are not
 written again at all where they lie in large blobs: these are named as they are.
+
+How many rows and bytes each stored relation has, from checkpoints and manifests alone.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -24,7 +27,7 @@ import pyarrow as pa
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted
+from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import (
     Checkpoint,
     Level,
@@ -36,22 +39,27 @@ from watersmeet.store.checkpoints import (
 )
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.merging import merged
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.packs import PackWriter, file_snapshot, snapshot_prefix
+from watersmeet.store.readers import Reader
 from watersmeet.store.retention import Cleaner, Keep, no_history
 from watersmeet.types import arrow_schema
 
 #: A checkpoint is due after this many commits …
 COMMITS: Final = 256
+
 #: … or when the changes since the last one have more bytes than it, but at least these.
 MIN_BYTES: Final = 64 << 20
+
 #: Levels that together have no more rows are merged whatever their sizes.
 SMALL_ROWS: Final = 1 << 15
+
 #: A blob with so many rows or bytes, in a file of its own, is not written again.
 _LARGE_ROWS: Final = 1 << 17
+
 _LARGE_BYTES: Final = 4 << 20
+
 #: What is smaller shares a pack with other relations, and stays as long as that.
 _OWN_FILE_BYTES: Final = 1 << 16
 
@@ -62,7 +70,6 @@ _NICER: Final = 10
 _POLL_S: Final = 1.0
 _RETRY_S: Final = 30.0
 _logger = logging.getLogger(__name__)
-
 Parts = Iterator[tuple[pa.Table, Diff]]
 
 
@@ -330,3 +337,58 @@ def _yield_to_others() -> None:
         with contextlib.suppress(OSError):
             nice = os.getpriority(os.PRIO_PROCESS, os.getpid())
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(nice + _NICER, 19))
+
+
+@dataclass(frozen=True, slots=True)
+class RelationSize:
+    """rows: of the content, duplicates counted. size_bytes: of its snapshot and the changes since, on disk."""
+
+    rows: int = 0
+    size_bytes: int = 0
+
+
+class RelationSizes:
+    """The sizes of all relations at the newest commit. Safe for several threads; a call costs the new commits."""
+
+    def __init__(self, layout: Layout, log: CommitLog) -> None:
+        self._layout = layout
+        self._log = log
+        self._lock = threading.Lock()
+        self._reader = Reader(layout)
+        self._counted: int | None = None
+        self._sizes: dict[str, RelationSize] = {}
+
+    def read(self) -> dict[str, RelationSize]:
+        """By relation id; relations without a change are not in it."""
+        with self._lock:
+            if self._counted is None or not self._reader.hold(self._counted):
+                self._start()
+            assert self._counted is not None
+            head = self._log.head()
+            for number in range(self._counted + 1, head + 1):
+                for relation_id, change in self._log.read(number).relations.items():
+                    self._add(relation_id, change.inserted_rows - change.deleted_rows, change.size_bytes)
+            self._counted = head
+            self._reader.rest(head)
+            return dict(self._sizes)
+
+    def close(self) -> None:
+        """Takes the reader off the list. May be called again."""
+        self._reader.close()
+
+    def _start(self) -> None:
+        while True:
+            checkpoint = newest_checkpoint(self._layout, self._log)
+            if self._reader.hold(checkpoint.moment.transaction):
+                break
+        self._sizes = {i: RelationSize(s.rows, s.size_bytes) for i, s in checkpoint.relations.items()}
+        self._counted = checkpoint.moment.head
+        # Snapshots of tables end at the transaction, those of views at the head.
+        for number in range(checkpoint.moment.transaction + 1, checkpoint.moment.head + 1):
+            for relation_id, change in self._log.read(number).relations.items():
+                if number > checkpoint.relations[relation_id].upto if relation_id in checkpoint.relations else True:
+                    self._add(relation_id, change.inserted_rows - change.deleted_rows, change.size_bytes)
+
+    def _add(self, relation_id: str, rows: int, size_bytes: int) -> None:
+        before = self._sizes.get(relation_id, RelationSize())
+        self._sizes[relation_id] = RelationSize(before.rows + rows, before.size_bytes + size_bytes)

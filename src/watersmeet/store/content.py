@@ -19,18 +19,14 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import Error, error
 from watersmeet.scratch import make_folder, remove_folder
-from watersmeet.store.changes import Diff, fitted
+from watersmeet.store.changes import Diff, fitted, quoted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
-from watersmeet.store.contentduckdb import MOMENT, NEWEST, Settings, connect, give_back
-from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
-from watersmeet.store.merging import quoted
-from watersmeet.store.moments import Moment, moment_at
-from watersmeet.store.overlay import Overlay
+from watersmeet.store.moments import Moment, PastContent, Undoing, moment_at
+from watersmeet.store.overlay import MOMENT, NEWEST, Overlay, Settings, connect, give_back
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
-from watersmeet.store.past import PastContent, Undoing
-from watersmeet.store.readers import READING, Reader
+from watersmeet.store.readers import READING, Reader, floor_number
 from watersmeet.store.tables import ContentTable, arrival_view
 from watersmeet.types import arrow_schema
 

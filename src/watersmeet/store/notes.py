@@ -1,17 +1,24 @@
-"""Notes: what the writer tells other processes beside the commits, as JSON, most of it by relation id, in files.
+"""Files beside the commits: the writer's notes to other processes, and secrets.
+
+Notes: what the writer tells other processes beside the commits, as JSON, most of it by relation id, in files.
 
 Nothing depends on them.
+
+The secrets of a database: a file each, which only the user of this process can read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
-from typing import Any
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from watersmeet import storage
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
+from watersmeet.secretvalues import is_nameless, nameless
+from watersmeet.storage import Place
 from watersmeet.store.layout import Layout
 
 
@@ -47,3 +54,67 @@ class Note:
     def discard(self) -> None:
         """Deletes what an earlier writer left."""
         storage.discard(self._path)
+
+
+#: The bytes that the name of a secret may have as the name of a file.
+_MAX_NAME: Final = 200
+
+_ENDING: Final = ".json"
+
+
+def create_secret(layout: Layout, name: str, value: str) -> bool:
+    """Stores a secret; False if there is one of that name. INVALID_NAME."""
+    path = _path(layout, name)
+    try:
+        storage.create_file(path, layout.seal(path, value), durable=layout.durable, private=True)
+    except FileExistsError:
+        return False
+    if layout.durable:
+        storage.sync_directory(layout.secrets)
+    return True
+
+
+def keep_secret(layout: Layout, value: str) -> str:
+    """Stores a secret that no statement can name; gives its name."""
+    name = nameless()
+    create_secret(layout, name, value)
+    return name
+
+
+def nameless_secrets(layout: Layout) -> list[str]:
+    """The names of the secrets that no statement can name."""
+    return [name for name in _names(layout) if is_nameless(name)]
+
+
+def drop_unused(layout: Layout, names: Iterable[str], catalog: str) -> None:
+    """Deletes secrets that no statement can name, but for those to which the text of the catalog refers.
+
+    names: those that there were before this writer took over: later ones may be of another that has taken over since.
+    """
+    for name in names:
+        if name[1:] not in catalog:
+            drop_secret(layout, name)
+
+
+def drop_secret(layout: Layout, name: str) -> None:
+    """Deletes a secret."""
+    storage.discard(_path(layout, name))
+    if layout.durable:
+        storage.sync_directory(layout.secrets)
+
+
+def secret_names(layout: Layout) -> list[str]:
+    """The names of all secrets that statements can name, sorted."""
+    return [name for name in _names(layout) if not is_nameless(name)]
+
+
+def _names(layout: Layout) -> list[str]:
+    found = [n for n in storage.list_names(layout.secrets) if n.endswith(_ENDING) and not n.startswith(".")]
+    return sorted(urllib.parse.unquote(n.removesuffix(_ENDING)) for n in found)
+
+
+def _path(layout: Layout, name: str) -> Place:
+    path = layout.secret(name)
+    if not name or len(path.name) > _MAX_NAME:
+        raise error("INVALID_NAME", f"a secret can't be called {name[:40]!r}", hint="Choose a shorter name.")
+    return path

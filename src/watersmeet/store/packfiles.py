@@ -25,7 +25,6 @@ from watersmeet.objectstores.base import ObjectPath
 from watersmeet.storage import Place
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
-from watersmeet.store.packparts import PackParts, open_parts
 from watersmeet.store.packs import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
@@ -33,8 +32,10 @@ from watersmeet.store.packs import (
     MAGIC,
     PACK_FORMAT_VERSION,
     TRAILER,
+    PackParts,
     block_checksum,
     file_hash,
+    open_parts,
     tail_hash,
 )
 from watersmeet.store.recent import Recent

@@ -16,9 +16,8 @@ from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
-from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader
+from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, floor_number
 
 
 @dataclass(frozen=True, slots=True)

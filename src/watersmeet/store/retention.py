@@ -3,12 +3,15 @@
 A writer that was overtaken may be in the middle of this, at any step and for however long. So nothing is chosen for
 deletion that a later writer could need, or could come to need: commits only up to the floor, files only of numbers and
 writers up to the cleaner's own. Fences are never deleted, as the log says.
+
+How long this process has known commits: those have times of clocks that may have been wrong.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +25,6 @@ from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.environment import seconds_of
 from watersmeet.errors import Error
 from watersmeet.store import readers
-from watersmeet.store.ages import Ages
 from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import (
     Checkpoint,
@@ -35,39 +37,80 @@ from watersmeet.store.checkpoints import (
     newest_checkpoint,
 )
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.floors import Floor, commits_there, raise_floor, read_floor
-from watersmeet.store.history import commit_at
 from watersmeet.store.layout import Layout, file_numbers
-from watersmeet.store.moments import past_moment
+from watersmeet.store.moments import commit_at, past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
-from watersmeet.store.readers import Hold
+from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
+
+#: When there are so many …
+_MOST: Final = 2048
+
+#: … those go without which two others are not farther apart than this part of their age: so much later it is seen.
+_PART: Final = 0.05
+
+
+class Ages:
+    """Which commit was there when, by the process' own clock, which never jumps. Takes a fixed amount of memory."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[float, int]] = []
+
+    def note(self, number: int) -> None:
+        """Commit `number` is there now. Numbers never fall."""
+        self._known.append((time.monotonic(), number))
+        if len(self._known) > _MOST:
+            now = self._known[-1][0]
+            kept = self._known[-1:]
+            for (before, _), known in zip(self._known[-3::-1], self._known[-2:0:-1], strict=True):
+                if kept[-1][0] - before > _PART * (now - before):
+                    kept.append(known)
+            self._known = [self._known[0], *reversed(kept)]
+
+    def known_for(self, seconds: float) -> int:
+        """The newest commit that was noted so long ago, or before; 0 if none was."""
+        before = time.monotonic() - seconds
+        place = bisect_right(self._known, before, key=lambda known: known[0])
+        return self._known[place - 1][1] if place else 0
+
 
 #: A reader between two reads is waited for as long as it is at most this many commits behind …
 IDLE_COMMITS: Final = 4096
+
 #: … and their changes have at most so many bytes.
 IDLE_BYTES: Final = 256 << 20
+
 #: History is kept for so long where no setting says otherwise: the default of RisingWave's time travel.
 RETENTION_US: Final = 600_000_000
+
 #: What a subscription that nobody reads still has to give is kept as long as it is at most this many commits behind …
 KEPT_COMMITS: Final = 1 << 16
+
 #: … and their changes, of all relations, have at most so many bytes.
 KEPT_BYTES: Final = 1 << 30
+
 #: In an object store readers of other processes are not known: commits, and checkpoints that are no longer the newest,
 #: are kept for so many seconds. Who takes longer begins again.
 _READING_S: Final = 600.0
+
 #: A start looks at all commits that are there if they are no more than this …
 _AT_START: Final = 4096
+
 #: … and a clean-up at all packs if they are no more than these, which take one request; else, it does so after so many
 #: commits that they are a part of the packs: looking costs the same for a commit, however many packs are kept.
 _PACKS: Final = 1000
+
 _PACKS_PART: Final = 16
+
 #: So many commits are got ahead where each takes a request: the log remembers as many.
 _AT_ONCE: Final = 64
+
 #: What a sink still has to deliver is kept as long as it is at most this many commits behind …
 DELIVERY_COMMITS: Final = 1 << 17
+
 #: … and their changes, of all relations, have at most so many bytes.
 DELIVERY_BYTES: Final = 4 << 30
+
 #: Of each relation the newest dead letters are kept, so many bytes of them; older ones are only counted.
 DEAD_BYTES: Final = 256 << 20
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import Error, error
-from watersmeet.store.changes import Diff
+from watersmeet.store.changes import Diff, key_sql, quoted, sum_sql
 from watersmeet.store.layout import check_id
-from watersmeet.store.merging import key_sql, quoted, sum_sql
 from watersmeet.types import arrow_schema
 
 #: The DuckDB schema that holds the tables.

@@ -20,11 +20,9 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import conformed, failed_query
 from watersmeet.errors import Error, again, error
-from watersmeet.store.floors import floor_number
-from watersmeet.store.history import check_there, gone, hold_past
-from watersmeet.store.merging import quoted
-from watersmeet.store.moments import Moment
-from watersmeet.store.readers import KEPT, Reader
+from watersmeet.store.changes import quoted
+from watersmeet.store.moments import Moment, check_there, gone, hold_past
+from watersmeet.store.readers import KEPT, Reader, floor_number
 from watersmeet.subscribing.updates import (
     BATCH_ROWS,
     ChangeBatch,

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.frames.arguments import Options
-from watersmeet.frames.buckets import repeated, run_bucket
+from watersmeet.frames.buckets import Cutter, bodies, repeated, run_bucket
 from watersmeet.frames.building import Given, build
 from watersmeet.frames.circuits import appends
-from watersmeet.frames.pieces import Cutter, bodies
-from watersmeet.frames.stores import MemoryStore
+from watersmeet.frames.processor import MemoryStore
 from watersmeet.frames.tasks import Decoder
 from watersmeet.kernel.runs.frames import decode
 from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType

@@ -10,10 +10,9 @@ from tests.thorough import some
 from tests.unit.frames.query import given
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options
+from watersmeet.frames.arguments import Options, asof, latest
 from watersmeet.frames.building import build
 from watersmeet.frames.circuits import compile_join
-from watersmeet.frames.matches import asof, latest
 from watersmeet.types import BIGINT, DATE, DOUBLE, INTEGER, SMALLINT, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 KINDS = (SMALLINT, INTEGER, BIGINT, DOUBLE, VARCHAR, TIMESTAMP, TIMESTAMPTZ, DATE, SqlType("numeric", 38, 10))

@@ -10,11 +10,10 @@ from tests.thorough import some
 from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options
+from watersmeet.frames.arguments import Options, asof, latest
 from watersmeet.frames.buckets import check_identity
 from watersmeet.frames.building import build
-from watersmeet.frames.matches import asof, latest
-from watersmeet.frames.stores import MemoryStore
+from watersmeet.frames.processor import MemoryStore
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
 
 

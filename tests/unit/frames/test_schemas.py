@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
 
-from watersmeet.frames.schemas import incomparable, widest, with_offsets
+from watersmeet.frames.shapes import incomparable, widest, with_offsets
 
 #: Rows as Spark's JVM sends them: the lists within have no elements and no offsets. `nbytes` of PyArrow reads these.
 WITHOUT_OFFSETS = """
 import pyarrow as pa
-from watersmeet.frames.schemas import with_offsets
+from watersmeet.frames.shapes import with_offsets
 from watersmeet.frames.tasks import gathered
 
 innermost = pa.list_(pa.int32())

@@ -14,9 +14,8 @@ from tests.unit.frames.test_regular import joined, nearest, rows
 from tests.unit.frames.test_time import TIMES
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options
-from watersmeet.frames.matches import asof, latest
-from watersmeet.frames.static import LookUp, static_rows
+from watersmeet.frames.arguments import Options, asof, latest
+from watersmeet.frames.tasks import LookUp, static_rows
 
 
 class Broadcast:

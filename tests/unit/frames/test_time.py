@@ -16,9 +16,8 @@ from tests.unit.frames.test_asof import MEASURES, merged
 from tests.unit.frames.test_regular import joined, nearest
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options
-from watersmeet.frames.horizons import result_watermark
-from watersmeet.frames.matches import Direction, asof, latest
+from watersmeet.frames.arguments import Direction, Options, asof, latest
+from watersmeet.frames.tolerances import result_watermark
 from watersmeet.types import INTEGER, TIMESTAMP
 from watersmeet.watermarks import value
 

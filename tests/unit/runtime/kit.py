@@ -13,12 +13,11 @@ from watersmeet.catalog import Catalog, MaterializedView, Table
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inprocess import InProcessEngine
-from watersmeet.store.commits import CommitLog
+from watersmeet.store.commits import CommitLog, write_transaction
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.retention import clean_at_start
-from watersmeet.store.transactions import write_transaction
 from watersmeet.types import BIGINT, VARCHAR, Field, arrow_schema
 
 

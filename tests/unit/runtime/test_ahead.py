@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from watersmeet.runtime.spark.ahead import Ahead
+from watersmeet.runtime.spark.jobs import Ahead
 
 
 class Maker:

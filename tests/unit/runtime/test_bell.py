@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from watersmeet.runtime.spark.bell import Bell, Listener
+from watersmeet.runtime.spark.source import Bell, Listener
 
 LONG_S = 60
 

@@ -8,7 +8,7 @@ import pytest
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.runtime.clock import Clock
+from watersmeet.runtime.database import Clock
 from watersmeet.testing.harness import Harness
 
 

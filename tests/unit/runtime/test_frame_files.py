@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.spark import jobs, worker
-from watersmeet.runtime.spark.framefiles import empty, picked_up, put_down
+from watersmeet.runtime.spark.worker import empty, picked_up, put_down
 
 LARGE = 64 << 10
 BODIES = [b"", b"small", os.urandom(LARGE), b"x" * (LARGE - 1), os.urandom(LARGE + 7), os.urandom(3 * LARGE)]

@@ -8,8 +8,7 @@ from benchmarks.nexmarkevents import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.epochs import Fill, Live, Placing, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.connectors.datagen.source import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
@@ -17,7 +16,9 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
 from watersmeet.machine import cores
 from watersmeet.runtime import workers
-from watersmeet.runtime.budget import (
+from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
+from watersmeet.runtime.workers import (
     FIRST_BYTES,
     FIRST_ROWS,
     LIMITED_BYTES,
@@ -25,12 +26,13 @@ from watersmeet.runtime.budget import (
     MAX_BYTES,
     MAX_ROWS,
     MERGING,
+    WORKER,
     Budget,
+    Workers,
     merge_bytes,
+    workers_elsewhere,
+    workers_here,
 )
-from watersmeet.runtime.failures import view_failed
-from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
-from watersmeet.runtime.workers import WORKER, Workers, workers_elsewhere, workers_here
 from watersmeet.slices import ChangeSlice
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
 from watersmeet.types import BIGINT, TIMESTAMP, Field

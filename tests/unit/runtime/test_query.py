@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.runtime.spark import query
+from watersmeet.runtime.spark import source
 
 
 class Busy:
@@ -25,14 +25,14 @@ class Busy:
 @pytest.mark.parametrize(("failures", "calls"), [(0, 1), (1, 2), (3, 4)])
 def test_it_is_started_again_if_a_process_came_too_late(monkeypatch, failures, calls):
     busy = Busy(failures)
-    monkeypatch.setattr(query, "_started", busy)
-    assert query.start_query(None, None, 0, "bell", print) == "started"
+    monkeypatch.setattr(source, "_started", busy)
+    assert source.start_query(None, None, 0, "bell", print) == "started"
     assert busy.calls == calls
 
 
 @pytest.mark.parametrize(("busy", "calls"), [(Busy(4), 4), (Busy(1, "no such class"), 1)])
 def test_other_failures_and_too_many_are_raised(monkeypatch, busy, calls):
-    monkeypatch.setattr(query, "_started", busy)
+    monkeypatch.setattr(source, "_started", busy)
     with pytest.raises(RuntimeError):
-        query.start_query(None, None, 0, "bell", print)
+        source.start_query(None, None, 0, "bell", print)
     assert busy.calls == calls

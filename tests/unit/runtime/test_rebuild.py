@@ -12,9 +12,9 @@ from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 from watersmeet.errors import Error
 from watersmeet.planner import assemble, compile_view
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.workers import Budget
 from watersmeet.store.compaction import Compactor
 
 

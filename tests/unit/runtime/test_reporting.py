@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import watersmeet
 from watersmeet.cli.logs import JsonLines, log_as_json
 from watersmeet.errors import error
-from watersmeet.runtime import reporting
+from watersmeet.runtime import failures
 
 VIEWS = """CREATE TABLE t (k int PRIMARY KEY, g int);
 CREATE MATERIALIZED VIEW fine AS SELECT g, count(*) AS n FROM t GROUP BY g;
@@ -28,9 +28,9 @@ CREATE MATERIALIZED VIEW v WITH (max_join_amplification_rows = 3) AS SELECT a.k 
 def spans():
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    reporting.trace_by(provider)
+    failures.trace_by(provider)
     yield exporter
-    reporting.trace_by(None)
+    failures.trace_by(None)
 
 
 def test_a_span_for_each_epoch_and_stage(spans):
@@ -71,7 +71,7 @@ def test_traces_are_sent_to_where_the_environment_says(monkeypatch):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
-        stop = reporting.start_tracing()
+        stop = failures.start_tracing()
         try:
             with watersmeet.connect(runtime="inprocess") as connection:
                 list(connection.execute_script(VIEWS))
@@ -95,7 +95,7 @@ def test_a_view_that_is_stopped_is_logged_once(caplog):
         connection.execute("FLUSH")
         connection.execute("INSERT INTO t VALUES (100, 2)")
         connection.execute("FLUSH")
-    (record,) = [r for r in caplog.records if r.name == reporting.__name__]
+    (record,) = [r for r in caplog.records if r.name == failures.__name__]
     assert (record.view, record.condition, record.levelname) == ("v", "AMPLIFICATION_LIMIT", "ERROR")
     said = json.loads(JsonLines().format(record))
     assert said | {"view": "v", "condition": "AMPLIFICATION_LIMIT", "level": "error", "epoch": record.epoch} == said
@@ -108,9 +108,9 @@ def test_the_log_of_epochs_and_failures(caplog):
         connection.execute("INSERT INTO t VALUES (1, 1)")
         connection.execute("FLUSH")
         last = connection.opened.log.last_epoch()
-    newest = [r for r in caplog.records if r.name == reporting.__name__][-1]
+    newest = [r for r in caplog.records if r.name == failures.__name__][-1]
     assert (newest.levelname, newest.epoch, newest.commit, newest.rows) == ("DEBUG", last.epoch, last.number, 1)
-    reporting.failed(error("DISK_FULL", "no space is left", sql="SET password = 'hush'"), 7)
+    failures.report_failed(error("DISK_FULL", "no space is left", sql="SET password = 'hush'"), 7)
     said = json.loads(JsonLines().format(caplog.records[-1]))
     assert (said["epoch"], said["condition"], said["level"]) == (7, "DISK_FULL", "error")
 

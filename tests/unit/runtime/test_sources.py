@@ -14,9 +14,9 @@ from tests.unit.runtime.kit import Kit
 from watersmeet.catalog import Source
 from watersmeet.connectors.base.deadletters import read_dead_letters
 from watersmeet.runtime import coordinator as coordinating
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.workers import Budget
 from watersmeet.serialization import to_json
 from watersmeet.types import BIGINT, VARCHAR, Field
 

@@ -16,7 +16,7 @@ from watersmeet.kernel.runs import shares
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime import splitting, tasks
-from watersmeet.runtime.splitkeys import _Move
+from watersmeet.runtime.rescaling import _Move
 
 a, b, c = (scan(n) for n in "abc")
 

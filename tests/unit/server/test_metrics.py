@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import watersmeet
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.objectstores import requesttimes
+from watersmeet.objectstores import base
 from watersmeet.runtime.memory import Meter
 from watersmeet.server.clients import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of
@@ -183,7 +183,7 @@ def test_kinds_of_statements_are_few():
 
 
 def test_requests_are_timed_and_answers_are_no_failures():
-    @requesttimes.timed("test")
+    @base.timed("test")
     def asked(cause=None):
         if cause is not None:
             raise cause
@@ -193,7 +193,7 @@ def test_requests_are_timed_and_answers_are_no_failures():
     for cause in (FileNotFoundError(), FileExistsError(), OSError()):
         with pytest.raises(OSError):
             asked(cause)
-    times = requesttimes.request_times()["test"]
+    times = base.request_times()["test"]
     assert (sum(times.counts), times.failures) == (4, 1)
     assert times.seconds >= 0
 

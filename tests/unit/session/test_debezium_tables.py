@@ -15,7 +15,7 @@ from tests.unit.store.faults import FaultyOs, Killed
 import watersmeet
 from watersmeet import files
 from watersmeet.errors import Error
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 
 UNSENT = PLACEHOLDERS[0]
 

@@ -15,8 +15,8 @@ from scripts.servers.s3 import REGION
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.workers import Budget
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ import pytest
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.runtime.budget import Budget
-from watersmeet.runtime.coordinator import Coordinator
-from watersmeet.runtime.flushing import Flush
+from watersmeet.runtime.coordinator import Coordinator, Flush
+from watersmeet.runtime.workers import Budget
 from watersmeet.testing.harness import Harness
 
 #: More than a few rows take, less than thousands.

@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.errors import Error
 from watersmeet.lineage import explaining
-from watersmeet.store.floors import floor_number
+from watersmeet.store.readers import floor_number
 
 SHOP = """
 CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR);

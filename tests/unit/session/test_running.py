@@ -11,7 +11,7 @@ import pytest
 
 import watersmeet
 from watersmeet.runtime import coordinator
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
 from watersmeet.secretvalues import reference, revealed
 from watersmeet.store.layout import Layout
-from watersmeet.store.secretfiles import create_secret
+from watersmeet.store.notes import create_secret
 
 VALUE = "open sesame 4711"
 MAKE = f"CREATE SECRET s WITH (backend = 'meta') AS '{VALUE}'"

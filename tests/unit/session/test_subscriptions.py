@@ -20,7 +20,7 @@ from tests.unit.store.faults import FaultyOs, Killed
 import watersmeet
 from watersmeet import files
 from watersmeet.runtime import coordinator
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 from watersmeet.store import retention
 
 ROOT = Path(__file__).parents[3]

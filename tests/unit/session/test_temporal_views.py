@@ -12,7 +12,7 @@ import pytest
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.runtime import coordinator
-from watersmeet.runtime.budget import Budget
+from watersmeet.runtime.workers import Budget
 
 SETUP = """
 CREATE TABLE clicks (id int, k int) APPEND ONLY;

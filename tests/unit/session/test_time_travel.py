@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from unittest import mock
 
 import pytest
@@ -259,7 +260,8 @@ def test_history_is_kept_for_a_time(connection, history, monkeypatch):
     connection.opened._compactor.run()
     assert rows(connection, f"SELECT * FROM m FOR SYSTEM_TIME AS OF COMMIT {history[0]}") == [(1, 2), (2, 1)]
     # An hour after the second moment, what came before it goes.
-    clock = mock.Mock(time_ns=lambda: (committed_us(connection, history[1]) + 3_600_000_000) * 1000)
+    an_hour_later = lambda: (committed_us(connection, history[1]) + 3_600_000_000) * 1000
+    clock = mock.Mock(time_ns=an_hour_later, monotonic=time.monotonic)
     monkeypatch.setattr(retention, "time", clock)
     do(connection, "INSERT INTO t VALUES (9, 9)")
     connection.opened._compactor.run()

@@ -11,15 +11,14 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.store.changes import count_change, encode_change
-from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
+from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, write_transaction
 from watersmeet.store.compaction import Compactor
 from watersmeet.store.content import Content
+from watersmeet.store.filesystem import WriterLock
 from watersmeet.store.layout import Layout
-from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.retention import clean_at_start
-from watersmeet.store.transactions import write_transaction
 from watersmeet.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
 
 COLUMNS = (Field("k", BIGINT), Field("name", VARCHAR), Field("x", DOUBLE))

@@ -9,7 +9,7 @@ import pytest
 from tests.memorystore import URL, MemoryStore, use
 
 import watersmeet
-from watersmeet.store import ages, commits, compaction, retention
+from watersmeet.store import commits, compaction, retention
 from watersmeet.store.layout import file_numbers
 
 YEAR_NS = 365 * 86_400 * 10**9
@@ -20,10 +20,10 @@ class Clocks:
 
     def __init__(self, monkeypatch):
         self.ahead_ns, self.passed_s = 0, 0.0
-        stand_in = SimpleNamespace(time_ns=lambda: time.time_ns() + self.ahead_ns, monotonic=time.monotonic)
-        for module in (commits, compaction, retention):
-            monkeypatch.setattr(module, "time", stand_in)
-        monkeypatch.setattr(ages, "time", SimpleNamespace(monotonic=lambda: self.passed_s))
+        time_ns = lambda: time.time_ns() + self.ahead_ns
+        for module in (commits, compaction):
+            monkeypatch.setattr(module, "time", SimpleNamespace(time_ns=time_ns, monotonic=time.monotonic))
+        monkeypatch.setattr(retention, "time", SimpleNamespace(time_ns=time_ns, monotonic=lambda: self.passed_s))
 
 
 @pytest.fixture(params=["directory", "store"])
@@ -85,8 +85,8 @@ def test_a_clock_that_was_wrong_keeps_nothing_for_longer(place, monkeypatch, ahe
 
 def test_memory_is_bounded_and_nothing_becomes_older(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(ages, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    known = ages.Ages()
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    known = retention.Ages()
     for number in range(1, 100_001):
         clock.now = float(number)
         known.note(number)

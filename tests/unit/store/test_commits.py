@@ -20,12 +20,11 @@ from watersmeet.errors import Error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import load_catalog, save_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
-from watersmeet.store.floors import Floor, raise_floor
+from watersmeet.store.filesystem import WriterLock
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout
-from watersmeet.store.lock import WriterLock
 from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.readers import Reader
+from watersmeet.store.readers import Floor, Reader, raise_floor
 from watersmeet.store.retention import clean_at_start
 
 COMMIT = Commit(
@@ -213,7 +212,8 @@ def test_a_refusal_does_not_grow_each_time_it_is_told(layout):
 
 def test_the_lock_goes_with_its_process(layout):
     text = (
-        "import sys, time\nfrom watersmeet.store.layout import Layout\nfrom watersmeet.store.lock import WriterLock\n"
+        "import sys, time\nfrom watersmeet.store.layout import Layout\n"
+        "from watersmeet.store.filesystem import WriterLock\n"
         "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(600)\n"
     )
     process = subprocess.Popen(

@@ -19,14 +19,13 @@ from watersmeet.errors import Error, error
 from watersmeet.store import compaction, packs, retention
 from watersmeet.store.checkpoints import Level, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog, Frontier
+from watersmeet.store.compaction import RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.floors import commits_there, floor_number, read_floor
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix, file_snapshot
-from watersmeet.store.readers import Reader
+from watersmeet.store.readers import Reader, commits_there, floor_number, read_floor
 from watersmeet.store.retention import Cleaner
-from watersmeet.store.sizes import RelationSizes
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from watersmeet.catalog import MaterializedView, Table
 from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content
-from watersmeet.store.contentduckdb import Settings, connect, give_back
 from watersmeet.store.layout import Layout
+from watersmeet.store.overlay import Settings, connect, give_back
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.tables import ContentTable
 from watersmeet.types import BIGINT, Field

@@ -15,10 +15,10 @@ from tests.memorystore import URL, MemoryStore, use
 
 from watersmeet import files, storage
 from watersmeet.errors import Error
-from watersmeet.store import floors
+from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.floors import raise_floor, read_floor
 from watersmeet.store.layout import Layout, file_numbers
+from watersmeet.store.readers import raise_floor, read_floor
 
 
 class Witness:
@@ -71,7 +71,7 @@ class Writer:
         if head - 1 > before.number:
             above = [c for n in range(before.number + 1, head) if (c := self.log.find(n)) is not None]
             raise_floor(self.layout, before, head - 1, above)
-        there = floors.commits_there(self.layout, read_floor(self.layout))
+        there = readers.commits_there(self.layout, read_floor(self.layout))
         storage.remove_files(self.layout.commit(n) for n in there if n < head)
 
 
@@ -174,7 +174,7 @@ def test_who_opens_is_stopped_at_any_step_while_another_one_writes(tmp_path, mon
 
 @pytest.mark.parametrize("in_store", [False, True])
 def test_without_fences_both_succeed(tmp_path, monkeypatch, in_store):
-    monkeypatch.setattr(floors, "commits_there", lambda layout, floor: file_numbers(layout.commits))
+    monkeypatch.setattr(readers, "commits_there", lambda layout, floor: file_numbers(layout.commits))
     with pytest.raises(AssertionError):
         try_all(None if in_store else tmp_path, monkeypatch, commits, 1, clean=True)
 
@@ -189,7 +189,7 @@ def test_without_the_floor_both_succeed(tmp_path, monkeypatch, in_store):
 
 def test_a_fence_is_never_deleted(tmp_path, monkeypatch):
     """Of more writers than the floor knows, too."""
-    monkeypatch.setattr(floors, "_KNOWN_REIGNS", 3)
+    monkeypatch.setattr(readers, "_KNOWN_REIGNS", 3)
     layout = Layout(tmp_path, durable=False)
     first = Writer(layout, "first")
     first.open()

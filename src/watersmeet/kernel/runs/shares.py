@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.blobs import BlobRef
-from watersmeet.circuit.placing import Keys
+from watersmeet.circuit.epochs import Keys
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.metrics import RowsByKey, busiest

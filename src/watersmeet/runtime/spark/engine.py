@@ -18,24 +18,20 @@ from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Rebuild
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.epochs import Fill, Placing, Rebuild
 from watersmeet.connectors.base.sources import News
 from watersmeet.errors import Error, again, error
-from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch
-from watersmeet.runtime.coordinator import Coordinator
+from watersmeet.runtime.coordinator import Coordinator, Flush
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
-from watersmeet.runtime.failures import run_without_failing, view_failed
-from watersmeet.runtime.flushing import Flush
-from watersmeet.runtime.holds import Holds
+from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
+from watersmeet.runtime.inputs import Holds
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
-from watersmeet.runtime.spark.bell import Bell
 from watersmeet.runtime.spark.jobs import EpochRunner
-from watersmeet.runtime.spark.query import ATTEMPTS, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
+from watersmeet.runtime.spark.source import ATTEMPTS, Bell, start_query
 from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit
 
@@ -488,14 +484,14 @@ class SparkEngine:
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
-        reporting.committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
+        report_committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
         files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
 
     def _fail(self, cause: Exception) -> None:
         with self._changed:
             if self._failure is None and not self._stopping:
                 self._failure = view_failed(self._db.log.explain(cause))
-                reporting.failed(self._failure, None if self._coordinator is None else self._coordinator.epoch)
+                report_failed(self._failure, None if self._coordinator is None else self._coordinator.epoch)
             self._changed.notify_all()
         self._woken.set()
 

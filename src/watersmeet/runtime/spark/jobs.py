@@ -1,15 +1,21 @@
-"""Running one epoch as a Spark job, or in a task that stays from epoch to epoch."""
+"""Epochs as Spark jobs, or in tasks that stay from epoch to epoch.
+
+Spark's executors as the driver knows them, and tasks that wish for one of them.
+
+Making the next thing while the one before it is in use.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -24,22 +30,127 @@ from watersmeet.runtime.failures import TaskFailedError, view_failed
 from watersmeet.runtime.homes import Executor, Homes, Returns
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
-from watersmeet.runtime.spark.ahead import Ahead
-from watersmeet.runtime.spark.executors import Executors, pinned
-from watersmeet.runtime.spark.framefiles import Sent, empty, picked_up
-from watersmeet.runtime.spark.placing import in_buckets
 from watersmeet.runtime.spark.session import is_local
+from watersmeet.runtime.spark.shipping import in_buckets
 from watersmeet.runtime.spark.standing import StandingTask
-from watersmeet.runtime.spark.worker import ERROR, FOLDER, FRAMES, JOB, BucketStage, pack_job, read, run_all
+from watersmeet.runtime.spark.worker import (
+    ERROR,
+    FOLDER,
+    FRAMES,
+    JOB,
+    BucketStage,
+    Sent,
+    empty,
+    pack_job,
+    picked_up,
+    read,
+    run_all,
+)
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.scratch import make_folder, remove_folder
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Ahead(Generic[K, V]):
+    """Makes things of a key, each for one use, one of them ahead of its use, in a thread of its own.
+
+    make: is called there, too. For one thread; `close` must be called.
+    """
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        self._make = make
+        self._thread = ThreadPoolExecutor(1, "watersmeet-ahead")
+        self._next: tuple[K, Future[V]] | None = None
+
+    def take(self, key: K) -> V:
+        """One for `key`, and begins to make another one: whoever takes one mostly goes on with the same key.
+
+        Raises what `make` raises; what failed ahead is tried again.
+        """
+        ready = self._next
+        is_good = ready is not None and ready[0] == key and ready[1].exception() is None
+        found = ready[1].result() if ready is not None and is_good else self._make(key)
+        self._next = key, self._thread.submit(self._make, key)
+        return found
+
+    def close(self) -> None:
+        """Makes no more, and waits for the one that is being made."""
+        self._next = None
+        self._thread.shutdown(cancel_futures=True)
+
+
+#: Spark is asked so often at most. An executor that is gone meanwhile does no harm: Spark runs its tasks elsewhere.
+_FRESH_S: Final = 1.0
+
+_DRIVER: Final = "driver"
+
+
+class Executors:
+    """The executors of an application, as its driver knows them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: tuple[Executor, ...] = ()
+        self._asked_s = -_FRESH_S
+
+    def known(self) -> tuple[Executor, ...]:
+        """Those that take tasks."""
+        now = time.monotonic()
+        if now - self._asked_s >= _FRESH_S:
+            self._asked_s = now
+            self._known = tuple(self._ask())
+        return self._known
+
+    def _ask(self) -> list[Executor]:
+        listed = self._spark.sparkContext._jsc.sc().statusStore().executorList(True)
+        found = []
+        for i in range(listed.size()):
+            one = listed.apply(i)
+            if one.id() != _DRIVER and not one.isExcluded():
+                found.append(Executor(one.id(), one.hostPort().rpartition(":")[0], one.totalCores()))
+        return found
+
+
+def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
+    """`frames` with a preferred executor for each partition, also for those behind a shuffle.
+
+    Spark lets only an RDD say where its partitions are to be computed, and what reads a shuffle never does. So a layer
+    is put around it that coalesces nothing: each of its partitions is one of those below, with a location.
+    """
+    session = frames.sparkSession
+    jvm, gateway = session.sparkContext._jvm, session.sparkContext._gateway
+    assert jvm is not None
+    assert gateway is not None
+    below = frames._jdf.queryExecution().toRdd()
+    number = below.getNumPartitions()
+    nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    rdds = jvm.org.apache.spark.rdd
+    layer = rdds.CoalescedRDD(below, number, nothing, jvm.scala.reflect.ClassTag.AnyRef())
+    partitions = layer.partitions()  # the array itself: what is put into it counts
+    if not number == len(partitions) == len(executors):
+        raise error(
+            "INTERNAL_ERROR", f"{len(executors)} executors are given for {number} partitions in {len(partitions)}"
+        )
+    places = {e.id: jvm.scala.Some(f"executor_{e.host}_{e.id}") for e in executors}
+    for index, executor in enumerate(executors):
+        parents = gateway.new_array(jvm.int, 1)
+        parents[0] = index
+        partitions[index] = rdds.CoalescedRDDPartition(index, below, parents, places[executor.id])
+    rows = session._jsparkSession.internalCreateDataFrame(layer, frames._jdf.schema(), False)
+    return DataFrame(rows, session)
+
 
 #: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
 #: behind it cost about 0.2 seconds, more than these rows do.
 SMALL_ROWS: Final = 20_000
+
 SMALL_BYTES: Final = 4 << 20
+
 #: … unless the last such epoch took longer than this for each stage: then its work is not as small as its input.
 _STAGE_S: Final = 0.2
+
 _LONGEST_PAUSE: Final = 16
 _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 

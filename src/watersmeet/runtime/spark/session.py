@@ -1,4 +1,11 @@
-"""The SparkSession: made with the settings that the engine needs, or adopted from the caller."""
+"""The SparkSession: made with the settings that the engine needs, or adopted from the caller; and its SPARK_HOME.
+
+The SPARK_HOME of a Spark that runs on this machine alone: that of the installed PySpark, without its zips.
+
+Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and a module in a zip is
+compiled each time it is loaded: 0.5 s of processor time for each process, of which a query starts one. Where this
+interpreter has PySpark installed as files, they find it there, compiled.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
@@ -23,13 +31,31 @@ from watersmeet.errors import error
 from watersmeet.machine import cores
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
-from watersmeet.runtime.spark.sparkhome import link_home
 from watersmeet.runtime.workers import workers_here
 from watersmeet.scratch import make_folder, remove_folder
 
+
+def link_home(directory: Path) -> Path | None:
+    """Makes `directory`/home, with links to what Spark's scripts and Java need; it has to stay as long as Spark runs.
+
+    None if SPARK_HOME is set, or PySpark is not installed with its own Spark: then the user's Spark is used as it is.
+    """
+    installed = Path(pyspark.__file__).parent
+    if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir() or not (installed / "bin").is_dir():
+        return None
+    home = directory / "home"
+    home.mkdir()
+    for entry in installed.iterdir():
+        if entry.is_dir() and entry.name != "python" and not (entry / "__init__.py").exists():
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
 MIN_JAVA: Final = 17
+
 #: How often a task is tried in this process (on a cluster, spark.task.maxFailures says it).
 _ATTEMPTS: Final = 3
+
 _JAVA_HINT: Final = (
     "Install a Java runtime of version 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and set JAVA_HOME if it is not on PATH; or use runtime='inprocess'."

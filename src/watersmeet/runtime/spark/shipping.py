@@ -1,12 +1,18 @@
-"""Getting the package to Spark's Python processes, so that executors need not have it installed."""
+"""The package on its way to Spark's Python processes, and buckets in partitions of their own."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import zipfile
+from collections.abc import Iterable
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from watersmeet.scratch import make_folder
 
@@ -37,3 +43,58 @@ def python_path(*, local: bool) -> str:
     first = str(PACKAGE.parent) if local else ZIP_NAME
     inherited = os.environ.get("PYTHONPATH", "") if local else ""
     return os.pathsep.join(p for p in (first, inherited) if p)
+
+
+_SEED: Final = 42
+_MASK: Final = 0xFFFFFFFF
+
+
+def in_buckets(frames: DataFrame, buckets: int) -> DataFrame:
+    """`frames` in partitions of which each has those of one bucket, by the column `bucket`."""
+    if hasattr(DataFrame, "repartitionById"):
+        return frames.repartitionById(buckets, "bucket")
+    # Spark 4.0 has only hashes.
+    keys = f.array(*map(f.lit, bucket_keys(buckets)))
+    return frames.repartition(buckets, f.element_at(keys, f.col("bucket").cast("int") + 1))
+
+
+def spark_hash(value: int) -> int:
+    """Spark's hash of an int: Murmur3 of 32 bits with seed 42, signed."""
+    k = _rotated(value * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+    h = (_rotated(_SEED ^ k, 13) * 5 + 0xE6546B64) & _MASK
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+@cache
+def bucket_keys(buckets: int) -> tuple[int, ...]:
+    """For each bucket the least int that Spark puts into the partition of its number, of so many partitions.
+
+    They depend on the number of buckets alone: the state is found again however many partitions there are.
+    """
+    return _key_of_each(buckets, count())
+
+
+@cache
+def partition_keys(partitions: int) -> tuple[int, ...]:
+    """For each partition the greatest negative int that Spark puts into it: none is the key of a bucket.
+
+    -1 is always one of them.
+    """
+    return _key_of_each(partitions, count(-1, -1))
+
+
+def _key_of_each(partitions: int, candidates: Iterable[int]) -> tuple[int, ...]:
+    found: dict[int, int] = {}
+    for value in candidates:
+        found.setdefault(spark_hash(value) % partitions, value)
+        if len(found) == partitions:
+            break
+    return tuple(found[p] for p in range(partitions))
+
+
+def _rotated(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & _MASK

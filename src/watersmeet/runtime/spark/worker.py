@@ -1,21 +1,30 @@
-"""What runs in Spark's Python workers: tasks as functions of Arrow batches.
+"""Tasks in Spark's Python workers, as functions of Arrow batches, and the files that frames wait in.
 
 The job (one epoch) comes as a property of the Spark job, so that the functions, and with them Spark's plan, are the
 same for every epoch. Batches between stages hold frames.
+
+Frames that wait in files: on one machine, what a stage sends to the next one need not pass through Spark's Java,
+which copies it many times.
+
+A task writes its large bodies to one file, in a folder that the driver empties after each epoch, and sends where they
+are. A task that runs again writes a file of its own; what Spark has shuffled stays valid.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import traceback
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Client
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,18 +35,80 @@ from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import Rest, return_freed
-from watersmeet.runtime.spark.framefiles import Sent, picked_up, put_down
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
 from watersmeet.serialization import from_json, to_json
 
+#: Smaller bodies are sent: Spark brings them faster than the file system.
+_LEAST_BYTES: Final = 64 << 10
+
+_ALIGNMENT: Final = 64
+
+
+class Sent(NamedTuple):
+    """A frame as it is sent. file: the path of the file that has the body, at `offset_bytes`; None if it is inside."""
+
+    frame: Frame
+    file: str | None = None
+    offset_bytes: int = 0
+    length_bytes: int = 0
+
+
+def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
+    """The frames with large bodies in a file in `folder`; None: they are sent as they are."""
+    path = None if folder is None else os.path.join(folder, uuid.uuid4().hex)
+    end = 0
+    handle = -1
+    try:
+        for frame in frames:
+            body = memoryview(frame.body).cast("B")
+            if path is None or len(body) < _LEAST_BYTES:
+                yield Sent(frame)
+                continue
+            if handle < 0:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            padding = -end % _ALIGNMENT
+            start = end + padding
+            end = start
+            while end < start + len(body):
+                end += os.pwrite(handle, body[end - start :], end)
+            yield Sent(replace(frame, body=b""), path, start, len(body))
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def picked_up(sent: Iterable[Sent]) -> Iterator[Frame]:
+    """The frames with their bodies. OSError if a file is gone."""
+    maps: dict[str, pa.Buffer] = {}
+    for frame, file, offset, length in sent:
+        if file is None:
+            yield frame
+            continue
+        if file not in maps:
+            with pa.memory_map(file) as mapped:
+                maps[file] = mapped.read_buffer()
+        yield replace(frame, body=maps[file].slice(offset, length))
+
+
+def empty(folder: Path) -> None:
+    """Deletes all files in `folder` that an epoch has left."""
+    for path in folder.iterdir():
+        if not path.name.startswith("."):
+            path.unlink(missing_ok=True)
+
+
 #: The local property with the job.
 JOB: Final = "watersmeet.job"
+
 #: The local property with the path of a line to the driver.
 LINE: Final = "watersmeet.line"
+
 #: The local property with the folder in which frames wait (`framefiles`), if there is one.
 FOLDER: Final = "watersmeet.folder"
+
 #: The channel of frames whose body says why a task failed.
 ERROR: Final = "error"
+
 #: Spark's schema of frames.
 FRAMES: Final = "bucket int, channel string, seq long, body binary, file string, offset long, length long"
 
@@ -52,16 +123,22 @@ _SCHEMA: Final = pa.schema(
         ("length", pa.int64()),
     ]
 )
+
 #: Frames of one batch have about this size together: Spark copies batches as a whole.
 _BATCH_BYTES: Final = 16 << 20
+
 #: After an epoch with more input than this, a worker gives memory back …
 _MUCH_BYTES: Final = 8 << 20
+
 #: … if nothing comes for so long: the next task would have to get it again.
 _rest: Final = Rest(2.0)
+
 #: A task that stays leaves when no job came for so long …
 _WAIT_S: Final = 1.0
+
 #: … and after so long in any case, so that what else runs on Spark gets its turn.
 _STAY_S: Final = 1.0
+
 #: Errors of the machine, which another attempt may not meet: Spark repeats the task.
 _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
 

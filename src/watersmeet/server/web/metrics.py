@@ -17,7 +17,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.errors import error
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
-from watersmeet.objectstores.requesttimes import BOUNDS_S, Times, request_times
+from watersmeet.objectstores.base import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
 

@@ -25,10 +25,9 @@ from watersmeet.session.services.rates import Rates
 from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.sinks import sink_statuses
 from watersmeet.store.commits import Commit
-from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Metrics
-from watersmeet.store.readers import read_holds
+from watersmeet.store.readers import floor_number, read_holds
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import FailedExpression, MemoryStatus, Status, TableStatus, ViewStatus
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.lock import has_writer
+from watersmeet.store.compaction import RelationSize
+from watersmeet.store.filesystem import has_writer
 from watersmeet.store.manifests import FailedPart, RelationTotals
-from watersmeet.store.sizes import RelationSize
 
 _EMPTY: Final = RelationSize()
 _UNREAD: Final = RelationTotals()

@@ -11,8 +11,8 @@ from watersmeet.catalog import ARRIVAL, MaterializedView, SinkQuery
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.planner import assemble
+from watersmeet.runtime.idleness import follows_clock
 from watersmeet.runtime.rebuilds import check_rebuild
-from watersmeet.runtime.ticks import follows_clock
 from watersmeet.session.statements.viewrefresh import check_inputs, refresh, refreshable
 
 

@@ -43,7 +43,7 @@ from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
-from watersmeet.store.merging import quoted
+from watersmeet.store.changes import quoted
 from watersmeet.types import BOOLEAN, Field, Schema, SqlType, arrow_schema
 
 #: So many rows are written at once.

@@ -37,7 +37,7 @@ from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
-from watersmeet.store.merging import quoted
+from watersmeet.store.changes import quoted
 from watersmeet.types import Schema
 
 

@@ -12,8 +12,8 @@ from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
 from watersmeet.errors import did_you_mean
 from watersmeet.session.statements.clockreset import reset_clock
-from watersmeet.store.history import oldest_commit
 from watersmeet.store.manifests import Commit
+from watersmeet.store.moments import oldest_commit
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 _COMMITS: Final[Schema] = (

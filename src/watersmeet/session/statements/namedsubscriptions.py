@@ -18,8 +18,8 @@ from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.store.floors import floor_number
-from watersmeet.store.history import commit_at, oldest_commit
+from watersmeet.store.moments import commit_at, oldest_commit
+from watersmeet.store.readers import floor_number
 from watersmeet.subscribing.envelopes import OperationForm
 from watersmeet.subscribing.opening import ShownUpdates, refusal, subscriber_of
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema

@@ -40,7 +40,7 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.passwords import Verifier
 from watersmeet.secretvalues import reference
-from watersmeet.store.secretfiles import keep_secret
+from watersmeet.store.notes import keep_secret
 
 _RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")
 _MOST_BYTES: Final = 63
