@@ -32,7 +32,7 @@ from watersmeet.database.rows import as_kept, check_rows, converted, omitted, se
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.errors import error
-from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
