@@ -69,11 +69,9 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     assert isinstance(node, exp.Union)
     for part in ("with_", "order", "limit", "offset"):
         if node.args.get(part):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"{words_of(part)} of a recursive query is not supported",
-                sql=env.text,
-                span=place_of(node.args[part]),
+            raise env.not_supported(
+                f"{words_of(part)} of a recursive query",
+                node.args[part],
                 hint="Write it in the query that reads the recursive one.",
             )
     anchor = bind(node.this, env, binding)
@@ -145,11 +143,9 @@ def bind_system(
     alias, names: of the item and of its columns, as they are written.
     """
     if not binding.rules.bounded:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"{name} in {binding.rules.query_called} is not supported",
-            sql=env.text,
-            span=place_of(node),
+        raise env.not_supported(
+            f"{name} in {binding.rules.query_called}",
+            node,
             detail="A system relation shows what is so now. It has no changes that could be followed.",
             hint="Read it in a SELECT that ends.",
         )
