@@ -57,7 +57,7 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
         "prompt_toolkit",
         "pyspark",
         "watersmeet.kernel.executor",
-        "watersmeet.planner.compiler",
+        "watersmeet.planner.lowering",
         "watersmeet.runtime.tasks",
         "watersmeet.connectors.files.source",
     }

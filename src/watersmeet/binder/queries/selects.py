@@ -272,11 +272,8 @@ class Selecting:
             ctx.sets = None
         if not found:
             first = next(iter(self.node.expressions), self.node)
-            raise ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "a SELECT without columns is not supported",
-                first,
-                hint="Leave a column out of EXCEPT, or select a constant.",
+            raise ctx.not_supported(
+                "a SELECT without columns", first, hint="Leave a column out of EXCEPT, or select a constant."
             )
         return found
 

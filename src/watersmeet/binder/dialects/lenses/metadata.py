@@ -188,9 +188,8 @@ def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
     """
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
-            raise ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "now() in a condition on a stream is not supported",
+            raise ctx.not_supported(
+                "now() in a condition on a stream",
                 part,
                 detail="Results would have to be deleted as time passes, and records of a stream never are.",
                 hint="Read the records by SELECT TABLE.",
