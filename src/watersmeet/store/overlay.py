@@ -11,10 +11,11 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff
 from watersmeet.store.merging import quoted
-from watersmeet.store.tables import ARRIVAL, GONE, ContentTable
+from watersmeet.store.tables import GONE, ContentTable
 
 #: Above all row ids.
 _LATER: Final = 1 << 62

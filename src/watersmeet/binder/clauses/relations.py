@@ -31,7 +31,7 @@ from watersmeet.binder.context.binding import (
 from watersmeet.binder.context.rules import Binding, BindQuery, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext, single
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.deadletters import COLUMNS
+from watersmeet.catalog.parts import DEAD_LETTER_COLUMNS
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, duckdb_cast, first_line
@@ -119,7 +119,7 @@ def with_cache(source: Node, relation: Relation, binding: Binding, scan: Callabl
 DEAD_LETTERS: Final = "watersmeet.dead_letters"
 
 #: The columns of each system relation.
-SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: COLUMNS}
+SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS}
 
 #: Names that other systems have for them. Timeplus, "Dead letter queue".
 _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}

@@ -26,7 +26,7 @@ from watersmeet.binder.context.binding import Bound, Environment, Item, check_al
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, single
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.sqlstream.grammar import window_of
+from watersmeet.dialects.sqlstream.nodes import window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value

@@ -41,7 +41,7 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import (
 )
 from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.dialects.sqlstream.stream_joins import check_equalities, clock_join, stream_table_join
-from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
+from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
