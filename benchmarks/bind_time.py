@@ -13,7 +13,7 @@ from tests.nexmark import test_nexmark
 from tests.tpch import data
 
 import watersmeet
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.maintenance.views import bind_view
 from watersmeet.planner import compile_view
 

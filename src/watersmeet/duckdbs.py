@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import duckdb
 
+#: The column that says in which order rows came.
+ARRIVAL: Final = "?arrival"
+
 _SHUT: Final = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -76,3 +79,8 @@ def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 def _quiet(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET enable_progress_bar = false")
+
+
+def arrival_view(name: str) -> str:
+    """The name of the view of a relation `name`, whose rows only come, that has the column `ARRIVAL` as well."""
+    return f"?arrival {name}"

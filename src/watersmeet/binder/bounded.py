@@ -148,11 +148,10 @@ class BoundedRules(DialectRules):
             parts = frozenset(node.args) - node.own_parts | node.stored_parts
             check_arguments(node, parts, env.text, "FROM")
         if is_looked_up(node) and not names_past(node):
-            raise error(
+            raise env.error(
                 "FEATURE_NOT_SUPPORTED",
                 "do not support temporal join for batch queries",
-                sql=env.text,
-                span=place_of(node),
+                node,
                 hint="Please use temporal join in streaming queries.",
             )
         call = table_call(node)
@@ -170,22 +169,20 @@ class BoundedRules(DialectRules):
     ) -> Sourced:
         """The stored rows of the relation."""
         if isinstance(relation, View) and is_marked(view_statement(relation).query):
-            raise error(
+            raise env.error(
                 "FEATURE_NOT_SUPPORTED",
                 f'view "{relation.name}" can\'t be read by a bounded query',
-                sql=env.text,
-                span=place_of(item.node),
+                item.node,
                 detail="It is a SELECT STREAM, which runs until it is stopped.",
                 hint="Write SELECT STREAM, or read a materialized view of it.",
             )
         # Where a query over a stream runs until it is stopped, one that ends reads what a topic has now.
         read_now = relation.reopened and self.semantics.continuous == "streams"
         if not isinstance(relation, (View, Index)) and not relation.is_stored and not read_now:
-            raise error(
+            raise env.error(
                 "FEATURE_NOT_SUPPORTED",
                 f'{relation.family} "{relation.name}" can\'t be read by a query',
-                sql=env.text,
-                span=place_of(item.node),
+                item.node,
                 hint="Create a materialized view over it and read that.",
             )
         tree, scope = plain("all")

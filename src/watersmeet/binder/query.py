@@ -17,7 +17,6 @@ from watersmeet.binder.clauses.sources import (
     alias_of,
     bind_values,
     check_arguments,
-    not_supported,
 )
 from watersmeet.binder.context.binding import Bound, BoundQuery, Cte, Environment, OutputColumn, check_alias_list
 from watersmeet.binder.context.rules import Binding, BindQuery
@@ -51,7 +50,7 @@ def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tupl
             )
         own.add(name)
         if not isinstance(node.this, (exp.Query, exp.Values)):
-            raise not_supported("a data-modifying statement in WITH", node, Environment(text))
+            raise Environment(text).not_supported("a data-modifying statement in WITH", node)
         yield name, names, node.this
 
 
@@ -71,10 +70,9 @@ def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Envi
     for name, names, node in named_queries(clause, env.text):
         recursive = bool(clause.args.get("recursive")) and names_itself(node, name)
         if recursive and not bounded:
-            raise not_supported(
+            raise env.not_supported(
                 "WITH RECURSIVE in a view",
                 clause,
-                env,
                 hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
                 "as joins, with UNION ALL between them.",
             )
@@ -181,7 +179,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
     whose = "" if binding.rules.bounded else " of a view"
-    raise not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node, env)
+    raise env.not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node)
 
 
 def _names(outputs: Sequence[OutputColumn], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:

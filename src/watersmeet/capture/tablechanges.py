@@ -36,7 +36,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change
 from watersmeet.database.transactions import own_transaction
 from watersmeet.database.writing import replacement
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error
 from watersmeet.store.changes import quoted

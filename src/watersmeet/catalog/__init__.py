@@ -8,12 +8,9 @@ the id, so a name that is dropped and created again starts empty.
 """
 
 from watersmeet.catalog.captured import Captured, CapturedDatabase, CapturedTable
-from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.contents import Catalog
-from watersmeet.catalog.formatschemas import FormatSchema
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
-from watersmeet.catalog.namedcollections import NamedCollection
 from watersmeet.catalog.parts import (
     ARRIVAL,
     COMMON_SCHEMA,
@@ -45,9 +42,8 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import Relation, turned_into
 from watersmeet.catalog.roles import Role, RoleChange
-from watersmeet.catalog.servers import Server
+from watersmeet.catalog.rowless import Connection, FormatSchema, NamedCollection, NamedSubscription, Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
-from watersmeet.catalog.subscriptions import NamedSubscription
 from watersmeet.catalog.tables import (
     LAKES,
     AddressRanges,

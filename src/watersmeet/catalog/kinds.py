@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.catalog.captured import CapturedDatabase, CapturedTable
-from watersmeet.catalog.connections import Connection
-from watersmeet.catalog.formatschemas import FormatSchema
-from watersmeet.catalog.namedcollections import NamedCollection
 from watersmeet.catalog.relations import Relation
-from watersmeet.catalog.servers import Server
+from watersmeet.catalog.rowless import Connection, FormatSchema, NamedCollection, NamedSubscription, Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
-from watersmeet.catalog.subscriptions import NamedSubscription
 from watersmeet.catalog.tables import (
     AddressRanges,
     DictionaryTable,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from watersmeet.types import Field, Schema
+from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 from watersmeet.units import DAY_US
 
 #: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
@@ -49,6 +49,24 @@ MOST_JOIN_ROWS: Final = 100_000_000
 
 #: The default of a column that gets the time at which a row came.
 ARRIVAL: Final = "now()"
+
+
+#: Dead letters as rows. A record of a file has file, line and text; a message topic, partition, offset, key and value,
+#: and text where the value is one.
+DEAD_LETTER_COLUMNS: Final[Schema] = (
+    Field("source", VARCHAR),
+    Field("file", VARCHAR),
+    Field("topic", VARCHAR),
+    Field("partition", INTEGER),
+    Field("offset", BIGINT),
+    Field("line", BIGINT),
+    Field("key", BYTEA),
+    Field("value", BYTEA),
+    Field("text", VARCHAR),
+    Field("reason", VARCHAR),
+    Field("rows", BIGINT),
+    Field("epoch", BIGINT),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,18 +29,18 @@ from watersmeet.objectstores.base import is_url
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
-    from watersmeet import dialects
     from watersmeet.cli import logs, render, texttests
     from watersmeet.cli import run as runner
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
+    from watersmeet.dialects import parsing
     from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
-    dialects = lazy_import("watersmeet.dialects")
+    parsing = lazy_import("watersmeet.dialects.parsing")
     logs = lazy_import("watersmeet.cli.logs")
     epochs = lazy_import("watersmeet.runtime.failures")
     render = lazy_import("watersmeet.cli.render")
@@ -189,7 +189,7 @@ def run(
         scripts = read_scripts(files or ())
         for script in scripts:
             with script.naming():
-                dialects.parse(script.text, dialect)  # nothing is run if one of them can't be read
+                parsing.parse(script.text, dialect)  # nothing is run if one of them can't be read
         with (
             Deadline() as deadline,
             _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,

@@ -17,7 +17,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 
 from watersmeet.dialectnames import DEFAULT_DIALECT
-from watersmeet.dialects import split_statements
+from watersmeet.dialects.parsing import split_statements
 from watersmeet.secretnames import concealed
 
 _WORDS: Final = (

@@ -21,7 +21,7 @@ from watersmeet.cli.progress import status_of
 from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.cli.scripts import Script, read_script
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
-from watersmeet.dialects import split_statements
+from watersmeet.dialects.parsing import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor

@@ -16,7 +16,7 @@ from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Placing
 from watersmeet.circuit.operators import Operator
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.dialects.tree.statements import Subscribe
 from watersmeet.errors import Error, error

@@ -8,15 +8,15 @@ from typing import Any, Final, TypeVar
 
 from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.dialects.script import without_secrets
-from watersmeet.dialects.tree.definitions import AlterConnector, CreateConnection, CreateRelation, CreateSink
+from watersmeet.dialects.parsing import without_secrets
+from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.objectstores.base import CREDENTIALS
 from watersmeet.secretnames import is_secret
 from watersmeet.secretvalues import is_nameless, reference, referred
 from watersmeet.store.notes import keep_secret, secret_names
 
-Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | AlterConnector)
+Given = TypeVar("Given", bound=CreateOptions | CreateRelation | CreateSink | AlterConnector)
 
 R = TypeVar("R", bound=Relation)
 

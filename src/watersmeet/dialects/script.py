@@ -11,22 +11,21 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.registry import Language, language_named
-from watersmeet.dialects.statements import databases, dml, roles, utility
+from watersmeet.dialects.language import Language
+from watersmeet.dialects.readers import read_feature
+from watersmeet.dialects.statements import dml, roles, utility
 from watersmeet.dialects.statements.dml import read_copy
 from watersmeet.dialects.statements.explaining import read_explain, read_explain_row
-from watersmeet.dialects.statements.history import read_alter_system, read_show_commits
-from watersmeet.dialects.statements.refresh import read_refresh
-from watersmeet.dialects.statements.subscribing import QUERIES, read_subscribe
 from watersmeet.dialects.timeplus.ddl import WORDS as SUBSCRIPTIONS
 from watersmeet.dialects.tree.definitions import Create, CreateProcessor, CreateSchema, CreateTopic
 from watersmeet.dialects.tree.queries import Parameters, read_tree
 from watersmeet.dialects.tree.statements import Refused, Select, SetVariable, Statement, Unit
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error, words_of
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.secretnames import is_secret
 from watersmeet.types import Schema
 
+#: What a query begins with.
+QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 
 _LACKING: Final = (
@@ -66,7 +65,6 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "FLUSH": utility.read_flush,
     "GRANT": roles.read_grant,
     "KILL": utility.read_kill,
-    "REFRESH": read_refresh,
     "RESET": utility.read_reset,
     "REVOKE": roles.read_revoke,
     "ROLLBACK": utility.read_rollback,
@@ -283,7 +281,12 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     if word == "COPY":
         return read_copy(cursor, language.grammar, base)
     if word == "DROP":
-        return roles.read_drop(cursor, base) or language.drop(cursor, base)
+        found = roles.read_drop(cursor, base) or read_feature(word, cursor, base, language.semantics)
+        return found or language.drop(cursor, base)
+    if word in SUBSCRIPTIONS and language.subscription is not None and not _names_relations(word, cursor):
+        return language.subscription(word, cursor, language.grammar, base)
+    if (of_feature := read_feature(word, cursor, base, language.semantics)) is not None:
+        return of_feature
     if word == "EXPLAIN" and (of_row := read_explain_row(cursor, base, lambda c: _explained(c, language))) is not None:
         return of_row
     if word == "EXPLAIN":
@@ -292,20 +295,10 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return utility.read_use(cursor, base)
     if word == "ALTER" and (of_role := roles.read_alter(cursor, base)) is not None:
         return of_role
-    if word == "ALTER" and (of_database := databases.read_alter(cursor, base)) is not None:
-        return of_database
-    if word == "SHOW" and cursor.take("COMMITS"):
-        return read_show_commits(cursor, base)
-    if word == "ALTER" and cursor.take("SYSTEM"):
-        return read_alter_system(cursor, base)
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word == "RENAME" and language.rename is not None:
         return language.rename(cursor, base)
-    if word in SUBSCRIPTIONS and language.subscription is not None and not _names_relations(word, cursor):
-        return language.subscription(word, cursor, language.grammar, base)
-    if word == "SUBSCRIBE":
-        return read_subscribe(cursor, base)
     if word == "START" and language.start is not None and cursor.at("PROCESSOR"):
         return language.start(cursor, base)
     if word == "STOP" and language.stop is not None:
@@ -331,11 +324,11 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):
-        return roles.read_create(cursor, base) or language.create(cursor, language.grammar, base)
+        return roles.read_create(cursor, base) or _read_object(cursor, base, language)
     place = span_of(cursor.tokens[first : cursor.index])
     head = len(base["sql"]) - (base["span"].end - base["span"].start)
     rest = base["sql"][head + place.end - base["span"].start :]
-    created = language.create(cursor, language.grammar, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"})
+    created = _read_object(cursor, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"}, language)
     if not isinstance(created, (Create, CreateSchema)):
         return created
     if created.if_not_exists:
@@ -345,68 +338,12 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     return replace(created, replaces=True)
 
 
+def _read_object(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
+    found = read_feature("CREATE", cursor, base, language.semantics)
+    return found or language.create(cursor, language.grammar, base)
+
+
 def _explained(cursor: Cursor, language: Language) -> Statement:
     if cursor.done:
         raise cursor.error()
     return _read(cursor.originals(cursor.rest), cursor.text, language, ())
-
-
-HIDDEN: Final = "'[HIDDEN]'"
-
-#: The words, not in parentheses, behind which options stand and no columns.
-_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
-
-_CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
-
-#: What is made of options alone.
-_COLLECTION: Final = ["NAMED", "COLLECTION"]
-
-#: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
-_BEFORE: Final = 4
-
-_SIGNS: Final = ("(", ")", ",", ".", "=")
-
-
-def without_secrets(text: str, dialect: str) -> str:
-    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`,
-    `password = 'x'`).
-    """
-    words = words_of(tokenize(text, language_named(dialect)))
-    depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
-    found: list[tuple[int, int]] = []
-    while i < len(words):
-        word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
-        depth += (word == "(") - (word == ")")
-        inside = inside or (
-            depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
-        )
-        value = i + 2 if following[:1] == ["="] else i + 1
-        if (
-            not inside
-            or word in _SIGNS
-            or value >= len(words)
-            or words[value].text in _SIGNS
-            or (value == i + 1 and (depth == 0 or following[1:] == ["="]))
-        ):
-            i += 1
-            continue
-        if words[value].text.upper() == "SECRET" and text[words[value].start] not in "'\"" and value + 1 < len(words):
-            i = value + 2  # a reference
-            continue
-        last = min(value + (words[value].text == "-"), len(words) - 1)
-        name, given = _dotted([w.text for w in words], i).lower(), words[value].text
-        is_header = word.lower() == "value" and i > _BEFORE and words[i - _BEFORE].text.lower() == "header"
-        if is_secret(name, given) or is_header:
-            found.append((words[value].start, words[last].end + 1))
-        i = last + 1
-    for start, end in reversed(found):
-        text = text[:start] + HIDDEN + text[end:]
-    return text
-
-
-def _dotted(words: list[str], last: int) -> str:
-    """The name of parts with points between them that ends at place `last`."""
-    first = last
-    while first >= 2 and words[first - 1] == ".":
-        first -= 2
-    return "".join(words[first : last + 1])

@@ -31,6 +31,7 @@ class Semantics:
     asof_without_equality: the message for an ASOF join without one.
     tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
     `read`, as topics.
+    own_objects: what CREATE, ALTER and DROP say of features that other dialects do not have (`readers.reads`).
     own_words: what DROP and ALTER say beside the words of plain SQL (`catalog.FAMILIES`).
     changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
     DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
@@ -48,6 +49,7 @@ class Semantics:
     join_max_buffered_bytes: int | None = None
     asof_without_equality: str = "AsOf join requires at least 1 equal condition"
     tables: Literal["tables", "plain", "read"] = "tables"
+    own_objects: tuple[str, ...] = ()
     own_words: tuple[DropWord, ...] = ()
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
@@ -55,7 +57,9 @@ class Semantics:
     message_options: Mapping[str, str] = field(default_factory=dict)
 
 
-RISINGWAVE: Final = Semantics(own_words=("connection", "subscription"))
+RISINGWAVE: Final = Semantics(
+    own_objects=("secret", "connection", "subscription"), own_words=("connection", "subscription")
+)
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(
@@ -66,6 +70,7 @@ TIMEPLUS: Final = Semantics(
     continuous="streams",
     join_max_buffered_bytes=524_288_000,
     asof_without_equality="ASOF join needs at least one equal-join column",
+    own_objects=("format schema", "named collection", "database"),
     own_words=("stream", "dictionary"),
     row_order="arrival",
 )

@@ -10,8 +10,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions import jsonfunctions, regexfunctions
-from watersmeet.expressions.arrayfunctions import ARRAY_FUNCTIONS
+from watersmeet.expressions import nestedfunctions, regexfunctions
 from watersmeet.expressions.calls import (
     Arguments,
     Builder,
@@ -25,9 +24,9 @@ from watersmeet.expressions.calls import (
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value, boolean, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
-from watersmeet.expressions.jsonfunctions import JSON_FUNCTIONS, json_element, json_extract, walked
 from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
+from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, JSON_FUNCTIONS, json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
@@ -344,7 +343,7 @@ def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
     left = cast(left, right.type, ctx, node) if left.unknown else left
     right = cast(right, left.type, ctx, node) if right.unknown else right
     if left.type == JSONB:
-        return jsonfunctions.contains(left, right)
+        return nestedfunctions.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "@>", left.type, right.type)
     # NULL is no element of any array, which DuckDB leaves out.

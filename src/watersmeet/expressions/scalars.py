@@ -18,7 +18,7 @@ from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.expressions import arrayfunctions, calls, functions, operators
+from watersmeet.expressions import calls, functions, nestedfunctions, operators
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
 from watersmeet.expressions.context import (
@@ -403,8 +403,8 @@ def _anonymous(node: Any, ctx: Context) -> Value:
             raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
     if name == "row":
         if not nodes:
-            raise ctx.error("FEATURE_NOT_SUPPORTED", "row() without fields is not supported", node)
-        return arrayfunctions.row(nodes, ctx, bind_value)
+            raise ctx.not_supported("row() without fields", node)
+        return nestedfunctions.row(nodes, ctx, bind_value)
     check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
     return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
 
@@ -514,6 +514,6 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _collate, exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
-    **{kind: _bound(read) for kind, read in {**functions.READERS, **arrayfunctions.READERS, **operators.READERS,
+    **{kind: _bound(read) for kind, read in {**functions.READERS, **nestedfunctions.READERS, **operators.READERS,
     **operators.ROUNDING, **calls.READERS}.items()},
 }  # fmt: skip

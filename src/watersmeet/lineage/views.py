@@ -36,7 +36,7 @@ from watersmeet.circuit import operators
 from watersmeet.database.reading import conformed, lent
 from watersmeet.database.scans import own_commit
 from watersmeet.database.sessions.context import Session, denied
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import Error, error

@@ -6,8 +6,8 @@ into one circuit; `explain` prints both. Everything is a pure function.
 
 from __future__ import annotations
 
-from watersmeet.planner.compiler import Producers, assemble, compile_connector_table, compile_view
 from watersmeet.planner.display import PlanTree
 from watersmeet.planner.explain import ExplainOptions, explain
+from watersmeet.planner.lowering import Producers, assemble, compile_connector_table, compile_view
 
 __all__ = ["ExplainOptions", "PlanTree", "Producers", "assemble", "compile_connector_table", "compile_view", "explain"]

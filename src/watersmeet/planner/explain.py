@@ -14,10 +14,10 @@ from watersmeet.algebra.trees import walk
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
 from watersmeet.circuit.operators import Operator, Scan
 from watersmeet.drawing import to_dot
-from watersmeet.planner.compiler import Producers, assemble, compile_view
 from watersmeet.planner.display import PlanTree, plan_diagram
 from watersmeet.planner.footprint import footprint
 from watersmeet.planner.logical import logical_tree
+from watersmeet.planner.lowering import Producers, assemble, compile_view
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import PhysicalPrinter
 

@@ -6,9 +6,9 @@ from functools import cached_property
 
 from watersmeet.catalog import Catalog, GeneratedColumn, Relation
 from watersmeet.circuit.operators import Aggregate, Map, MultiJoin, Operator, PairJoin, Window
-from watersmeet.planner.compiler import Producers
 from watersmeet.planner.display import columns_of, display, index_of, parsed
 from watersmeet.planner.explain import leaves
+from watersmeet.planner.lowering import Producers
 from watersmeet.planner.names import Names, window_text
 
 _Cell = tuple[str, int]

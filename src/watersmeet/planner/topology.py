@@ -18,8 +18,8 @@ from watersmeet.circuit.operators import (
     TimeFilter,
 )
 from watersmeet.drawing import Arrow, Box, Diagram
-from watersmeet.planner.compiler import Producers
 from watersmeet.planner.explain import leaves
+from watersmeet.planner.lowering import Producers
 from watersmeet.planner.names import Names
 
 #: How boxes of relations look.

@@ -14,9 +14,9 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import Catalog
 from watersmeet.database.sessions.result import Result, Running
+from watersmeet.dialects.parsing import Part, parts
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
-from watersmeet.dialects.switches import Part, parts
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.queries import check_characters, depth_checked
 from watersmeet.dialects.tree.tokens import Cursor

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.database import transactions
-from watersmeet.dialects.statements.namedsubscriptions import read_beginning
 from watersmeet.dialects.tree.tokens import Cursor, read_options, read_value, span_of
 from watersmeet.errors import error
 from watersmeet.server.flowing import Flow
@@ -18,7 +17,7 @@ from watersmeet.server.oids import TEXT
 from watersmeet.server.portals import Portal
 from watersmeet.server.settings import Settings
 from watersmeet.server.steps import Outcome, Reader, Source, Step, outcome_of
-from watersmeet.session.statements.namedsubscriptions import subscription_rows
+from watersmeet.session.features.namedsubscriptions import read_beginning, subscription_rows
 from watersmeet.types import VARCHAR, Field
 from watersmeet.units import length_us
 

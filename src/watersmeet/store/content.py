@@ -17,6 +17,7 @@ import pyarrow as pa
 from watersmeet import duckdbs
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation, Table
+from watersmeet.duckdbs import arrival_view
 from watersmeet.errors import Error, error
 from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.store.changes import Diff, fitted, quoted
@@ -27,7 +28,7 @@ from watersmeet.store.moments import Moment, PastContent, Undoing, moment_at
 from watersmeet.store.overlay import MOMENT, NEWEST, Overlay, Settings, connect, give_back
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.readers import READING, Reader, floor_number
-from watersmeet.store.tables import ContentTable, arrival_view
+from watersmeet.store.tables import ContentTable
 from watersmeet.types import arrow_schema
 
 #: A loaded relation that no query touches is brought up to date when it is this many commits behind.

@@ -22,9 +22,10 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet import duckdbs
+from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff, quoted
-from watersmeet.store.tables import ARRIVAL, GONE, SPACE, ContentTable
+from watersmeet.store.tables import ContentTable, GONE, SPACE
 
 #: Above all row ids.
 _LATER: Final = 1 << 62

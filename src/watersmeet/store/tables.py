@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
+from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import Diff, key_sql, quoted, sum_sql
 from watersmeet.store.layout import check_id
@@ -28,8 +29,6 @@ _HITS: Final = f"{SPACE}.hits"
 _CANDIDATES: Final = f"{SPACE}.candidates"
 _INPUT: Final = "_watersmeet_input"
 
-#: The column that says in which order rows came.
-ARRIVAL: Final = "?arrival"
 
 #: A table is written anew when rows of more bytes than it has were deleted from it, but at least these.
 _WASTE_BYTES: Final = 1 << 18
@@ -46,11 +45,6 @@ _INDEXED_TYPES: Final = ("smallint", "integer", "bigint", "varchar", "date", "ti
 
 #: In tables up to this size rows are found by one statement that reads everything.
 _SMALL_ROWS: Final = 1 << 16
-
-
-def arrival_view(name: str) -> str:
-    """The name of the view of a relation `name`, whose rows only come, that has the column `ARRIVAL` as well."""
-    return f"?arrival {name}"
 
 
 class ContentTable:

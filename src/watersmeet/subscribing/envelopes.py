@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.dialects.statements.subscribing import Envelope
 from watersmeet.formats.valuetexts import EXACT_JSON, JsonStyle
 from watersmeet.formats.writers import json_writer
 from watersmeet.store.changes import Diff
 from watersmeet.subscribing.updates import ChangeBatch, Update
 from watersmeet.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema, arrow_schema
+
+#: How changes of a relation become rows: each change, the new row of a key, or what was and what is.
+Envelope = Literal["none", "upsert", "debezium"]
 
 COMMIT: Final = "wm_commit"
 PROGRESSED: Final = "wm_progressed"

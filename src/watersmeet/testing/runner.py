@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from watersmeet.database.values import python_rows
 from watersmeet.dialectnames import DEFAULT_DIALECT
-from watersmeet.dialects import language_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
 from watersmeet.session.connections.connection import Connection

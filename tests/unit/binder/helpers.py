@@ -10,7 +10,7 @@ from tests.algebra_to_sql import to_sql
 from watersmeet.algebra.nodes import Aggregate, Expand, Filter, Join, Project, Scan, Values
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, Index
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable, CreateView
 from watersmeet.errors import Error
 from watersmeet.unparsing import to_duckdb

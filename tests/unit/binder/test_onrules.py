@@ -12,7 +12,7 @@ from watersmeet.binder.context.scope import ScopeColumn, single
 from watersmeet.binder.dialects.lenses.join_conditions import check_on
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import Catalog
-from watersmeet.dialects import language_named
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import Error

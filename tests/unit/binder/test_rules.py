@@ -13,7 +13,7 @@ import watersmeet
 import watersmeet.binder
 from watersmeet.binder.dialects import registry
 from watersmeet.binder.dialects.registry import register, rules_of
-from watersmeet.dialects import DIALECTS
+from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import language_named
 

@@ -10,9 +10,10 @@ import pytest
 
 import watersmeet
 from watersmeet.dialectnames import DIALECTS
+from watersmeet.dialects.readers import load_features
 from watersmeet.dialects.registry import language_named
 from watersmeet.lazyimport import lazy_import
-from watersmeet.session.statements import registry
+from watersmeet.session import handlers
 
 LOADED = """
 import sys
@@ -57,7 +58,7 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
         "prompt_toolkit",
         "pyspark",
         "watersmeet.kernel.executor",
-        "watersmeet.planner.compiler",
+        "watersmeet.planner.lowering",
         "watersmeet.runtime.tasks",
         "watersmeet.connectors.files.source",
     }
@@ -68,7 +69,8 @@ def test_the_dialects_of_help_are_those_of_the_registry():
 
 
 def test_every_statement_finds_its_handler():
-    assert all(callable(registry.handler_of(kind)) for kind in registry.HANDLERS)
+    load_features()
+    assert all(callable(handlers.handler_of(kind)) for kind in handlers.HANDLERS)
 
 
 def test_a_late_module_is_imported_when_it_is_used():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.binder.helpers import refusal
 
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.types import Field, SqlType
 

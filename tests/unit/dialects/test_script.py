@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.binder.helpers import refusal
 
-from watersmeet.dialects import parse, split_statements
+from watersmeet.dialects.parsing import parse, split_statements
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.dialects.script import without_secrets
+from watersmeet.dialects.parsing import without_secrets
 
 
 @pytest.mark.parametrize(

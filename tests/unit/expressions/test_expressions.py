@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from tests.unit.binder.helpers import Content, bound, catalog_of, refusal
 
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.unparsing import to_duckdb
 
 SCHEMA = """CREATE TABLE q (i int, s smallint, b bigint, n numeric, m numeric(10,2), r real, f double precision,

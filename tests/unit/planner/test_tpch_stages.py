@@ -12,7 +12,7 @@ from tests.tpch.data import QUERIES, SCHEMA
 
 import watersmeet
 from watersmeet.circuit.operators import Exchange
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.maintenance.views import bind_view
 from watersmeet.planner import assemble, compile_view
 from watersmeet.planner.explain import physical_plan

@@ -81,7 +81,7 @@ def test_a_clock_that_is_not_ahead_stays(opened: watersmeet.Connection, now_us: 
 def test_views_stay_stopped_until_they_are_refreshed(opened: watersmeet.Connection, tmp_path: Path) -> None:
     """As after a crash in between."""
     with (
-        mock.patch("watersmeet.session.statements.clockreset.refresh", side_effect=KeyboardInterrupt),
+        mock.patch("watersmeet.session.features.viewrefresh.refresh", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         opened.execute("ALTER SYSTEM RESET clock")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import watersmeet
-from watersmeet.dialects import parse, split_statements
+from watersmeet.dialects.parsing import parse, split_statements
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements.captured import CreateCapturedTable
-from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
-from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
-from watersmeet.dialects.statements.namedsubscriptions import CreateSubscription
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump
+from watersmeet.session.features.connections import CreateConnection
+from watersmeet.session.features.formatschemas import CreateFormatSchema
+from watersmeet.session.features.namedcollections import CreateNamedCollection
+from watersmeet.session.features.namedsubscriptions import CreateSubscription
 from watersmeet.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
@@ -60,7 +61,7 @@ REPLACING = {
         df.CreateMaterializedView: 'MATERIALIZED VIEW name AS SELECT b FROM "Table"',
         df.CreateIndex: 'INDEX name ON "Table" (a)',
         df.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
-        df.CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
+        CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
         CreateSubscription: "SUBSCRIPTION name FROM \"Table\" WITH (retention = '2D')",
     },
     "timeplus": {
@@ -257,7 +258,7 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
     def below(base):
         return [base, *(s for b in base.__subclasses__() for s in below(b))]
 
-    abstract = {df.Create, df.CreateRelation}
+    abstract = {df.Create, df.CreateRelation, df.CreateOptions}
     silent = {s for s in below(df.Create) if not hasattr(s, "makes")} - abstract
     assert silent == {df.CreateFunction}
     replaced = {s for statements in REPLACING.values() for s in statements}

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from watersmeet.database.values import Interval
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.errors import Error
 
 

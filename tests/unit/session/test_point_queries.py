@@ -11,7 +11,7 @@ import watersmeet
 from watersmeet.database.reading import bounded
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.store import tables
 
 SHOP = """

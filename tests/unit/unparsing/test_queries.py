@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from tests.unit.binder.helpers import Content, catalog_of, refusal
 
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.unparsing import map_duckdb_error, to_duckdb
 
 CATALOG = catalog_of("""

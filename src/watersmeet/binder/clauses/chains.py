@@ -18,7 +18,7 @@ from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.tree.nodes import CommaJoin
 from watersmeet.dialects.tree.queries import place_of
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context, Value, columns_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
@@ -39,12 +39,8 @@ class SetFunctions:
         scalar, kind = array.finish(), array.type.element
         assert kind is not None
         if scalar.columns & {c.id for c in self.elements}:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a set-returning function inside of another is not supported",
-                sql=self.env.text,
-                span=place_of(node),
-                hint="Call the inner one in FROM.",
+            raise self.env.not_supported(
+                "a set-returning function inside of another", node, hint="Call the inner one in FROM."
             )
         self.arrays.append(scalar)
         self.elements.append(self.binding.new_column(name, kind, nullable=True))
@@ -132,11 +128,10 @@ class Chain:
             if name in ("tumble", "hop", "session"):
                 raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
             if not is_set_function(name):
-                raise error(
+                raise self.env.error(
                     "UNDEFINED_FUNCTION",
                     f"table function {name} does not exist",
-                    sql=self.env.text,
-                    span=place_of(node),
+                    node,
                     hint=did_you_mean(name, ["generate_series", "unnest", *sorted(self.binding.rules.readers)]),
                 )
             found.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), node, ctx))
@@ -152,20 +147,15 @@ class Chain:
 
     def _lateral(self, node: exp.Join, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
         if node.side.upper() in ("RIGHT", "FULL"):
-            raise error(
+            raise self.env.error(
                 "SYNTAX_ERROR",
                 f"a function that reads columns can't be the right side of {node.side.upper()} JOIN",
-                sql=self.env.text,
-                span=place_of(call.calls[0][2]),
+                call.calls[0][2],
                 detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
             )
         if node.args.get("using") or node.method.upper() == "NATURAL":
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "USING with a function that reads columns is not supported",
-                sql=self.env.text,
-                span=place_of(call.calls[0][2]),
-                hint="Write the condition with ON.",
+            raise self.env.not_supported(
+                "USING with a function that reads columns", call.calls[0][2], hint="Write the condition with ON."
             )
         if isinstance(node, CommaJoin):
             self._attach(call, arrays, reads)
@@ -191,11 +181,10 @@ class Chain:
         unnested = self._unnested(relation, call, arrays)
         made = self._scope(call, unnested)
         if call.title in [t.alias for t in self.left.tables]:
-            raise error(
+            raise self.env.error(
                 "DUPLICATE_OBJECT",
                 f'table name "{call.title}" specified more than once',
-                sql=self.env.text,
-                span=place_of(call.calls[0][2]),
+                call.calls[0][2],
                 hint="Give one of them an alias.",
             )
         self._items[at] = (

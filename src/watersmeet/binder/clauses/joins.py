@@ -65,13 +65,12 @@ def asof_join(
     for part in condition_parts(condition):
         sides.add(part)
     if not sides.keys:
-        raise error("ASOF_WITHOUT_EQUALITY", without_equality, sql=env.text, span=place_of(condition), hint=_HINT)
+        raise env.error("ASOF_WITHOUT_EQUALITY", without_equality, condition, hint=_HINT)
     if sides.nearest is None:
-        raise error(
+        raise env.error(
             "ASOF_WITHOUT_INEQUALITY",
             "AsOf join requires exactly 1 inequality condition",
-            sql=env.text,
-            span=place_of(condition),
+            condition,
             detail="There is none of <, <=, > and >= between the two sides.",
             hint=_HINT,
         )
@@ -186,11 +185,8 @@ def join(clause: JoinClause) -> Sourced:
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)
     if dependent and kind not in ("inner", "left"):
-        raise error(
-            "SYNTAX_ERROR",
-            "The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
-            sql=env.text,
-            span=place_of(node.this),
+        raise env.error(
+            "SYNTAX_ERROR", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.", node.this
         )
     using = list(node.args.get("using") or [])
     if node.method.upper() == "NATURAL":
@@ -198,13 +194,7 @@ def join(clause: JoinClause) -> Sourced:
         using = [exp.to_identifier(c.name, quoted=True) for c in left[1].visible if c.name in names]
     if using:
         if dependent:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "USING with a LATERAL reference is not supported",
-                sql=env.text,
-                span=place_of(node),
-                hint="Write ON.",
-            )
+            raise env.not_supported("USING with a LATERAL reference", node, hint="Write ON.")
         return _using(left, right, kind, using, node, env)
     scope = _both(left[1], right[1], env.outer)
     condition = node.args.get("on")
@@ -278,12 +268,7 @@ class _On:
 
     def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Node:
         if self.kind == "full":
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a subquery of both sides in ON of a FULL JOIN is not supported",
-                sql=self.env.text,
-                span=place_of(part),
-            )
+            raise self.env.not_supported("a subquery of both sides in ON of a FULL JOIN", part)
         kept, other = (self.left, self.right) if self.kind == "left" else (self.right, self.left)
         ctx, subqueries = self._context()
         return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=place_of(self.node))
@@ -297,11 +282,10 @@ def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -
     """DUPLICATE_OBJECT if an item of each side has the same name."""
     clash = left.clash(right)
     if clash is not None:
-        raise error(
+        raise env.error(
             "DUPLICATE_OBJECT",
             f'table name "{clash}" specified more than once',
-            sql=env.text,
-            span=place_of(node.this),
+            node.this,
             hint="Give one of them an alias.",
         )
 

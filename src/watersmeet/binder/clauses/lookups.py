@@ -29,7 +29,7 @@ from watersmeet.catalog import ARRIVAL, ExternalTable, Index, MaterializedView, 
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import PastCommit
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import columns_of, common_type
 from watersmeet.expressions.scalars import bind_value
@@ -70,23 +70,18 @@ def wants_versions(node: exp.Expression) -> bool:
 def check_clause(node: exp.Table, env: Environment) -> None:
     """TEMPORAL_RIGHT_SIDE for a CTE."""
     if node.args.get("db") is None and name_of(node.this) in env.ctes:
-        raise error(
-            "TEMPORAL_RIGHT_SIDE",
-            "Right table of a temporal join should not be a CTE",
-            sql=env.text,
-            span=place_of(node),
-            hint=_RIGHT_HINT,
+        raise env.error(
+            "TEMPORAL_RIGHT_SIDE", "Right table of a temporal join should not be a CTE", node, hint=_RIGHT_HINT
         )
 
 
 def check_relation(relation: Relation, node: exp.Table, env: Environment) -> None:
     """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
     if isinstance(relation, (Source, View)):
-        raise error(
+        raise env.error(
             "TEMPORAL_RIGHT_SIDE",
             f"Right table of a temporal join should not be a {relation.family}",
-            sql=env.text,
-            span=place_of(node),
+            node,
             detail=f'"{relation.name}" is a {relation.family}.',
             hint=_RIGHT_HINT,
         )
@@ -107,20 +102,18 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
     if not isinstance(named, Table) or lacking:
         arrives = _is_arrival(node, binding)
         detail = f"It is {one(named.family)}." if not isinstance(named, Table) else f"It has {' and '.join(lacking)}."
-        raise error(
+        raise env.error(
             "TEMPORAL_RIGHT_SIDE",
             f'"{named.name}" has no versions to join as of a time of the left side',
-            sql=env.text,
-            span=place_of(node),
+            node,
             detail=detail,
             hint=_NOW_HINT if arrives else _VERSIONED_HINT,
         )
     if relation.connector and relation.has_partial_changes:
-        raise error(
+        raise env.error(
             "FEATURE_NOT_SUPPORTED",
             f'"{named.name}" has no versions to join as of a time of the left side yet',
-            sql=env.text,
-            span=place_of(node),
+            node,
             detail="The messages of its connector may keep values of the rows before, or empty the table.",
             hint=_NOW_HINT if _is_arrival(node, binding) else None,
         )
@@ -143,11 +136,10 @@ def _is_arrival(node: exp.Table, binding: Binding) -> bool:
 
 def dangling(node: exp.Expression, env: Environment) -> Exception:
     """The error for the clause anywhere but on the right side of an inner or left join."""
-    return error(
+    return env.error(
         "TEMPORAL_KIND",
         "exist dangling temporal scan",
-        sql=env.text,
-        span=place_of(node),
+        node,
         hint="Please check your temporal join syntax e.g. consider removing the right outer join if it is being used.",
     )
 
@@ -160,12 +152,8 @@ def looking_up(
     left: the scope of the left side.
     """
     if not isinstance(joined, Join) or not isinstance(joined.right, (Scan, Versions)):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a subquery in ON of a temporal join is not supported",
-            sql=env.text,
-            span=place_of(node.this),
-            hint="Write it in WHERE, or join a view with its result.",
+        raise env.not_supported(
+            "a subquery in ON of a temporal join", node.this, hint="Write it in WHERE, or join a view with its result."
         )
     if joined.kind not in ("inner", "left"):
         raise dangling(node.this, env)
@@ -281,11 +269,9 @@ def names_past(node: exp.Expression) -> bool:
 
 def refuse_past(node: exp.Table, env: Environment) -> Error:
     """The error for the clause in a query that runs until it is stopped."""
-    return error(
-        "FEATURE_NOT_SUPPORTED",
-        "FOR SYSTEM_TIME AS OF anything but PROCTIME() or a time of the left side is not supported",
-        sql=env.text,
-        span=place_of(node),
+    return env.not_supported(
+        "FOR SYSTEM_TIME AS OF anything but PROCTIME() or a time of the left side",
+        node,
         hint="A SELECT that ends reads moments of the past.",
     )
 
@@ -328,12 +314,8 @@ def past_scan(relation: Relation, past: Past, node: exp.Table, env: Environment,
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)
     if not relation.is_stored:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"{relation.title} has no history",
-            sql=env.text,
-            span=place_of(node),
-            detail="Its rows are not stored.",
+        raise env.error(
+            "FEATURE_NOT_SUPPORTED", f"{relation.title} has no history", node, detail="Its rows are not stored."
         )
     binding.read(relation.id)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)

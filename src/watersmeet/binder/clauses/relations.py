@@ -31,7 +31,7 @@ from watersmeet.binder.context.binding import (
 from watersmeet.binder.context.rules import Binding, BindQuery, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext, single
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.deadletters import COLUMNS
+from watersmeet.catalog.parts import DEAD_LETTER_COLUMNS
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, duckdb_cast, first_line
@@ -69,11 +69,9 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     assert isinstance(node, exp.Union)
     for part in ("with_", "order", "limit", "offset"):
         if node.args.get(part):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"{words_of(part)} of a recursive query is not supported",
-                sql=env.text,
-                span=place_of(node.args[part]),
+            raise env.not_supported(
+                f"{words_of(part)} of a recursive query",
+                node.args[part],
                 hint="Write it in the query that reads the recursive one.",
             )
     anchor = bind(node.this, env, binding)
@@ -121,7 +119,7 @@ def with_cache(source: Node, relation: Relation, binding: Binding, scan: Callabl
 DEAD_LETTERS: Final = "watersmeet.dead_letters"
 
 #: The columns of each system relation.
-SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: COLUMNS}
+SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS}
 
 #: Names that other systems have for them. Timeplus, "Dead letter queue".
 _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}
@@ -145,11 +143,9 @@ def bind_system(
     alias, names: of the item and of its columns, as they are written.
     """
     if not binding.rules.bounded:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"{name} in {binding.rules.query_called} is not supported",
-            sql=env.text,
-            span=place_of(node),
+        raise env.not_supported(
+            f"{name} in {binding.rules.query_called}",
+            node,
             detail="A system relation shows what is so now. It has no changes that could be followed.",
             hint="Read it in a SELECT that ends.",
         )

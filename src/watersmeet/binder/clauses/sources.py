@@ -45,7 +45,7 @@ from watersmeet.dialects.script import read_script
 from watersmeet.dialects.tree.definitions import CreateView
 from watersmeet.dialects.tree.nodes import own_parts
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type
 from watersmeet.expressions.scalars import bind_value, words_of
@@ -60,11 +60,6 @@ _READABLE: Final[dict[type[Relation], str]] = {
     NamedSubscription: "DECLARE name SUBSCRIPTION CURSOR FOR it, then FETCH; in Python, connection.subscribe(…).",
     CapturedDatabase: "Read a table of it: CREATE TABLE … FROM source TABLE 'schema.table'.",
 }
-
-
-def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint: str | None = None) -> Error:
-    """The error that a view can't have a feature."""
-    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=env.text, span=place_of(node))
 
 
 #: The parts of a SELECT that binders read.
@@ -119,7 +114,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     """A name in FROM: a CTE or a relation of the catalog."""
     check_arguments(node, _TABLE | own_parts(node), env.text, "FROM")
     if not isinstance(node.this, exp.Identifier):
-        raise not_supported(f"{node.this.key.upper()} in FROM of {binding.rules.query_called}", node, env)
+        raise env.not_supported(f"{node.this.key.upper()} in FROM of {binding.rules.query_called}", node)
     if is_looked_up(node):
         check_clause(node, env)
     name = name_of(node.this)
@@ -131,11 +126,10 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         return bind_system(system, alias, names, node, env, binding)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
     if isinstance(relation, _UNREADABLE):
-        raise error(
+        raise env.error(
             "CATALOG_TYPE_MISMATCH",
             f"{relation.title} can't be read by a query",
-            sql=env.text,
-            span=place_of(node),
+            node,
             hint=_READABLE.get(type(relation), "Read a stream of it."),
         )
     binding.depend(relation.id)
@@ -231,12 +225,11 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
 def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
     """A source that each query reads from a place of its own on."""
     if relation.connector["connector"] == "rotating_file":
-        raise not_supported(f"reading {relation.title}", node, env, hint="It has a FORMATTER: only pumps write it.")
+        raise env.not_supported(f"reading {relation.title}", node, hint="It has a FORMATTER: only pumps write it.")
     if binding.part == "before":
-        raise not_supported(
+        raise env.not_supported(
             f"{relation.title} as it is now, in a query that runs",
             node,
-            env,
             hint="Without table(…) it is read as a stream.",
         )
     declared = any(name.startswith("scan.startup.") for name in relation.connector)
@@ -248,7 +241,7 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
 def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
     """The messages that a topic has now: all of them, or those from a place on."""
     if binding.rules.stops_at_bad_messages(binding.settings):
-        raise not_supported("recovery_policy = 'strict' of a query that ends", node, env)
+        raise env.not_supported("recovery_policy = 'strict' of a query that ends", node)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     start = binding.settings.get("seek_to", "earliest")
     found = TopicScan(relation.id, binding.new_name(), start, _shards(binding), outputs)

@@ -152,9 +152,8 @@ class WindowCall:
             )
         length_us = duration_us(value.expression)
         if length_us is None:
-            raise ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "a window with months in its size is not supported",
+            raise ctx.not_supported(
+                "a window with months in its size",
                 node,
                 detail="Months differ in length.",
                 hint="Write days, or group by date_trunc('month', …).",

@@ -14,7 +14,8 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.trees import read
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
-from watersmeet.errors import Span, error
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
 from watersmeet.types import INTEGER, Origin, Schema, SqlType
@@ -154,6 +155,18 @@ class Environment:
     text: str
     ctes: dict[str, Cte] = field(default_factory=dict)
     outer: Scope | None = None
+
+    def error(
+        self, condition: str, message: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None
+    ) -> Error:
+        """An error at the place of `node`."""
+        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=place_of(node))
+
+    def not_supported(
+        self, feature: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None
+    ) -> Error:
+        """The error that a feature is lacking."""
+        return self.error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", node, detail=detail, hint=hint)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,6 @@ from watersmeet.binder.clauses.sources import (
     bind_values,
     check_arguments,
     expanded,
-    not_supported,
     star_of,
 )
 from watersmeet.binder.clauses.subqueries import Subqueries
@@ -84,7 +83,7 @@ class Selecting:
         check_arguments(self.node, SELECT_PARTS | own_parts(self.node), self.env.text, self.rules.query_called)
         self.rules.check_select(self.node, self.env.text)
         for lateral in self.node.args.get("laterals") or []:
-            raise not_supported("LATERAL VIEW", lateral, self.env)
+            raise self.env.not_supported("LATERAL VIEW", lateral)
 
     # -- FROM ---------------------------------------------------------------------------------------------------
 
@@ -148,7 +147,7 @@ class Selecting:
             return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
         if isinstance(node, exp.Lateral):
             return self._lateral(node, left)
-        raise not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node, self.env)
+        raise self.env.not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node)
 
     def _asked_for_rows(self) -> bool:
         """Whether the query is a subquery evaluated when rows of a stream arrive: not for groups, which change until
@@ -162,7 +161,7 @@ class Selecting:
     def _lateral(self, node: exp.Lateral, left: Scope | None) -> Sourced:
         check_arguments(node, frozenset({"this", "alias"}), self.env.text, "LATERAL")
         if not isinstance(node.this, exp.Subquery):
-            raise not_supported("LATERAL of this form", node, self.env)
+            raise self.env.not_supported("LATERAL of this form", node)
         env = Environment(self.env.text, self.env.ctes, self.env.outer if left is None else left)
         return bind_derived(node, env, self.binding, self.bind)
 
@@ -273,11 +272,8 @@ class Selecting:
             ctx.sets = None
         if not found:
             first = next(iter(self.node.expressions), self.node)
-            raise ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "a SELECT without columns is not supported",
-                first,
-                hint="Leave a column out of EXCEPT, or select a constant.",
+            raise ctx.not_supported(
+                "a SELECT without columns", first, hint="Leave a column out of EXCEPT, or select a constant."
             )
         return found
 
@@ -339,7 +335,7 @@ class Selecting:
         for word in ("rollup", "cube"):
             for part in group.args.get(word) or ():
                 hint = f"Write GROUP BY {word.upper()} (…)."
-                raise not_supported(f"WITH {word.upper()} after GROUP BY", part, self.env, hint=hint)
+                raise self.env.not_supported(f"WITH {word.upper()} after GROUP BY", part, hint=hint)
         check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
 
     def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:

@@ -16,7 +16,6 @@ import pyarrow.json as pj
 
 from watersmeet import storage
 from watersmeet.storage import Place
-from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
 
 def shown_name(name: str) -> str:
@@ -42,24 +41,6 @@ MAX_BYTES: Final = 1 << 20
 
 """Bytes of a message's key and of its value that are kept."""
 
-COLUMNS: Final[Schema] = (
-    Field("source", VARCHAR),
-    Field("file", VARCHAR),
-    Field("topic", VARCHAR),
-    Field("partition", INTEGER),
-    Field("offset", BIGINT),
-    Field("line", BIGINT),
-    Field("key", BYTEA),
-    Field("value", BYTEA),
-    Field("text", VARCHAR),
-    Field("reason", VARCHAR),
-    Field("rows", BIGINT),
-    Field("epoch", BIGINT),
-)
-
-"""Dead letters as rows. A record of a file has file, line and text; a message topic, partition, offset, key and value,
-and text where the value is one.
-"""
 
 #: The fields of a record as they are stored.
 _STORED: Final = pa.schema(

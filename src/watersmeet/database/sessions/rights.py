@@ -1,4 +1,4 @@
-"""Which statements a role may run. What is not listed here takes the role `writer`.
+"""Which statements a role may run: each says which fixed role it takes (`Statement.takes`).
 
 What a statement reads and writes is checked where its names are looked up: `Session.require`.
 """
@@ -12,73 +12,9 @@ from watersmeet.catalog import SHOWN
 from watersmeet.catalog.roles import ADMIN, READER, WRITER
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.dialects.statements import roles as rl
-from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
-from watersmeet.dialects.statements.databases import AlterDatabase
-from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
-from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
-from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
-from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
-from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
-from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
-from watersmeet.dialects.statements.subscribing import SubscribeChanges
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
-from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable
 
-#: What everybody may run who may connect.
-_ALL: Final = (
-    st.Begin,
-    st.Commit,
-    st.Delete,
-    st.Describe,
-    ExplainAnalyze,
-    st.Flush,
-    st.Insert,
-    st.KillQuery,
-    st.Refused,
-    st.Rollback,
-    st.Select,
-    st.SetVariable,
-    st.ShowVariable,
-    st.Unit,
-    st.Update,
-    ShowCommits,
-    ExplainRow,
-    SubscribeChanges,
-    rl.SetRole,
-)
-#: What the server does for these goes beyond the database: it reads and writes where they say.
-_OUTSIDE: Final = (
-    CopyFrom,
-    CopyTo,
-    CreateCapturedTable,
-    CreateDictionary,
-    CreateForeignTable,
-    CreateFormatSchema,
-    CreateLakeDatabase,
-    CreateNamedCollection,
-    ResetSource,
-    df.AlterConnector,
-    df.CreateConnection,
-    df.CreateExternalStream,
-    df.CreateExternalTable,
-    df.CreateForeignStream,
-    df.CreateSecret,
-    df.CreateServer,
-    df.CreateSink,
-    df.DropSecret,
-)
-#: What is true for all users of the database.
-_OF_ALL: Final = (
-    AlterDatabase,
-    AlterSystem,
-    rl.CreateRole,
-    rl.AlterRole,
-    rl.RenameRole,
-    rl.DropRole,
-    rl.Grant,
-    rl.GrantRole,
-)
 #: What SHOW tells everybody, of what they may know.
 _LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
 #: What SHOW tells of more than relations.
@@ -110,17 +46,13 @@ def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
 
 def _needed(session: Session, statement: st.Statement) -> str | None:
     """The fixed role that a statement takes; None: none."""
-    if isinstance(statement, _ALL):
-        return None
     if isinstance(statement, st.Explain):
         return _needed(session, statement.statement)
     if isinstance(statement, st.Show):
         return _shown(statement.what)
     if isinstance(statement, rl.AlterRole) and _is_own_password(session, statement):
         return None
-    if isinstance(statement, (*_OUTSIDE, *_OF_ALL)) or _has_connector(statement):
-        return ADMIN
-    return WRITER
+    return ADMIN if _has_connector(statement) else statement.takes
 
 
 def _is_own_password(session: Session, statement: rl.AlterRole) -> bool:

@@ -13,7 +13,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding, RowForm
-from watersmeet.dialects.statements import ddl, namedsubscriptions, secrets
+from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.tree.definitions import CreateFunction, CreateSink, DropFunction
 from watersmeet.dialects.tree.queries import read_tree
@@ -128,12 +128,6 @@ _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     """CREATE …, with functions, sinks and secrets: the cursor stands behind CREATE."""
-    if cursor.take("SECRET"):
-        return secrets.read_create(cursor, base)
-    if cursor.take("CONNECTION"):
-        return secrets.read_create_connection(cursor, base)
-    if cursor.take("SUBSCRIPTION"):
-        return namedsubscriptions.read_create(cursor, base)
     if cursor.take("SINK"):
         return read_sink(cursor, dialect, base)
     return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)
@@ -141,8 +135,6 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP …, with functions and secrets: the cursor stands behind DROP."""
-    if cursor.take("SECRET"):
-        return secrets.read_drop(cursor, base)
     return _read_drop(cursor, base) if cursor.take("FUNCTION") else ddl.read_drop(cursor, base)
 
 

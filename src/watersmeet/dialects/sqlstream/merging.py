@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.dialects.sqlstream.grammar import StreamSelect
+from watersmeet.dialects.sqlstream.nodes import StreamSelect
 from watersmeet.dialects.statements.dml import column_name, target_name
 from watersmeet.dialects.tree.definitions import Merge, MergeClauses
 from watersmeet.dialects.tree.queries import Parameters, is_marked, name_of, place_of, read_tree

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.statements.namedsubscriptions import read_retention
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     AlterConnector,
@@ -45,6 +44,8 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
 @dataclass(frozen=True, kw_only=True)
 class LimitSink(Statement):
     """`ALTER SINK name SET SINK_RATE_LIMIT = limit`."""
+
+    defines: ClassVar[bool] = True
 
     name: Name
     limit: str
@@ -105,8 +106,6 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader) -> Statement:
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
-    if kind == "subscription" and (kept := read_retention(cursor, base, name, if_exists=if_exists)) is not None:
-        return kept
     base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
     if cursor.take("RENAME", "TO"):
         return _renamed(cursor, base)

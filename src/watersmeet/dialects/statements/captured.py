@@ -7,8 +7,9 @@ Source: RisingWave, "Ingest data from PostgreSQL CDC", "RESET SOURCE".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, span_of
@@ -41,12 +42,17 @@ class Origin:
 class CreateCapturedTable(CreateTable):
     """`CREATE TABLE … FROM source TABLE 'table'`."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     origin: Origin
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetSource(Statement):
     """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
 
     name: Name
 

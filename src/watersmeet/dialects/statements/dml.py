@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, place_of, read_tree
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
@@ -32,12 +33,16 @@ class Copy(Statement):
 class CopyFrom(Copy):
     """`COPY table [(columns)] FROM 'path' [(options)]`."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     table: Name
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyTo(Copy):
     """`COPY {table [(columns)] | (query)} TO 'path' [(options)]`."""
+
+    takes: ClassVar[str | None] = ADMIN
 
     table: Name | None
     query: exp.Expression | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
@@ -28,6 +28,9 @@ class ExplainAnalyze(Statement):
     kind: the word in front of the name, lower case; "" without one. seconds: in the last seconds; None: in the last
     epochs.
     """
+
+    takes: ClassVar[str | None] = None
+    tells: ClassVar[bool] = True
 
     name: Name
     kind: str = ""
@@ -160,6 +163,8 @@ class ExplainRow(Statement):
 
     query: of the rows. missing: of `EXPLAIN MISSING ROW relation WHERE condition`: why no row meets the condition.
     """
+
+    takes: ClassVar[str | None] = None
 
     query: exp.Expression
     missing: bool = False

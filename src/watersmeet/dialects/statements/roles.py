@@ -7,7 +7,7 @@ unless they are in quotes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot.tokens import TokenType
 
@@ -60,6 +60,8 @@ class RoleOptions:
 class CreateRole(Statement):
     """`CREATE ROLE | USER | GROUP name [WITH] options`. word: which of these."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     name: Name
     options: RoleOptions
     word: str
@@ -72,6 +74,8 @@ class AlterRole(Statement):
 
     settings: value None: back to the default. resets: all others go back.
     """
+
+    takes: ClassVar[str | None] = ADMIN
 
     name: Name
     options: RoleOptions = RoleOptions()
@@ -90,6 +94,8 @@ class AlterRole(Statement):
 class RenameRole(Statement):
     """`ALTER ROLE name RENAME TO new`."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     name: Name
     new: Name
 
@@ -97,6 +103,8 @@ class RenameRole(Statement):
 @dataclass(frozen=True, kw_only=True)
 class DropRole(Statement):
     """`DROP ROLE names`."""
+
+    takes: ClassVar[str | None] = ADMIN
 
     names: tuple[Name, ...]
     word: str
@@ -110,6 +118,8 @@ class Grant(Statement):
     relations: empty with `schemas`, whose relations are meant. open_to_all: it is about what everybody has.
     """
 
+    takes: ClassVar[str | None] = ADMIN
+
     gives: bool
     privileges: tuple[Privilege, ...]
     relations: tuple[Name, ...]
@@ -122,6 +132,8 @@ class Grant(Statement):
 class GrantRole(Statement):
     """`GRANT roles TO members`, `REVOKE roles FROM members`."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     gives: bool
     roles: tuple[Name, ...]
     members: tuple[Name, ...]
@@ -130,6 +142,8 @@ class GrantRole(Statement):
 @dataclass(frozen=True, kw_only=True)
 class SetRole(Statement):
     """`SET ROLE name`; None: `SET ROLE NONE` and `RESET ROLE`, as whom one logged in."""
+
+    takes: ClassVar[str | None] = None
 
     name: Name | None
 

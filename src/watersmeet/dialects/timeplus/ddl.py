@@ -10,9 +10,6 @@ from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects.statements import alter, ddl
-from watersmeet.dialects.statements.formatschemas import read_format_schema
-from watersmeet.dialects.statements.lakedatabases import read_database
-from watersmeet.dialects.statements.namedcollections import read_named_collection
 from watersmeet.dialects.timeplus.columns import key_names, read_column, read_default, refuse_default
 from watersmeet.dialects.timeplus.external import (
     read_dictionary,
@@ -76,14 +73,12 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if cursor.take("MUTABLE", "STREAM"):
         return _Stream(cursor, dialect, base).read(mutable=True)
     if cursor.take("DATABASE"):
-        return read_database(cursor, base) or ddl.read_create_schema(cursor, dialect, base)
+        return ddl.read_create_schema(cursor, dialect, base)
     if cursor.take("DICTIONARY"):
         return read_dictionary(cursor, dialect, base)
     for words, read in (
         (("EXTERNAL", "TABLE"), read_external_table),
         (("EXTERNAL", "STREAM"), read_external_stream),
-        (("FORMAT", "SCHEMA"), read_format_schema),
-        (("NAMED", "COLLECTION"), read_named_collection),
     ):
         if cursor.take(*words):
             return read(cursor, base)

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 from sqlglot import exp
 
 from watersmeet.catalog import (
-    Connection,
     DictionaryTable,
     DropWord,
     ExternalTable,
@@ -28,6 +27,7 @@ from watersmeet.catalog import (
     TopicTable,
     View,
 )
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
 from watersmeet.types import Field, Schema, SqlType
@@ -48,6 +48,8 @@ class Create(Statement):
 
     replaces: CREATE OR REPLACE. makes: of what makes a relation, its kind.
     """
+
+    defines: ClassVar[bool] = True
 
     makes: ClassVar[type[Relation]]
 
@@ -137,6 +139,8 @@ class CreateExternalTable(CreateRelation):
     No columns: those of the content. own: it is over a relation of this database.
     """
 
+    takes: ClassVar[str | None] = ADMIN
+
     makes: ClassVar[type[Relation]] = ExternalTable
 
     own: bool = False
@@ -150,32 +154,33 @@ class CreateExternalStream(CreateRelation):
     arrivals: the time at which a row came.
     """
 
+    takes: ClassVar[str | None] = ADMIN
+
     makes: ClassVar[type[Relation]] = Source
 
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateServer(Create):
+class CreateOptions(Create):
+    """What makes an object that consists of its options. options: names as they are written, folded by the reader."""
+
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateServer(CreateOptions):
     """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
 
     options: names as they are written, those without quotes in upper case.
     """
 
+    takes: ClassVar[str | None] = ADMIN
+
     makes: ClassVar[type[Relation]] = Server
 
     kind: str
     kind_span: Span
-    options: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateConnection(Create):
-    """`CREATE CONNECTION name WITH (type = …, …)`. options: names in lower case."""
-
-    makes: ClassVar[type[Relation]] = Connection
-
-    options: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +189,8 @@ class CreateForeignStream(CreateRelation):
 
     places: of the options.
     """
+
+    takes: ClassVar[str | None] = ADMIN
 
     makes: ClassVar[type[Relation]] = Source
 
@@ -251,6 +258,8 @@ class CreateFunction(Create):
 class DropFunction(Statement):
     """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
 
+    defines: ClassVar[bool] = True
+
     names: tuple[Name, ...]
     signatures: tuple[tuple[SqlType, ...] | None, ...]
     if_exists: bool = False
@@ -305,6 +314,8 @@ class AlterPump(Statement):
     empty.
     """
 
+    defines: ClassVar[bool] = True
+
     names: tuple[Name, ...]
     start: bool
     every: Name | None = None
@@ -318,6 +329,8 @@ class CreateSink(Create):
     places: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
     those behind ENCODE.
     """
+
+    takes: ClassVar[str | None] = ADMIN
 
     makes: ClassVar[type[Relation]] = Sink
 
@@ -336,6 +349,8 @@ class CreateSink(Create):
 class StartSink(Statement):
     """`ALTER SINK name START`: a sink that was stopped goes on."""
 
+    defines: ClassVar[bool] = True
+
     name: Name
     if_exists: bool = False
 
@@ -343,6 +358,8 @@ class StartSink(Statement):
 @dataclass(frozen=True, kw_only=True)
 class Alter(Statement):
     """`ALTER kind name …` of a relation."""
+
+    defines: ClassVar[bool] = True
 
     kind: DropWord
     name: Name
@@ -385,6 +402,8 @@ class AddColumn(Alter):
 class AlterConnector(Alter):
     """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options. clause: the words that say so."""
 
+    takes: ClassVar[str | None] = ADMIN
+
     options: Mapping[str, str]
     spans: Mapping[str, Span]
     clause: str = "CONNECTOR WITH"
@@ -416,27 +435,10 @@ class CreateIndex(Create):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateSecret(Statement):
-    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value. Or `WITH (backend = 'env', name =
-    '…')`, `(backend = 'file', path = '…')`, whose value says where it is.
-    """
-
-    name: Name
-    value: str = field(repr=False)
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropSecret(Statement):
-    """`DROP SECRET name`."""
-
-    name: Name
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class CreateSchema(Statement):
     """`CREATE [OR REPLACE] SCHEMA name`."""
+
+    defines: ClassVar[bool] = True
 
     name: Name
     if_not_exists: bool = False
@@ -447,6 +449,8 @@ class CreateSchema(Statement):
 class DropSchema(Statement):
     """`DROP SCHEMA names [CASCADE]`."""
 
+    defines: ClassVar[bool] = True
+
     names: tuple[Name, ...]
     if_exists: bool = False
     cascade: bool = False
@@ -455,6 +459,8 @@ class DropSchema(Statement):
 @dataclass(frozen=True, kw_only=True)
 class Drop(Statement):
     """`DROP kind names [CASCADE]`."""
+
+    defines: ClassVar[bool] = True
 
     kind: DropWord
     names: tuple[Name, ...]
@@ -469,6 +475,8 @@ class CreateDictionary(CreateRelation):
     lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
     `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
     """
+
+    takes: ClassVar[str | None] = ADMIN
 
     makes: ClassVar[type[Relation]] = DictionaryTable
 
@@ -485,6 +493,8 @@ class CreateForeignTable(CreateRelation):
 
     places: of the options. Without columns it has those of the table there.
     """
+
+    takes: ClassVar[str | None] = ADMIN
 
     makes: ClassVar[type[Relation]] = ExternalTable
 

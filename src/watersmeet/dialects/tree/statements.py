@@ -7,10 +7,11 @@ in the source dialect whose nodes know their place in `text`; `binder` gives the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlglot import exp
 
+from watersmeet.catalog.roles import WRITER
 from watersmeet.errors import Error, Span
 
 ExplainFormat = Literal["text", "json", "dot"]
@@ -22,7 +23,15 @@ class Statement:
 
     text: the whole text that was parsed; the places of all tree nodes and spans are in it.
     sql: the statement alone, without its semicolon. span: the place of `sql` in `text`.
+
+    takes: the fixed role that running it takes; None: none. What it reads and writes is checked where its names are
+    looked up. defines: it waits for views while other threads run statements; only one such statement runs at a time.
+    tells: it changes nothing, so what it returns is known by running it.
     """
+
+    takes: ClassVar[str | None] = WRITER
+    defines: ClassVar[bool] = False
+    tells: ClassVar[bool] = False
 
     text: str
     sql: str
@@ -52,12 +61,16 @@ class Name:
 class StopProcessor(Statement):
     """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: what writes the topic ends, its records stay."""
 
+    defines: ClassVar[bool] = True
+
     name: Name
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcessor(Statement):
     """`START PROCESSOR topic`: what writes records of a topic to Kafka, and was stopped by an error, goes on."""
+
+    defines: ClassVar[bool] = True
 
     name: Name
 
@@ -66,12 +79,17 @@ class StartProcessor(Statement):
 class Unit(Statement):
     """Statements of which all happen or none: those of a script with processors."""
 
+    takes: ClassVar[str | None] = None
+    defines: ClassVar[bool] = True
+
     statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
     """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: select items, None without RETURNING."""
+
+    takes: ClassVar[str | None] = None
 
     table: Name
     columns: tuple[Name, ...]
@@ -82,6 +100,8 @@ class Insert(Statement):
 @dataclass(frozen=True, kw_only=True)
 class Update(Statement):
     """`UPDATE table SET column = expression, … [WHERE where]`."""
+
+    takes: ClassVar[str | None] = None
 
     table: Name
     alias: str | None
@@ -94,6 +114,8 @@ class Update(Statement):
 class Delete(Statement):
     """`DELETE FROM table [WHERE where]`."""
 
+    takes: ClassVar[str | None] = None
+
     table: Name
     alias: str | None
     where: exp.Expression | None = None
@@ -104,10 +126,14 @@ class Delete(Statement):
 class Flush(Statement):
     """`FLUSH` (and `WAIT`): returns when all views reflect everything that was committed before."""
 
+    takes: ClassVar[str | None] = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Select(Statement):
     """A query: SELECT, WITH, VALUES or a set operation."""
+
+    takes: ClassVar[str | None] = None
 
     query: exp.Expression
 
@@ -118,6 +144,8 @@ class Explain(Statement):
 
     trace: each step, too. analyze: it is a query, which runs.
     """
+
+    tells: ClassVar[bool] = True
 
     statement: Statement
     verbose: bool = False
@@ -131,6 +159,9 @@ class Explain(Statement):
 class Describe(Statement):
     """`DESCRIBE name`."""
 
+    takes: ClassVar[str | None] = None
+    tells: ClassVar[bool] = True
+
     name: Name
 
 
@@ -142,6 +173,8 @@ class Show(Statement):
     `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`,
     `dead letters`, `relations`, `queries`. name: of a relation; of a schema where relations are listed.
     """
+
+    tells: ClassVar[bool] = True
 
     what: str
     name: Name | None = None
@@ -155,6 +188,8 @@ class SetVariable(Statement):
     schema: of SET SCHEMA and USE, which set `search_path` to a schema that has to be there; value is None.
     """
 
+    takes: ClassVar[str | None] = None
+
     name: str
     value: str | None
     schema: Name | None = None
@@ -164,6 +199,9 @@ class SetVariable(Statement):
 class ShowVariable(Statement):
     """`SHOW name`: of a session variable."""
 
+    takes: ClassVar[str | None] = None
+    tells: ClassVar[bool] = True
+
     name: str
     name_span: Span
 
@@ -172,6 +210,8 @@ class ShowVariable(Statement):
 class Begin(Statement):
     """`BEGIN` or `START TRANSACTION`."""
 
+    takes: ClassVar[str | None] = None
+
     read_only: bool = False
 
 
@@ -179,15 +219,22 @@ class Begin(Statement):
 class Commit(Statement):
     """`COMMIT` or `END`."""
 
+    takes: ClassVar[str | None] = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback(Statement):
     """`ROLLBACK` or `ABORT`."""
 
+    takes: ClassVar[str | None] = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class KillQuery(Statement):
     """`KILL QUERY WHERE query_id = '…'`: ends queries that run. ids: of them, with their places."""
+
+    takes: ClassVar[str | None] = None
+    defines: ClassVar[bool] = True
 
     ids: tuple[Name, ...]
 
@@ -196,6 +243,8 @@ class KillQuery(Statement):
 class Subscribe(Statement):
     """`SUBSCRIBE TO SELECT …`: a query that runs, and stays when nobody reads it."""
 
+    defines: ClassVar[bool] = True
+
     query: exp.Expression
 
 
@@ -203,12 +252,16 @@ class Subscribe(Statement):
 class Recover(Statement):
     """`RECOVER FROM 'id'`: goes on with a query of SUBSCRIBE TO."""
 
+    defines: ClassVar[bool] = True
+
     id: Name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unsubscribe(Statement):
     """`UNSUBSCRIBE TO 'id'`: ends a query of SUBSCRIBE TO for good."""
+
+    defines: ClassVar[bool] = True
 
     id: Name
 
@@ -219,5 +272,7 @@ class Refused(Statement):
 
     It is a statement, so that those before it in a script still run.
     """
+
+    takes: ClassVar[str | None] = None
 
     error: Error

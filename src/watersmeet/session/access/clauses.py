@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
 from watersmeet.catalog import LAKES, Connection, EventTime
-from watersmeet.catalog.connections import ConnectionType
+from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.lakes.source import lake_schema
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.dialects.schemas import relation_written

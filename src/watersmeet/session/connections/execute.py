@@ -18,14 +18,14 @@ from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.rights import check_statement
 from watersmeet.database.transaction import Transaction
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.dml import CopyFrom
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.session.statements.lakedatabases import take_over_tables
-from watersmeet.session.statements.registry import DEFINING, handler_of, insert_many
+from watersmeet.session.features.lakedatabases import take_over_tables
+from watersmeet.session.handlers import handler_of, insert_many
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
@@ -136,7 +136,7 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
     if not isinstance(statement, st.Select):
-        return _run_locked(session, statement, lock, makes=isinstance(statement, DEFINING))
+        return _run_locked(session, statement, lock, makes=statement.defines)
     with session.database.log.one_look():
         if not runs_on(session, statement.query):
             return _run_locked(session, statement, lock, makes=False)

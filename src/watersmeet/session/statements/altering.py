@@ -1,8 +1,9 @@
-"""ALTER of relations: RENAME TO, ADD COLUMN, RENAME COLUMN, in one commit.
+"""ALTER and DROP of relations, CREATE and DROP of schemas.
 
-Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. A view's
-text is not changed. The catalog stores the names that the text uses (`Relation.known`), so that `*` keeps its columns
-and names keep their meaning, as in PostgreSQL. SHOW CREATE adds what is named differently now.
+Views continue unchanged after RENAME TO, ADD COLUMN and RENAME COLUMN: their plans and files refer to relations by id,
+and to columns by their first names. A view's text is not changed. The catalog stores the names that the text uses
+(`Relation.known`), so that `*` keeps its columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds what
+is named differently now.
 """
 
 from __future__ import annotations
@@ -11,15 +12,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, View, one
+from watersmeet.capture.dropping import drop_captured
+from watersmeet.catalog import ARRIVAL, Input, Relation, Source, SqlFunction, Table, View, one
 from watersmeet.connectors.registry import check_connector
-from watersmeet.database.definitions import check_folded, is_called, kind_word, named, used_instead
+from watersmeet.database.definitions import (
+    check_folded,
+    is_called,
+    kind_word,
+    make_schema,
+    named,
+    remove,
+    schemas_of,
+    used_instead,
+    with_dependents,
+)
 from watersmeet.database.renaming import alter_indexes, note_names, with_column, with_column_called, with_name
 from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transactions import own_transaction
-from watersmeet.dialects.tree.definitions import AddColumn, Alter, RenameColumn, RenameRelation
+from watersmeet.dialects.tree.definitions import (
+    AddColumn,
+    Alter,
+    CreateSchema,
+    Drop,
+    DropSchema,
+    RenameColumn,
+    RenameRelation,
+)
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import did_you_mean
+from watersmeet.session.access.kafkatopics import drop_topics
+from watersmeet.session.statements.sqlfunctions import drop_functions
 from watersmeet.types import SqlType
 
 #: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.
@@ -200,3 +223,78 @@ def _fill(kind: SqlType) -> str | None:
 
 def _free(name: str, taken: Sequence[str]) -> str:
     return next(n for i in range(2, len(taken) + 3) if (n := f"{name}_{i}") not in taken)
+
+
+def drop(session: Session, statement: Drop) -> Result:
+    """DROP of relations of one kind: all or none."""
+    command = f"DROP {kind_word(statement).upper()}"
+    session.require_definer(command)
+    found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
+    ids = with_dependents(session, found, statement, cascade=statement.cascade)
+    if ids:
+        gone = [r for r in session.catalog.relations.values() if r.id in ids or r.owner in ids]
+        remove(session, ids)
+        drop_topics(session, gone)
+        drop_captured(session, gone)
+    return Result(command)
+
+
+def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
+    relation = named(session, name, statement)
+    if relation is not None and not is_called(statement.kind, relation):
+        hint, word = used_instead("DROP", relation, session.semantics)
+        raise error_at(
+            statement,
+            name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{name.shown}" is not {one(kind_word(statement))}',
+            hint=f"{hint}." if word is None else f"{hint} to remove {one(word)}.",
+        )
+    return relation
+
+
+def create_schema(session: Session, statement: CreateSchema) -> Result:
+    """CREATE SCHEMA. OR REPLACE also drops its content (SQLstream, "CREATE SCHEMA"), unless others read that."""
+    if not (statement.replaces and statement.name.name in session.catalog.schemas):
+        return make_schema(session, statement)
+    session.require_definer("CREATE")
+    relations, functions = _content(session, [statement.name.name])
+    remove(session, with_dependents(session, relations, statement, cascade=False, verb="replace"))
+    drop_functions(session, functions, statement, cascade=False)
+    return Result(f"CREATE {session.semantics.schema_word.upper()}")
+
+
+def drop_schema(session: Session, statement: DropSchema) -> Result:
+    """DROP SCHEMA: all or none. CASCADE also drops the content and what reads it."""
+    word = session.semantics.schema_word
+    command = f"DROP {word.upper()}"
+    session.require_definer(command)
+    schemas = schemas_of(session, statement)
+    relations, functions = _content(session, schemas)
+    found: list[Relation | SqlFunction] = [*relations, *functions]
+    if found and not statement.cascade:
+        titles = [r.title for r in relations] + [f"function {f.shown}" for f in functions]
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop {word} "{found[0].schema}" because it is not empty',
+            detail=sentence(f"{title} is in it" for title in titles),
+            hint=f"Use DROP {word.upper()} … CASCADE to drop its content, too.",
+        )
+    with own_transaction(session):
+        ids = with_dependents(session, relations, statement, cascade=True)
+        if ids:
+            gone = [session.catalog.relations[i] for i in ids]
+            remove(session, ids)
+            drop_topics(session, gone)
+        drop_functions(session, functions, statement, cascade=True)
+        session.put_schemas(tuple(s for s in session.catalog.schemas if s not in schemas))
+    return Result(command)
+
+
+def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], list[SqlFunction]]:
+    """The relations and SQL functions in some schemas."""
+    catalog = session.catalog
+    functions = [f for f in catalog.functions.values() if f.schema in schemas and not f.dropped]
+    return [r for r in catalog.relations.values() if r.schema in schemas], functions

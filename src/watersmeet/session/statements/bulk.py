@@ -17,7 +17,7 @@ from watersmeet.database.reading import conformed
 from watersmeet.database.rows import omitted
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import Insert
 from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
 from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema

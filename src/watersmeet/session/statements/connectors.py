@@ -12,7 +12,7 @@ from watersmeet.database.secrets import kept_options, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, sentence
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transactions import own_transaction
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.access.clauses import with_schema_columns

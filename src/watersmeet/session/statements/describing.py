@@ -6,27 +6,19 @@ from watersmeet.database.reading import bounded, runs_on
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.database.sessions.rights import check_statement
-from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainAnalyze, ExplainRow
-from watersmeet.dialects.statements.history import ShowCommits
-from watersmeet.dialects.statements.subscribing import SubscribeChanges
+from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.dialects.tree.statements import (
     Delete,
-    Describe,
     Explain,
     Insert,
     Select,
-    Show,
-    ShowVariable,
     Statement,
     Update,
 )
+from watersmeet.session.features.subscribe import SubscribeChanges, described
+from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
-from watersmeet.session.statements.registry import handler_of
-from watersmeet.session.statements.subscribe import described
-
-#: Statements that change nothing: what they return is known once they have run.
-_TELLING = (Describe, Explain, ExplainAnalyze, Show, ShowCommits, ShowVariable)
 
 
 def described_result(session: Session, statement: Statement) -> Result | None:
@@ -55,7 +47,7 @@ def described_result(session: Session, statement: Statement) -> Result | None:
         return Result("SUBSCRIBE", described(session, statement))
     if isinstance(statement, ExplainRow):
         return Result("EXPLAIN", ROW_COLUMNS)
-    if isinstance(statement, _TELLING):
+    if statement.tells:
         handler = handler_of(type(statement))
         assert handler is not None
         return handler(session, statement)

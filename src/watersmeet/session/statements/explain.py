@@ -11,13 +11,13 @@ from watersmeet.database.filling import Bound, join_order, joins_many, shares
 from watersmeet.database.reading import Bounded, bounded, reading, rows_read, runs_on
 from watersmeet.database.sessions.context import Session, denied, error_at
 from watersmeet.database.sessions.result import Result, lines_result
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.maintenance.refreshing import sent
 from watersmeet.maintenance.views import bind_running
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session.statements.registry import bind, handler_of
+from watersmeet.session.handlers import bind, handler_of
 from watersmeet.session.statements.select import read_now
 
 #: What the column of EXPLAIN is called.

@@ -1,6 +1,7 @@
-"""CREATE SERVER and CREATE FOREIGN STREAM.
+"""CREATE SERVER, CREATE FOREIGN STREAM and CREATE FOREIGN TABLE (of a server of wrapper SYS_JDBC).
 
-SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka".
+SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka", "CREATE FOREIGN TABLE", "Reading from and
+writing to databases"; "Stream-Table Join": a query over streams takes the table as it is when the query begins.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
+from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, ExternalTable, Server, Source
 from watersmeet.connectors.base.deliveries import view_delivery
 from watersmeet.connectors.base.targets import connector_of
-from watersmeet.connectors.registry import check_connector
+from watersmeet.connectors.databases.tables import TableReader
+from watersmeet.connectors.registry import check_connector, taken_max_age_us
 from watersmeet.connectors.spellings.foreignstreams import (
     FILE_PART_TYPES,
     FILE_PROVENANCE,
@@ -25,16 +27,17 @@ from watersmeet.connectors.spellings.foreignstreams import (
     Foreign,
     foreign_options,
 )
-from watersmeet.connectors.spellings.foreigntables import SYS_JDBC
+from watersmeet.connectors.spellings.foreigntables import SYS_JDBC, foreign_table, names_there
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateServer
+from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateForeignTable, CreateServer
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.views import queried_options
 from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.clauses import event_time
+from watersmeet.session.statements.external import fill
 from watersmeet.types import TIMESTAMP, Field
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.
@@ -157,3 +160,46 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is {what}')
     known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server)]
     raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])
+
+
+def create_foreign_table(session: Session, statement: CreateForeignTable) -> Result:
+    """A table that is read when a statement names it, and written by INSERT and by pumps."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE FOREIGN TABLE")
+    server = _server_of_table(session, statement)
+    with located(statement, statement.name_span, statement.places):
+        options = {**revealed_options(server.options), **statement.options}
+        max_age_us = taken_max_age_us(options)
+        external = replace(foreign_table(options, statement.name), max_age_us=max_age_us)
+        reader = session.database.outside.reader(external, "a foreign table")
+        assert isinstance(reader, TableReader)
+        external = replace(external, target=reader.written())
+        there = reader.names()
+        external = replace(external, names=names_there([c.name for c in statement.columns], there))
+    fill(
+        session,
+        statement,
+        new_relation(session, statement, ExternalTable, statement.columns, depends_on=(server.id,), external=external),
+        "a foreign table",
+        statement.name_span,
+    )
+    return Result("CREATE FOREIGN TABLE")
+
+
+def _server_of_table(session: Session, statement: CreateForeignTable) -> Server:
+    """UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH."""
+    name = statement.server
+    found = session.find(name)
+    if isinstance(found, Server) and found.adapter == SYS_JDBC:
+        return found
+    if found is not None:
+        what = "a server of another wrapper" if isinstance(found, Server) else "not a server"
+        raise error_at(
+            statement,
+            name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{found.shown}" is {what}',
+            hint="A foreign table needs one of wrapper SYS_JDBC.",
+        )
+    known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server) and r.adapter == SYS_JDBC]
+    raise undefined_relation(session.catalog, name, statement, "server", known)

@@ -1,4 +1,4 @@
-"""SET and SHOW of session variables."""
+"""SET and SHOW of session variables; BEGIN, COMMIT, ROLLBACK, FLUSH."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from watersmeet.database.definitions import USER_SCHEMA, set_schema
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import variables
+from watersmeet.database.transactions import commit, flush, new_transaction, rollback
 from watersmeet.dialects.schemas import listed, schema_meant
-from watersmeet.dialects.tree.statements import SetVariable, ShowVariable
+from watersmeet.dialects.tree.statements import Begin, Commit, Flush, Rollback, SetVariable, ShowVariable
 from watersmeet.errors import Error, did_you_mean
 
 #: What SHOW accepts beside variables, for hints.
@@ -82,3 +83,39 @@ def show_variable(session: Session, statement: ShowVariable) -> Result:
         err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
         raise
     return text_result("SHOW", (statement.name,), [(value,)])
+
+
+def begin_statement(session: Session, statement: Begin) -> Result:
+    """BEGIN."""
+    if session.transaction is not None:
+        session.notice("there is already a transaction in progress")
+        return Result("BEGIN")
+    session.transaction = new_transaction(session, read_only=statement.read_only)
+    return Result("BEGIN")
+
+
+def commit_statement(session: Session, statement: Commit) -> Result:
+    """COMMIT."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        commit(session)
+    return Result("COMMIT")
+
+
+def rollback_statement(session: Session, statement: Rollback) -> Result:
+    """ROLLBACK."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        rollback(session)
+    return Result("ROLLBACK")
+
+
+def flush_statement(session: Session, statement: Flush) -> Result:
+    """FLUSH: waits until all views show what was committed before."""
+    del statement
+    flush(session)
+    return Result("FLUSH")

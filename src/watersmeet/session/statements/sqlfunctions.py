@@ -1,4 +1,4 @@
-"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS.
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements.
 
 A function has one definition in a schema. Views keep the definition that they were created with: one that CREATE OR
 REPLACE replaces stays in the catalog for them, and no statement can call it any more.
@@ -6,6 +6,7 @@ REPLACE replaces stays in the catalog for them, and no statement can call it any
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,21 @@ from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.tree.definitions import CreateFunction, DropFunction
 from watersmeet.dialects.tree.statements import Name, Show, Statement
 from watersmeet.errors import did_you_mean
-from watersmeet.session.statements.like import like
+
+
+def like(text: str, pattern: str) -> bool:
+    r"""Whether `text` matches: `%` is any text, `_` any character, `\` makes the next one plain."""
+    pieces = []
+    plain = False
+    for character in pattern:
+        if plain:
+            pieces.append(re.escape(character))
+            plain = False
+        elif character == "\\":
+            plain = True
+        else:
+            pieces.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    return re.fullmatch("".join(pieces), text, re.DOTALL) is not None
 
 
 def create_function(session: Session, statement: CreateFunction) -> Result:

@@ -14,7 +14,7 @@ from watersmeet.database.reading import runs_on
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.delivery.changes import Changes
-from watersmeet.dialects import parse
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import Name, Recover, Subscribe, Unsubscribe
 from watersmeet.errors import did_you_mean
 from watersmeet.session.services.running import RunningQuery, ShownQuery

@@ -1,11 +1,14 @@
-"""CREATE TABLE, CREATE SOURCE, CREATE INDEX."""
+"""CREATE TABLE, SOURCE and INDEX, and CREATE STREAM: a table written by INSERT, whose rows carry their times.
+
+SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
+from watersmeet.catalog import ARRIVAL, EventTime, Index, Input, Relation, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.rates import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
@@ -21,13 +24,14 @@ from watersmeet.database.transaction import Change
 from watersmeet.database.transactions import own_transaction
 from watersmeet.database.writing import apply
 from watersmeet.dialects.statements.tables import check_rows
-from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable
+from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.clauses import OPTIONS, event_time, with_connections, with_schema_columns
+from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.types import Field
 
@@ -259,3 +263,55 @@ def insert_query(session: Session, relation: Relation, query: Bounded) -> Result
         rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
         apply(session, relation, Change(rows))
     return Result("CREATE TABLE AS", rowcount=rows.num_rows)
+
+
+#: Later than all times, as every row moves the clock of an ordered stream.
+_EVER_US: Final = 1 << 62
+
+
+def _clock(statement: CreateStream) -> EventTime | None:
+    """The event time of an ordered stream: that of its newest row."""
+    found = event_time(statement)
+    return replace(found, ahead_us=_EVER_US, ordered=True) if found is not None and statement.ordered else found
+
+
+def create_stream(session: Session, statement: CreateStream) -> Result:
+    """CREATE STREAM and CREATE MUTABLE STREAM, with its indexes, which are named `stream.index`."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE STREAM")
+    lake = lake_of(session, schema_for(session, statement))
+    if lake is not None:
+        return create_lake_table(session, statement, lake)
+    check_columns(statement.columns, statement)
+    stream = new_relation(
+        session,
+        statement,
+        Stream,
+        statement.columns,
+        primary_key=statement.primary_key,
+        append_only=statement.mode == "append",
+        mode=statement.mode,
+        defaults={**statement.defaults, **default_values(statement, statement.digits)},
+        ranges=dict(statement.ranges),
+        digits=dict(statement.digits),
+        event_time=_clock(statement),
+    )
+    names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
+    for name, index in zip(names, statement.indexes, strict=True):
+        may_create(session, statement, name, index.name.span, if_not_exists=False)
+    add(session, stream)
+    for name, index in zip(names, statement.indexes, strict=True):
+        add(
+            session,
+            new_relation(
+                session,
+                statement,
+                Index,
+                statement.columns,
+                name=name,
+                depends_on=(stream.id,),
+                index_columns=tuple(c.name for c in index.columns),
+                included=tuple(c.name for c in index.storing),
+            ),
+        )
+    return Result("CREATE STREAM")

@@ -42,8 +42,7 @@ from watersmeet.binder.dialects.lenses.records import RecordMetadata, metadata_i
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.lenses.grammar import WithinJoin, lengths_of
 from watersmeet.dialects.tree.nodes import plain, text_of
-from watersmeet.dialects.tree.queries import place_of
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error
 from watersmeet.expressions.context import Value, columns_of, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.units import DAY_US
@@ -74,15 +73,14 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
     periods = node.grace_periods if isinstance(node, WithinJoin) else []
     lengths = {duration_us(p) for p in periods}
     if len(lengths) > 1:
-        raise error(
+        raise env.error(
             "TWO_WITHIN",
             "a join has two different grace periods",
-            sql=env.text,
-            span=place_of(periods[-1]),
+            periods[-1],
             hint="Write GRACE PERIOD once, after WITHIN.",
         )
     if None in lengths:
-        raise error("INVALID_PARAMETER", "GRACE PERIOD is too long", sql=env.text, span=place_of(periods[0]))
+        raise env.error("INVALID_PARAMETER", "GRACE PERIOD is too long", periods[0])
     return next(iter(lengths), None)
 
 
@@ -93,11 +91,8 @@ def length_of(node: exp.Join, env: Environment) -> int | None:
         return None
     found = duration_us(within[0])
     if not found:
-        raise error(
-            "INVALID_PARAMETER",
-            "WITHIN is too long" if found is None else "WITHIN needs a time above 0",
-            sql=env.text,
-            span=place_of(within[0]),
+        raise env.error(
+            "INVALID_PARAMETER", "WITHIN is too long" if found is None else "WITHIN needs a time above 0", within[0]
         )
     return found
 
@@ -132,11 +127,9 @@ class Within:
             return made
         if not all(self._clocks):
             shown = "OUTER" if join.kind == "full" else join.kind.upper()
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"{shown} JOIN of streams without event times is not supported",
-                sql=env.text,
-                span=place_of(node),
+            raise env.not_supported(
+                f"{shown} JOIN of streams without event times",
+                node,
                 hint="Topics have one; another relation needs WATERMARK FOR.",
             )
         assert isinstance(made, Project)

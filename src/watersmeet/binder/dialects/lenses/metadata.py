@@ -50,11 +50,10 @@ def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: Reco
     own = scope_columns(tree.columns)
     for column, name in zip(own, item.names, strict=False):
         if name != column.name and name in (*HIDDEN, *RESERVED):
-            raise error(
+            raise env.error(
                 "INVALID_NAME",
                 f'a list of names can\'t rename field "{column.name}" to "{name}"',
-                sql=env.text,
-                span=place_of(item.node),
+                item.node,
                 hint="Select it by that name: expression AS _key sets the key.",
             )
     shown = scope_columns(tree.columns, item.names)
@@ -189,9 +188,8 @@ def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
     """
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
-            raise ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "now() in a condition on a stream is not supported",
+            raise ctx.not_supported(
+                "now() in a condition on a stream",
                 part,
                 detail="Results would have to be deleted as time passes, and records of a stream never are.",
                 hint="Read the records by SELECT TABLE.",

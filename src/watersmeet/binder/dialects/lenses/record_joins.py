@@ -28,8 +28,8 @@ from watersmeet.binder.dialects.lenses.metadata import check_decided
 from watersmeet.binder.dialects.lenses.records import RecordKind, RecordLayout, RecordMetadata, metadata_in, packed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.grammar import lengths_of
-from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import Error, error
+from watersmeet.dialects.tree.queries import name_of
+from watersmeet.errors import Error
 from watersmeet.expressions.context import Value, of_scalar
 
 
@@ -44,11 +44,10 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
         )
         if shown[0] != shown[1]:
             names = [s.tables[-1].alias for s in (left, right)]
-            raise error(
+            raise env.error(
                 "KEY_FORMATS",
                 f"key formats differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}",
-                sql=env.text,
-                span=place_of(node.this),
+                node.this,
                 detail="Sources are joined by keys in one format, even if ON compares values.",
                 hint=f"Write one of them again: INSERT INTO topic STORE KEY AS {formats[0]} VALUE AS AVRO SELECT TABLE "
                 f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.",
@@ -98,13 +97,7 @@ def record_join(clause: JoinClause) -> Sourced:
     check_aliases(left[1], right[1], node, env)
     one, other = metadata_in(left[1]), metadata_in(right[1])
     if one is None or other is None:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a join with this item of FROM is not supported",
-            sql=env.text,
-            span=place_of(node),
-            hint="Topics and queries of WITH can be joined.",
-        )
+        raise env.not_supported("a join with this item of FROM", node, hint="Topics and queries of WITH can be joined.")
     nature = _checked(node, one.nature, other.nature, env)
     if nature == "stream":
         both = Scope(left[1].tables + right[1].tables, left[1].visible + right[1].visible, env.outer)
@@ -174,7 +167,7 @@ def _checked(node: exp.Join, left: RecordKind, right: RecordKind, env: Environme
 
 
 def _refused(condition: str, message: str, node: exp.Expression, env: Environment, hint: str) -> Error:
-    return error(condition, message, sql=env.text, span=place_of(node), hint=hint)
+    return env.error(condition, message, node, hint=hint)
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:

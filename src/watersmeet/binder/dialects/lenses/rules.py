@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
-from watersmeet.binder.clauses.sources import not_supported, scan
+from watersmeet.binder.clauses.sources import scan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.binder.context.binding import (
     Bound,
@@ -110,10 +110,9 @@ class LensesRules(DialectRules):
     ) -> Sourced:
         windowed = window_call(node)
         if windowed is not None:
-            raise not_supported(
+            raise env.not_supported(
                 f"{windowed.function.upper()} over records",
                 windowed.place,
-                env,
                 hint="Group by a truncated time: date_trunc('minute', _meta.timestamp).",
             )
         return plain()
@@ -129,7 +128,7 @@ class LensesRules(DialectRules):
         """Reads it as a stream or as a table, as the SELECT says (LS-04)."""
         node = item.node
         if isinstance(relation, View):
-            raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
+            raise env.not_supported("a view in FROM", node, hint="Make a materialized view of it.")
         kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
         tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, place_of(node))
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
@@ -228,4 +227,4 @@ class LensesRules(DialectRules):
         bind: BindQuery,
         plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
     ) -> Bound:
-        raise not_supported("a set operation over records", node, env, hint="Write two processors.")
+        raise env.not_supported("a set operation over records", node, hint="Write two processors.")

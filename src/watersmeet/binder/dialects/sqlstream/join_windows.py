@@ -32,8 +32,7 @@ from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import error
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import Unit, after, floor, unit_of
 from watersmeet.expressions.scalars import bind_value
@@ -82,7 +81,7 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
     for node in nodes:
         name = name_of(node.this)
         if name in found:
-            raise error("SYNTAX_ERROR", f'window "{name}" is already defined', sql=env.text, span=place_of(node.this))
+            raise env.error("SYNTAX_ERROR", f'window "{name}" is already defined', node.this)
         found[name] = node
     return found
 
@@ -99,11 +98,10 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
     if alias is not None:
         name = name_of(alias)
         if name not in windows:
-            raise error(
+            raise env.error(
                 "UNDEFINED_OBJECT",
                 f'window "{name}" does not exist',
-                sql=env.text,
-                span=place_of(alias),
+                alias,
                 hint=f"Write WINDOW {name} AS (RANGE INTERVAL '1' MINUTE PRECEDING) at the end of the query.",
             )
         node = windows[name]

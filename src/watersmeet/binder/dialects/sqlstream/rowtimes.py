@@ -22,12 +22,11 @@ from watersmeet.algebra.nodes import Column, Filter, LateRowFilter, Node, Projec
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.clauses.arrival import arrivals, clock_of
 from watersmeet.binder.clauses.order_limit import ordered_items
-from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, single
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.sqlstream.grammar import window_of
+from watersmeet.dialects.sqlstream.nodes import window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value
@@ -49,25 +48,19 @@ def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
 def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
     """FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
     if env.outer is not None:
-        raise not_supported("a stream in a subquery of an expression", node, env, hint="Join it in FROM.")
+        raise env.not_supported("a stream in a subquery of an expression", node, hint="Join it in FROM.")
     if node.args.get("distinct"):
-        raise not_supported("DISTINCT of a stream", node.args["distinct"], env)
+        raise env.not_supported("DISTINCT of a stream", node.args["distinct"])
     if scope.stream is not None and scope.stream.window is not None:
-        raise not_supported("a window over a stream without a join", scope.stream.window, env)
+        raise env.not_supported("a window over a stream without a join", scope.stream.window)
     for called in [w for e in node.expressions for w in e.find_all(exp.Window)]:
-        raise not_supported(
-            "a window function over a stream",
-            called,
-            env,
-            hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time.",
+        raise env.not_supported(
+            "a window function over a stream", called, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time."
         )
     for item in ordered_items(node):
         if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
-            raise not_supported(
-                "ORDER BY of a stream by anything but ROWTIME",
-                item,
-                env,
-                hint="Rows come in the order of ROWTIME.",
+            raise env.not_supported(
+                "ORDER BY of a stream by anything but ROWTIME", item, hint="Rows come in the order of ROWTIME."
             )
 
 
@@ -77,11 +70,9 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
     if window is None:
         return scope
     if scope.stream is None:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a window over a table is not supported",
-            sql=env.text,
-            span=place_of(window),
+        raise env.not_supported(
+            "a window over a table",
+            window,
             detail="It is not a stream: none of its columns has a watermark.",
             hint="Leave OVER out.",
         )
@@ -156,23 +147,16 @@ def bind_union(
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
     if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a set operation with streams other than UNION ALL of streams is not supported",
-            sql=env.text,
-            span=place_of(node),
-        )
+        raise env.not_supported("a set operation with streams other than UNION ALL of streams", node)
     hidden = any(s.outputs[0].hidden for s in sides)
     found = operation(node, env, fronting if hidden else binding, bind)
     rowtime = rowtime_of(found.relation)
     if not any(streams):
         return found
     if rowtime is None:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "UNION ALL of streams that select ROWTIME at different places is not supported",
-            sql=env.text,
-            span=place_of(node),
+        raise env.not_supported(
+            "UNION ALL of streams that select ROWTIME at different places",
+            node,
             hint="Select it at the same place in all of them, or in none.",
         )
     tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)

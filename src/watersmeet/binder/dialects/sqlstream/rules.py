@@ -14,7 +14,6 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import AsofJoin, Node
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.clauses.joins import join
-from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.binder.context.binding import Bound, Environment, Item
 from watersmeet.binder.context.rules import (
@@ -42,7 +41,7 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import (
 )
 from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.dialects.sqlstream.stream_joins import check_equalities, clock_join, stream_table_join
-from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
+from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -78,7 +77,7 @@ class SqlstreamRules(DialectRules):
         """An item with the window written after it."""
         window = window_of(node)
         if window is not None and window_call(node) is not None:
-            raise not_supported("OVER in a time window function", window, env)
+            raise env.not_supported("OVER in a time window function", window)
         relation, scope = plain()
         scope = over(scope, node, env)
         return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
@@ -103,11 +102,9 @@ class SqlstreamRules(DialectRules):
         left, right, node = clause.left[1], clause.right[1], clause.node
         relation, scope = join(clause)
         if isinstance(relation, AsofJoin) and (left.stream or right.stream) is not None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "ASOF JOIN of a stream is not supported",
-                sql=clause.env.text,
-                span=place_of(node.this),
+            raise clause.env.not_supported(
+                "ASOF JOIN of a stream",
+                node.this,
                 hint="Windows decide which rows join: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
             )
         streams = left.stream is not None and right.stream is not None
@@ -121,11 +118,9 @@ class SqlstreamRules(DialectRules):
         """DISTINCT over a stream groups. A column named ROWTIME becomes the rowtime."""
         if scope.stream is None:
             if isinstance(node, StreamSelect):
-                raise error(
-                    "FEATURE_NOT_SUPPORTED",
-                    "SELECT STREAM without a stream in FROM is not supported",
-                    sql=env.text,
-                    span=place_of(node.word),
+                raise env.not_supported(
+                    "SELECT STREAM without a stream in FROM",
+                    node.word,
                     detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
                     hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
                 )

@@ -23,8 +23,6 @@ from watersmeet.binder.context.binding import Bound, Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.tree.queries import place_of
-from watersmeet.errors import error
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
@@ -95,11 +93,10 @@ def closing(
         if found is not None:
             made, first, promoted = _with_moment(node, found[0], fronted=fronted)
             return Closing(made, found[1], found[2], first, promoted)
-    raise error(
+    raise env.error(
         "EMIT_NOT_POSSIBLE",
         f"{what} of a stream needs an expression that rises with ROWTIME",
-        sql=env.text,
-        span=place_of(group or node),
+        group or node,
         detail="Otherwise no group is ever complete.",
         hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….",
     )

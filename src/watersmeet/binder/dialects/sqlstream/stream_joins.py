@@ -86,11 +86,9 @@ def stream_table_join(
     if stream is None:
         return (looking_up(joined, node, left, env, binding) if is_looked_up(node.this) else joined), scope
     if wants_versions(node.this):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "FOR SYSTEM_TIME AS OF a time of the stream is not supported",
-            sql=env.text,
-            span=place_of(node.this),
+        raise env.not_supported(
+            "FOR SYSTEM_TIME AS OF a time of the stream",
+            node.this,
             detail="A row would have to be deleted when a version arrives later.",
             hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.",
         )
@@ -213,12 +211,8 @@ def clock_join(
     FEATURE_NOT_SUPPORTED for a condition that makes another kind of join.
     """
     if not isinstance(joined, Join):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a subquery in the condition of a join of streams is not supported",
-            sql=env.text,
-            span=place_of(node),
-            hint="Join the subquery in FROM.",
+        raise env.not_supported(
+            "a subquery in the condition of a join of streams", node, hint="Join the subquery in FROM."
         )
     assert left.stream is not None
     assert right.stream is not None

@@ -34,7 +34,7 @@ from watersmeet.dialects.schemas import find_relation, relation_in_from
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin
 from watersmeet.dialects.tree.nodes import KnownTable, MarkedTable
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.context import duckdb_cast
 from watersmeet.places import own_place, set_place
 from watersmeet.types import JSONB, VARCHAR, SqlType
@@ -104,7 +104,7 @@ def _refuse(tree: exp.Expression, env: Environment) -> None:
 
 
 def _not_supported(feature: str, node: exp.Expression, env: Environment, hint: str) -> Error:
-    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=env.text, span=place_of(node), hint=hint)
+    return env.not_supported(f"{feature}", node, hint=hint)
 
 
 class _Call:
@@ -168,12 +168,8 @@ class _Call:
         relation = find_relation(catalog, name, schema if dot else None, folded=False)
         known = [r.name for r in catalog.shown if r.dictionary is not None]
         if relation is None or relation.dictionary is None:
-            raise error(
-                "UNDEFINED_RELATION",
-                f'dictionary "{named}" does not exist',
-                sql=self.env.text,
-                span=place_of(self.call),
-                hint=did_you_mean(name, known),
+            raise self.env.error(
+                "UNDEFINED_RELATION", f'dictionary "{named}" does not exist', self.call, hint=did_you_mean(name, known)
             )
         return relation
 
@@ -189,11 +185,10 @@ class _Call:
         name = self._constant(1, "the name of an attribute")
         names = [c.name for c in relation.columns if c.name not in relation.primary_key]
         if name not in names:
-            raise error(
+            raise self.env.error(
                 "UNDEFINED_COLUMN",
                 f'dictionary "{relation.name}" has no attribute "{name}"',
-                sql=self.env.text,
-                span=place_of(self.call),
+                self.call,
                 hint=did_you_mean(name, names),
             )
         return name
@@ -252,12 +247,8 @@ class _Call:
         return str(joins[asked].this.alias)
 
     def _mismatch(self, detail: str) -> Error:
-        return error(
-            "DATATYPE_MISMATCH",
-            f"{self.name} does not exist with these arguments",
-            sql=self.env.text,
-            span=place_of(self.call),
-            detail=detail,
+        return self.env.error(
+            "DATATYPE_MISMATCH", f"{self.name} does not exist with these arguments", self.call, detail=detail
         )
 
 
@@ -375,11 +366,10 @@ def check_key(joined: Join, relation: Relation, node: exp.Join, env: Environment
     """Like `by_key`; DIRECT_KEY if part of the key is missing."""
     found = by_key(joined, relation)
     if found is None:
-        raise error(
+        raise env.error(
             "DIRECT_KEY",
             f'the condition does not have the whole key of dictionary "{relation.name}"',
-            sql=env.text,
-            span=place_of(node.this),
+            node.this,
             detail="Its key is (" + ", ".join(relation.key_columns) + ").",
             hint="A direct join looks up the exact key of a dictionary: compare all of its columns with =.",
         )

@@ -14,7 +14,6 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Node, Scan
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.arrival import newest
-from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.emissions import Emission, EmitMode, Place
@@ -138,17 +137,16 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
     if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
         return
     if node.is_stored and node.keys is not None:
-        raise error(
+        raise env.error(
             "JOIN_KIND",
             "The filled join data doesn't support changelog processing",
-            sql=env.text,
-            span=place_of(node),
+            node,
             hint="table(stream) of a keyed stream has the last row of each key.",
         )
     named = node.args.get("db") is None and name_of(node.this) in env.ctes
     if named and (node.is_stored or node.keys is not None):
-        raise not_supported(
-            "table() or changelog() of a query of WITH", node, env, hint="Write it inside the query of WITH."
+        raise env.not_supported(
+            "table() or changelog() of a query of WITH", node, hint="Write it inside the query of WITH."
         )
 
 
@@ -163,17 +161,16 @@ def changelog(
     by_name = {c.name: c for c in tree.columns}
     for place in places:
         if name_of(place) not in by_name:
-            raise error(
+            raise env.error(
                 "UNDEFINED_COLUMN",
                 f'column "{name_of(place)}" does not exist',
-                sql=env.text,
-                span=place_of(place),
+                place,
                 hint=did_you_mean(name_of(place), by_name),
             )
     found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
     if not places or found is None:
-        raise not_supported(
-            "changelog() of this relation", node, env, hint="Write changelog(stream, key) with an append stream."
+        raise env.not_supported(
+            "changelog() of this relation", node, hint="Write changelog(stream, key) with an append stream."
         )
     return exactly(found[0], tree.columns)
 

@@ -74,12 +74,11 @@ def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding
     if isinstance(node, RangeJoin) and (
         joined.kind not in ("inner", "left") or len(set(sides)) > 1 or "changelog" in sides
     ):
-        raise error(
+        raise env.error(
             "JOIN_KIND",
             "Only inner/left range join is supported and the left and right stream must be append-only streams "
             "in range join",
-            sql=env.text,
-            span=place_of(node.this),
+            node.this,
             hint="Compare the times themselves: ON a.k = b.k AND a.t >= b.t - 2m AND a.t <= b.t + 2m.",
         )
     if not joined.keys and joined.residual is not None:
@@ -89,12 +88,8 @@ def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding
     direct = binding.settings.get("join_algorithm") == "direct"
     dictionary = dictionary_of(node, env, binding)
     if dictionary is not None and dictionary.dictionary is not None and dictionary.dictionary.by_address:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a join with a dictionary of layout IP_TRIE is not supported",
-            sql=env.text,
-            span=place_of(node.this),
-            hint="dict_get looks up addresses.",
+        raise env.not_supported(
+            "a join with a dictionary of layout IP_TRIE", node.this, hint="dict_get looks up addresses."
         )
     if dictionary is not None and (direct or sides == ("append", "changelog")):
         keyed = check_key(joined, dictionary, node, env) if direct else by_key(joined, dictionary)
@@ -202,11 +197,10 @@ def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, b
             "versioned_kv",
         )
         if change_kind(side) == "changelog" and not (shown == "right" and kept):
-            raise error(
+            raise env.error(
                 "JOIN_KIND",
                 f"The {shown} data stream semantic of {kind} JOIN is expected to be 'Append', but got 'Changelog'",
-                sql=env.text,
-                span=place_of(node.this),
+                node.this,
             )
     if (
         joined.kind not in ("inner", "left")
@@ -264,15 +258,12 @@ def _column(scalar: Scalar) -> str | None:
 def _unsupported(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> Error:
     """Proton's refusal."""
     left, right = (_shown(side, binding) for side in (joined.left, joined.right))
-    return error(
+    return env.error(
         "JOIN_KIND",
         f"'{left}' {joined.kind.upper()} {node.method.upper() or 'ALL'} JOIN '{right}' is not supported",
-        sql=env.text,
-        span=place_of(node.this),
-        hint=(
-            "An append stream can stand left of all others; on its right only another append stream meets it in "
-            "both directions."
-        ),
+        node.this,
+        hint="An append stream can stand left of all others; on its right only another append stream meets it in "
+        "both directions.",
     )
 
 

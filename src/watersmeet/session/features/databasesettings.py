@@ -1,20 +1,107 @@
-"""SHOW COMMITS, and the setting that keeps history: ALTER SYSTEM SET retention."""
+"""Statements on the whole database: SHOW COMMITS, ALTER SYSTEM (retention, clock), ALTER DATABASE (parallelism)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import Relation
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, typed_result
-from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
-from watersmeet.errors import did_you_mean
-from watersmeet.session.statements.clockreset import reset_clock
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.session.features.viewrefresh import reset_clock
+from watersmeet.session.handlers import handles
 from watersmeet.store.manifests import Commit
 from watersmeet.store.moments import oldest_commit
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterDatabase(Statement):
+    """`ALTER DATABASE SET parallelism = value`. place: of the value."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    parallelism: str
+    place: Span
+
+
+@reads("ALTER DATABASE")
+def read_alter_database(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after ALTER DATABASE."""
+    if not cursor.take("SET", "PARALLELISM"):
+        words = cursor.tokens[: cursor.index + 1]
+        shown = " ".join(t.text for t in words).upper()
+        hint = "ALTER DATABASE SET parallelism = N changes the number of state buckets of the database that is open."
+        return Refused(**base, error=not_supported(shown, cursor.text, span_of(words), hint=hint))
+    if not cursor.take("TO"):
+        cursor.expect("=")
+    value = read_value(cursor)
+    place = span_of(cursor.tokens[cursor.index - 1 : cursor.index])
+    cursor.end()
+    return AlterDatabase(**base, parallelism=value, place=place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowCommits(Statement):
+    """`SHOW COMMITS [FROM relation] [LIMIT limit]`: the newest first. relation: only commits that changed it."""
+
+    takes: ClassVar[str | None] = None
+    tells: ClassVar[bool] = True
+
+    relation: Name | None
+    limit: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSystem(Statement):
+    """`ALTER SYSTEM SET name = value`, `ALTER SYSTEM RESET name`: a setting of the database. value: None: its default.
+
+    place: of the name and the value.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    name: str
+    value: str | None
+    place: Span
+
+
+@reads("SHOW COMMITS")
+def read_show_commits(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind SHOW COMMITS."""
+    relation = cursor.relation_name() if cursor.take("FROM") or cursor.take("IN") else None
+    limit = cursor.integer() if cursor.take("LIMIT") else None
+    cursor.end()
+    return ShowCommits(**base, relation=relation, limit=limit)
+
+
+@reads("ALTER SYSTEM")
+def read_alter_system(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind ALTER SYSTEM."""
+    value = None
+    resets = cursor.take("RESET")
+    if not resets:
+        cursor.expect("SET")
+    name = cursor.word()
+    end = name.span.end
+    if not resets:
+        if not cursor.take("TO"):
+            cursor.expect("=")
+        if not cursor.take("DEFAULT"):
+            end = cursor.rest[0].end + 1 if cursor.rest else end
+            value = read_value(cursor)
+    cursor.end()
+    return AlterSystem(**base, name=name.name, value=value, place=Span(name.span.start, end))
+
 
 _COMMITS: Final[Schema] = (
     Field("commit", BIGINT, nullable=False),
@@ -24,12 +111,16 @@ _COMMITS: Final[Schema] = (
     Field("inserted", BIGINT, nullable=False),
     Field("deleted", BIGINT, nullable=False),
 )
+
 RETENTION: Final = "retention"
+
 #: RisingWave's name for it, in milliseconds.
 _RETENTION_MS: Final = "time_travel_retention_ms"
+
 _CLOCK: Final = "clock"
 
 
+@handles(ShowCommits)
 def show_commits(session: Session, statement: ShowCommits) -> Result:
     """SHOW COMMITS: what is kept of the history, the newest first."""
     named = None if statement.relation is None else session.relation(statement.relation, statement)
@@ -62,6 +153,7 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
     return commit.number, commit.time_us, commit.kind, names or None, inserted, deleted
 
 
+@handles(AlterSystem)
 def alter_system(session: Session, statement: AlterSystem) -> Result:
     """ALTER SYSTEM SET retention: for how long history is kept. ALTER SYSTEM RESET clock: see `clockreset`.
 
@@ -116,3 +208,19 @@ def _length_us(statement: AlterSystem, value: str) -> int:
             else "Write a number of milliseconds.",
         )
     return length
+
+
+_COMMAND = "ALTER DATABASE"
+
+
+@handles(AlterDatabase)
+def alter_database(session: Session, statement: AlterDatabase) -> Result:
+    """ALTER DATABASE SET parallelism: from the next epoch on. It returns when that is committed."""
+    session.require_writer(_COMMAND)
+    session.require_no_transaction(_COMMAND)
+    value = statement.parallelism
+    if not value.isdecimal():
+        raise error_at(statement, statement.place, "INVALID_PARAMETER", f'parallelism is a whole number, not "{value}"')
+    with located(statement, statement.place):
+        session.database.rescale(int(value))
+    return Result(_COMMAND)

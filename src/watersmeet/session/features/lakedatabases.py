@@ -1,13 +1,16 @@
-"""CREATE DATABASE over a catalog of Iceberg: what its namespace has are external tables of the database.
+"""CREATE DATABASE over a catalog of Iceberg: the tables of its namespace are external tables of the database.
 
-Timeplus, "Iceberg External Stream".
+Timeplus, "Iceberg External Stream", "Create an Iceberg Database".
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
 from watersmeet.connectors.iceberg.target import create_table
@@ -16,13 +19,44 @@ from watersmeet.database.secrets import kept
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transactions import own_transaction
-from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
-from watersmeet.dialects.tree.definitions import CreateStream
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.definitions import CreateSchema, CreateStream
+from watersmeet.dialects.tree.tokens import Cursor, read_setting
 from watersmeet.errors import Error
 from watersmeet.secretvalues import revealed_options
+from watersmeet.session.handlers import handles
 from watersmeet.types import Schema
 
 
+@dataclass(frozen=True, kw_only=True)
+class CreateLakeDatabase(CreateSchema):
+    """`CREATE DATABASE name SETTINGS type = 'iceberg', …`. settings: names in lower case, `type` among them."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    settings: Mapping[str, str]
+
+
+@reads("CREATE DATABASE", own="database")
+def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | None:
+    """The cursor stands behind DATABASE. None, with the cursor where it was, for one without SETTINGS."""
+    begin = cursor.index
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.name()
+    if not cursor.take("SETTINGS"):
+        cursor.index = begin
+        return None
+    settings: dict[str, str] = {}
+    read_setting(cursor, settings)
+    while cursor.take(","):
+        read_setting(cursor, settings)
+    cursor.end()
+    if "type" not in settings:
+        raise cursor.error(detail="A database with SETTINGS needs the setting type.")
+    return CreateLakeDatabase(**base, name=name, if_not_exists=if_not_exists, settings=settings)
+
+
+@handles(CreateLakeDatabase)
 def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Result:
     """A schema whose relations are the tables of a namespace, that of its name unless `namespace` says another."""
     settings, name = dict(statement.settings), statement.name.name

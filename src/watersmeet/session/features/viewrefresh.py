@@ -1,22 +1,28 @@
-"""REFRESH MATERIALIZED VIEW: stopped views are computed again from their statements, and run again.
+"""REFRESH MATERIALIZED VIEW (PostgreSQL and RisingWave): stopped views are computed and run again.
 
-PostgreSQL and RisingWave, "REFRESH MATERIALIZED VIEW". Each stopped view is filled as a hidden one over the current
-content of its inputs. One commit then starts the stopped views again with the operators of the hidden ones, and changes
-their content by the difference: identity, grants, indexes, sinks and subscriptions stay.
+Each stopped view is filled as a hidden one over the current content of its inputs. One commit then starts the stopped
+views again with the operators of the hidden ones, and changes their content by the difference: identity, grants,
+indexes, sinks and subscriptions stay.
+
+`reset_clock` sets the time of epochs to the machine's clock. That time never falls by itself, because timers rely on
+it: the views whose operators follow the clock are stopped in the same commit, and then refreshed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from watersmeet.catalog import (
+    ARRIVAL,
     CacheFill,
     MaterializedView,
     NamedSubscription,
     Query,
     Relation,
     Sink,
+    SinkQuery,
     Subscription,
     turned_into,
 )
@@ -30,15 +36,43 @@ from watersmeet.database.rebuild import plan_made_anew
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.delivery.deliveries import Deliveries
-from watersmeet.dialects.statements.refresh import RefreshView
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.maintenance.views import moment, rows_left_out
 from watersmeet.planner import assemble
 from watersmeet.runtime.rebuilds import check_rebuild
+from watersmeet.runtime.ticks import follows_clock
+from watersmeet.session.handlers import handles
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshView(Statement):
+    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL: those that were stopped."""
+
+    defines: ClassVar[bool] = True
+
+    name: Name | None
+
+
+@reads("REFRESH")
+def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind REFRESH."""
+    cursor.expect("MATERIALIZED", "VIEW")
+    cursor.take("CONCURRENTLY")  # readers never wait
+    name = None if cursor.take("ALL") else cursor.relation_name()
+    if cursor.at("WITH", "NO", "DATA"):
+        raise not_supported("WITH NO DATA", cursor.text, span_of(cursor.rest))
+    cursor.take("WITH", "DATA")
+    cursor.end()
+    return RefreshView(**base, name=name)
+
 
 _COMMAND = "REFRESH MATERIALIZED VIEW"
 
 
+@handles(RefreshView)
 def refresh_view(session: Session, statement: RefreshView) -> Result:
     """REFRESH MATERIALIZED VIEW of one view, and the stopped ones that read it, or of all stopped views.
 
@@ -219,3 +253,74 @@ def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -
         feeds="",
         depends_on=tuple(made.get(i, i) for i in view.depends_on),
     )
+
+
+def reset_clock(session: Session) -> None:
+    """Sets the time of epochs to the machine's clock if it is ahead of that, and refreshes the views that follow it.
+
+    FEATURE_NOT_SUPPORTED, with nothing done, if a view that follows the clock has output that is final or can't be
+    computed again, or if event times are those of the epochs. An error while the views are refreshed leaves them
+    stopped.
+    """
+    database = session.database
+    with database.guard:
+        ahead = database.log.progress().time_us > database.clock.now_us()
+    if not ahead:
+        session.notice("the time of epochs is not ahead of the machine's clock")
+        return
+    database.flush()
+    _check_event_times(session)
+    circuit = database.engine.circuit
+    timed: set[str] = set()
+    if circuit is not None:
+        following = {o.id for o in circuit.operators if follows_clock(o)}
+        timed = {i for i, below in circuit.below_sinks.items() if not below.isdisjoint(following)}
+    found = [r for i, r in database.catalog.relations.items() if i in timed]
+    views = refreshable(session, found)
+    check_inputs(session, views)
+    for view in views.values():
+        _check(session, view)
+    database.engine.reset_clock({r.id: _clock_was_reset(r.reader).to_json() for r in found})
+    refresh(session, views)
+
+
+def _clock_was_reset(name: str) -> Error:
+    return error(
+        "VIEW_FAILED",
+        f"{name} was stopped: the clock was reset",
+        hint="REFRESH MATERIALIZED VIEW computes the view again.",
+    )
+
+
+def _check_event_times(session: Session) -> None:
+    """FEATURE_NOT_SUPPORTED if rows of a source would be late, as their event times come from the time of epochs."""
+    for relation in session.database.catalog.relations.values():
+        if relation.connector and relation.event_time is not None and ARRIVAL in relation.defaults.values():
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"the clock can't be reset: {relation.title} has a watermark and a column AS PROCTIME()",
+                detail="Its rows would be late until the machine's clock has reached the time of the newest epoch.",
+                hint="Wait until then, or drop it and create it again after the reset.",
+            )
+
+
+def _check(session: Session, view: MaterializedView) -> None:
+    """FEATURE_NOT_SUPPORTED for a view that follows the clock and can't be filled again at an earlier time."""
+    database = session.database
+    plan = database.plans.producers[view.id]
+    hint = "Wait until the machine's clock has reached it, or drop the view and create it again after the reset."
+    if view.append_only or (view.feeds and not isinstance(view, SinkQuery)):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the clock can't be reset: rows that {view.title} has output by the clock are final",
+            hint=hint,
+        )
+    try:
+        check_rebuild(assemble([plan], database.buckets), database.log.progress(), database.catalog.relations)
+    except Error as refused:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the clock can't be reset: {view.title} follows it and can't be computed again",
+            detail=refused.detail,
+            hint=hint,
+        ) from refused

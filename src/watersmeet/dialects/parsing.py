@@ -1,5 +1,5 @@
-"""Where a text goes over to another dialect: behind `SET dialect = 'x'`, and at a line `-- dialect: x`, which means the
-same.
+"""From a text to statements (`parse`): a text may change to another dialect, by `SET dialect = 'x'` or by a line
+`-- dialect: x`. `without_secrets` hides passwords in a text that is shown, as ClickHouse hides them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from typing import Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token
 
-from watersmeet.dialects.registry import Language, language_named
+from watersmeet.dialectnames import DEFAULT_DIALECT
+from watersmeet.dialects.language import Language
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
-from watersmeet.dialects.tree.queries import Parameters
+from watersmeet.dialects.tree.queries import Parameters, check_characters, depth_checked
 from watersmeet.dialects.tree.statements import SetVariable, Statement
+from watersmeet.dialects.tree.tokens import words_of
 from watersmeet.errors import Error, Span, error
+from watersmeet.secretnames import is_secret
 
 _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
 _SET: Final = re.compile(
@@ -123,3 +127,76 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
         if begins is not None and part is not found[-1]:
             return complete, text[begins:]
     return complete, "" if begins is None else text[begins:]
+
+
+def parse(text: str, dialect: str = DEFAULT_DIALECT, parameters: Parameters = ()) -> list[Statement]:
+    """The statements of `text` in order, which begins in `dialect` and may go over to another one (`switches`).
+
+    parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
+    literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place,
+    CHARACTER_NOT_IN_REPERTOIRE.
+    """
+    check_characters(text)
+    with depth_checked(text):
+        return read_text(text, language_named(dialect), parameters)
+
+
+HIDDEN: Final = "'[HIDDEN]'"
+
+#: The words, not in parentheses, behind which options stand and no columns.
+_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
+
+_CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
+
+#: What is made of options alone.
+_COLLECTION: Final = ["NAMED", "COLLECTION"]
+
+#: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
+_BEFORE: Final = 4
+
+_SIGNS: Final = ("(", ")", ",", ".", "=")
+
+
+def without_secrets(text: str, dialect: str) -> str:
+    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`,
+    `password = 'x'`).
+    """
+    words = words_of(tokenize(text, language_named(dialect)))
+    depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
+    found: list[tuple[int, int]] = []
+    while i < len(words):
+        word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
+        depth += (word == "(") - (word == ")")
+        inside = inside or (
+            depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
+        )
+        value = i + 2 if following[:1] == ["="] else i + 1
+        if (
+            not inside
+            or word in _SIGNS
+            or value >= len(words)
+            or words[value].text in _SIGNS
+            or (value == i + 1 and (depth == 0 or following[1:] == ["="]))
+        ):
+            i += 1
+            continue
+        if words[value].text.upper() == "SECRET" and text[words[value].start] not in "'\"" and value + 1 < len(words):
+            i = value + 2  # a reference
+            continue
+        last = min(value + (words[value].text == "-"), len(words) - 1)
+        name, given = _dotted([w.text for w in words], i).lower(), words[value].text
+        is_header = word.lower() == "value" and i > _BEFORE and words[i - _BEFORE].text.lower() == "header"
+        if is_secret(name, given) or is_header:
+            found.append((words[value].start, words[last].end + 1))
+        i = last + 1
+    for start, end in reversed(found):
+        text = text[:start] + HIDDEN + text[end:]
+    return text
+
+
+def _dotted(words: list[str], last: int) -> str:
+    """The name of parts with points between them that ends at place `last`."""
+    first = last
+    while first >= 2 and words[first - 1] == ".":
+        first -= 2
+    return "".join(words[first : last + 1])

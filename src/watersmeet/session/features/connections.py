@@ -6,17 +6,23 @@ RisingWave, "CREATE CONNECTION".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 from watersmeet.catalog import Connection, Relation
-from watersmeet.catalog.connections import ConnectionType
+from watersmeet.catalog.roles import ADMIN
+from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.lakes.client import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
 from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, text_result
-from watersmeet.dialects.tree.definitions import CreateConnection
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.definitions import CreateOptions
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor, read_options
 from watersmeet.errors import did_you_mean
+from watersmeet.session.handlers import handles
 
 #: By type, the option that a connection must have (any of its spellings).
 _NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
@@ -28,6 +34,37 @@ _NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
 _PREFIXES: Final[dict[ConnectionType, str]] = {"kafka": "properties.", "schema_registry": "schema.registry"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class CreateConnection(CreateOptions):
+    """`CREATE CONNECTION name WITH (type = …, …)`. options: names in lower case."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = Connection
+
+
+@reads("CREATE CONNECTION", own="connection")
+def read_create_connection(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE CONNECTION …: the cursor stands behind CONNECTION.
+
+    RisingWave, "CREATE CONNECTION".
+    """
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("WITH")
+    options = read_options(cursor)
+    cursor.end()
+    return CreateConnection(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        options=options,
+    )
+
+
+@handles(CreateConnection)
 def create_connection(session: Session, statement: CreateConnection) -> Result:
     """CREATE CONNECTION. Nothing is asked yet: a source or sink that names it asks."""
     statement = with_secrets(session, statement)

@@ -1,4 +1,4 @@
-"""Which function runs a statement."""
+"""Which function runs a statement: one table for all, in which features register themselves (`handles`)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from typing import Any, Final
 from watersmeet.database.filling import Bound
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.readers import plug_in
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
-from watersmeet.dialects.statements.databases import AlterDatabase
 from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
-from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
-from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
-from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
-from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
-from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, CreateSubscription
-from watersmeet.dialects.statements.refresh import RefreshView
-from watersmeet.dialects.statements.subscribing import SubscribeChanges
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
@@ -29,30 +22,23 @@ from watersmeet.errors import error
 
 Handler = Callable[[Session, Any], Result]
 
-#: By module and function, so that modules that a session never runs are not imported.
-HANDLERS: Final[dict[type[st.Statement], str]] = {
-    st.Begin: "transactions.begin_statement",
-    st.Commit: "transactions.commit_statement",
-    AlterRetention: "namedsubscriptions.alter_retention",
-    AlterSystem: "history.alter_system",
+#: By module and function, so that modules that a session never runs are not imported; features register functions.
+HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
+    st.Begin: "settings.begin_statement",
+    st.Commit: "settings.commit_statement",
     CreateCapturedTable: "captured.create_table_from",
-    ResetSource: "recapturing.reset_source",
+    ResetSource: "captured.reset_source",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
-    df.CreateConnection: "connections.create_connection",
     CreateDictionary: "dictionaries.create_dictionary",
     df.CreateExternalStream: "external.create_external_stream",
-    CreateFormatSchema: "formatschemas.create_format_schema",
     df.CreateExternalTable: "external.create_external_table",
     df.CreateForeignStream: "foreign.create_foreign_stream",
-    CreateForeignTable: "foreigntables.create_foreign_table",
+    CreateForeignTable: "foreign.create_foreign_table",
     df.CreateFunction: "sqlfunctions.create_function",
     df.CreateIndex: "tables.create_index",
-    CreateLakeDatabase: "lakedatabases.create_lake_database",
-    CreateNamedCollection: "namedcollections.create_named_collection",
     df.CreateMaterializedView: "views.create_materialized_view",
     df.AddColumn: "altering.alter",
-    AlterDatabase: "databases.alter_database",
     df.AlterConnector: "connectors.alter_connector",
     df.AlterQuery: "connectors.alter_query",
     df.RefreshSchema: "connectors.refresh_schema",
@@ -60,25 +46,22 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     CreateMergingPump: "pumps.create_pump",
     df.CreatePump: "pumps.create_pump",
     df.CreateProcessor: "processors.create_processor",
-    df.CreateSchema: "schemaddl.create_schema",
-    df.CreateSecret: "secrets.create_secret",
+    df.CreateSchema: "altering.create_schema",
     df.CreateServer: "foreign.create_server",
     df.CreateSink: "sinks.create_sink",
-    CreateSubscription: "namedsubscriptions.create_subscription",
     df.CreateSource: "tables.create_source",
-    df.CreateStream: "streams.create_stream",
+    df.CreateStream: "tables.create_stream",
     df.CreateTable: "tables.create_table",
     df.CreateTopic: "topics.create_topic",
     df.CreateView: "views.create_view",
     st.Delete: "dml.delete",
     st.Describe: "show.describe",
-    df.Drop: "drop.drop",
+    df.Drop: "altering.drop",
     df.DropFunction: "sqlfunctions.drop_function",
-    df.DropSecret: "secrets.drop_secret",
-    df.DropSchema: "schemaddl.drop_schema",
+    df.DropSchema: "altering.drop_schema",
     st.Explain: "explain.explain_statement",
     ExplainAnalyze: "analyzing.explain_analyze",
-    st.Flush: "transactions.flush_statement",
+    st.Flush: "settings.flush_statement",
     st.Insert: "dml.insert",
     st.KillQuery: "select.kill_query",
     df.RenameColumn: "altering.alter",
@@ -92,11 +75,9 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     rl.GrantRole: "roles.grant_role",
     rl.RenameRole: "roles.rename_role",
     rl.SetRole: "roles.set_role",
-    RefreshView: "viewrefresh.refresh_view",
     st.Recover: "subscriptions.recover_query",
-    st.Rollback: "transactions.rollback_statement",
+    st.Rollback: "settings.rollback_statement",
     st.Select: "select.select",
-    ShowCommits: "history.show_commits",
     st.SetVariable: "settings.set_variable",
     st.Show: "show.show",
     st.ShowVariable: "settings.show_variable",
@@ -104,13 +85,14 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.StartProcessor: "processors.start_processor",
     st.StopProcessor: "processors.stop_processor",
     st.Subscribe: "subscriptions.subscribe",
-    SubscribeChanges: "subscribe.subscribe",
     st.Unsubscribe: "subscriptions.unsubscribe",
     st.Update: "dml.update",
 }
 
 #: Statements of plug-ins, by the module and function that run them. Without its plug-in a statement is an error.
 PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
+
+plug_in("watersmeet.session.features")
 
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
@@ -120,32 +102,16 @@ _BINDERS: Final[dict[type[st.Statement], str]] = {
     df.CreatePump: "views.bind_view",
 }
 
-#: Statements that wait for views while other threads run statements. Only one of them runs at a time.
-DEFINING: Final = (
-    AlterDatabase,
-    df.Alter,
-    AlterRetention,
-    AlterSystem,
-    df.AlterPump,
-    df.Create,
-    df.CreateSchema,
-    df.CreateSecret,
-    df.Drop,
-    df.DropFunction,
-    df.DropSchema,
-    df.DropSecret,
-    st.KillQuery,
-    LimitSink,
-    RefreshView,
-    ResetSource,
-    st.Recover,
-    df.StartSink,
-    st.StartProcessor,
-    st.StopProcessor,
-    st.Subscribe,
-    st.Unit,
-    st.Unsubscribe,
-)
+
+def handles(kind: type[st.Statement]) -> Callable[[Handler], Handler]:
+    """Registers the function that runs statements of a type."""
+
+    def register(handler: Handler) -> Handler:
+        assert kind not in HANDLERS, f"two handlers of {kind.__name__}"
+        HANDLERS[kind] = handler
+        return handler
+
+    return register
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:
@@ -155,7 +121,8 @@ def handler_of(kind: type[st.Statement]) -> Handler | None:
     """
     if kind in PLUG_INS:
         return _plugged_in(*PLUG_INS[kind].rsplit(".", 1))
-    return function_named(HANDLERS[kind]) if kind in HANDLERS else None
+    found = HANDLERS.get(kind)
+    return function_named(found) if isinstance(found, str) else found
 
 
 def _plugged_in(module: str, function: str) -> Handler:

@@ -1,22 +1,29 @@
-"""SUBSCRIBE name, …: the content of relations and their changes, in all dialects.
+"""SUBSCRIBE name, …: the content of relations and their changes as rows.
 
-The clauses and envelopes are those of Materialize ("SUBSCRIBE"); AFTER, and several relations, are Watersmeet's own.
+The clauses and envelopes are those of Materialize ("SUBSCRIBE"); AFTER and several relations are Watersmeet's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Final, get_args
 
+from watersmeet.catalog import Relation
+from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
-from watersmeet.errors import Span, error
-
-Envelope = Literal["none", "upsert", "debezium"]
+from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.session.handlers import handles
+from watersmeet.subscribing.envelopes import Envelope, Form, shown_columns
+from watersmeet.subscribing.opening import ShownUpdates, subscriber_of
+from watersmeet.types import Schema
 
 _TRUE: Final = ("true", "on", "1", "t", "yes")
 _FALSE: Final = ("false", "off", "0", "f", "no")
 _OPTIONS: Final = ("snapshot", "progress", "envelope", "key")
+
 #: What stands where a query could stand.
 QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 
@@ -29,6 +36,8 @@ class SubscribeChanges(Statement):
     envelope_span: where the envelope is named.
     """
 
+    takes: ClassVar[str | None] = None
+
     relations: tuple[Name, ...]
     after: int | None = None
     up_to: int | None = None
@@ -39,6 +48,7 @@ class SubscribeChanges(Statement):
     envelope_span: Span | None = None
 
 
+@reads("SUBSCRIBE")
 def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands behind SUBSCRIBE."""
     cursor.take("TO")
@@ -139,3 +149,63 @@ def _known(cursor: Cursor, name: Name) -> str:
             hint="The envelopes are none, upsert and debezium.",
         )
     return name.name
+
+
+@handles(SubscribeChanges)
+def subscribe(session: Session, statement: SubscribeChanges) -> Result:
+    """Runs until its cursor is closed, or until UP TO."""
+    form = _form(session, statement)
+    with located(statement, statement.relations[0].span):
+        subscriber = subscriber_of(
+            session,
+            form.relations,
+            after=statement.after,
+            up_to=statement.up_to,
+            snapshot=statement.snapshot,
+            progress=statement.progress,
+        )
+    shown = ShownUpdates(session, subscriber, form)
+    return Result("SUBSCRIBE", shown.columns, running=shown)
+
+
+def described(session: Session, statement: SubscribeChanges) -> Schema:
+    """The columns of its rows, without beginning it."""
+    return _form(session, statement).columns
+
+
+def _form(session: Session, statement: SubscribeChanges) -> Form:
+    relations = tuple(session.relation(name, statement) for name in statement.relations)
+    if statement.envelope == "none":
+        return Form(relations, progress=statement.progress)
+    if len(relations) > 1:
+        raise error_at(
+            statement,
+            statement.envelope_span,
+            "FEATURE_NOT_SUPPORTED",
+            "an envelope of several relations is not supported",
+            hint="Without an envelope, changed rows come as JSON.",
+        )
+    key = tuple(_key_column(statement, relations[0], name) for name in statement.key) or relations[0].primary_key
+    if not key:
+        raise error_at(
+            statement,
+            statement.envelope_span,
+            "INVALID_PARAMETER",
+            f"{relations[0].title} has no primary key",
+            hint=f"Name the key: ENVELOPE {statement.envelope.upper()} (KEY (column, …)).",
+        )
+    return Form(relations, statement.envelope, key, statement.progress)
+
+
+def _key_column(statement: SubscribeChanges, relation: Relation, name: Name) -> str:
+    """UNDEFINED_COLUMN."""
+    for column in shown_columns(relation):
+        if column.name == name.name or (name.folded and column.name.lower() == name.name.lower()):
+            return column.name
+    raise error_at(
+        statement,
+        name.span,
+        "UNDEFINED_COLUMN",
+        f'{relation.title} has no column "{name.name}"',
+        hint=did_you_mean(name.name, [c.name for c in shown_columns(relation)]),
+    )

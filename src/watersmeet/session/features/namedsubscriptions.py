@@ -1,4 +1,4 @@
-"""Subscriptions of RisingWave: CREATE, ALTER and SHOW SUBSCRIPTIONS, and the rows of cursors over them.
+"""RisingWave's subscriptions: CREATE, ALTER and SHOW SUBSCRIPTIONS, and the rows of cursors over them.
 
 RisingWave, "Subscribe to real-time updates".
 """
@@ -6,24 +6,116 @@ RisingWave, "Subscribe to real-time updates".
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
 from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, typed_result
-from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor, read_options, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.session.handlers import handles
 from watersmeet.store.moments import commit_at, oldest_commit
 from watersmeet.store.readers import floor_number
 from watersmeet.subscribing.envelopes import OperationForm
 from watersmeet.subscribing.opening import ShownUpdates, refusal, subscriber_of
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 from watersmeet.units import length_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSubscription(Create):
+    """`CREATE SUBSCRIPTION name FROM source WITH (retention = '1D')`. options: names in lower case."""
+
+    makes: ClassVar[type[Relation]] = NamedSubscription
+
+    source: Name
+    options: Mapping[str, str]
+    options_span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterRetention(Statement):
+    """`ALTER SUBSCRIPTION name SET retention = value`. place: of the setting."""
+
+    defines: ClassVar[bool] = True
+
+    name: Name
+    retention: str
+    place: Span
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a cursor over a subscription begins: with the content, with what comes from now on, with the oldest change
+    there is, or with the changes from a time on (milliseconds since 1970, UTC).
+    """
+
+    kind: Literal["full", "now", "begin", "since"]
+    since_ms: int = 0
+
+
+@reads("CREATE SUBSCRIPTION", own="subscription")
+def read_create_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind CREATE SUBSCRIPTION."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("FROM")
+    source = cursor.relation_name()
+    start = cursor.index
+    options = read_options(cursor) if cursor.take("WITH") else {}
+    cursor.end()
+    place = span_of(cursor.tokens[start:]) if options else name.span
+    return CreateSubscription(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        source=source,
+        options=options,
+        options_span=place,
+    )
+
+
+@reads("ALTER SUBSCRIPTION", own="subscription")
+def read_retention(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """`ALTER SUBSCRIPTION [IF EXISTS] name SET retention = value`; None if something else follows the name."""
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    start = cursor.index
+    if not cursor.take("SET", "RETENTION"):
+        return None
+    if not cursor.take("TO"):
+        cursor.expect("=")
+    value = read_value(cursor)
+    place = span_of(cursor.tokens[start + 1 : cursor.index])
+    cursor.end()
+    return AlterRetention(**base, name=name, retention=value, place=place, if_exists=if_exists)
+
+
+def read_beginning(cursor: Cursor) -> Beginning:
+    """`FULL`, `SINCE now()`, `SINCE proctime()`, `SINCE begin()`, `SINCE 1715669376304`, or nothing; to the end."""
+    found = Beginning("now")
+    if cursor.take("FULL"):
+        found = Beginning("full")
+    elif cursor.take("SINCE"):
+        if cursor.take("NOW", "(", ")") or cursor.take("PROCTIME", "(", ")"):
+            pass
+        elif cursor.take("BEGIN", "(", ")"):
+            found = Beginning("begin")
+        else:
+            found = Beginning("since", cursor.integer())
+    cursor.end()
+    return found
+
 
 _SHOWN: Final[Schema] = (
     Field("Name", VARCHAR, nullable=False),
@@ -36,6 +128,7 @@ _SHOWN: Final[Schema] = (
 )
 
 
+@handles(CreateSubscription)
 def create_subscription(session: Session, statement: CreateSubscription) -> Result:
     """CREATE SUBSCRIPTION. From now on the changes of the relation are kept."""
     command = "CREATE SUBSCRIPTION"
@@ -75,6 +168,7 @@ def create_subscription(session: Session, statement: CreateSubscription) -> Resu
     return Result(command)
 
 
+@handles(AlterRetention)
 def alter_retention(session: Session, statement: AlterRetention) -> Result:
     """ALTER SUBSCRIPTION … SET retention. What is gone already does not come back."""
     session.require_definer("ALTER SUBSCRIPTION")

@@ -1,0 +1,75 @@
+"""Readers of statements that register themselves: a module that defines a statement is all that it takes.
+
+A feature is a module of a package that `plug_in` names. It is imported when the first statement is read that is
+neither a query nor DML, and decorates the function that reads what follows its words: `@reads("SHOW COMMITS")`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor
+
+#: Reads a statement; the cursor stands after its words. None: it is another statement.
+Reader = Callable[[Cursor, dict[str, Any]], Statement | None]
+
+_READERS: Final[dict[str, dict[tuple[str, ...], Reader]]] = {}
+_OWN: Final[dict[Reader, str]] = {}
+_PACKAGES: Final[list[str]] = []
+_LOADING: Final = threading.RLock()
+
+
+def plug_in(package: str) -> None:
+    """Names a package whose modules register readers. They are imported when they are first needed."""
+    if package not in _PACKAGES:
+        _PACKAGES.append(package)
+
+
+def load_features() -> None:
+    """Imports the modules of all packages that were plugged in."""
+    if not _PACKAGES:
+        return
+    with _LOADING:
+        for name in _PACKAGES[:]:
+            for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+                importlib.import_module(module.name)
+            _PACKAGES.remove(name)
+
+
+def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
+    """Registers the reader of the statements that begin with `words` (upper case).
+
+    own: only dialects read them whose `Semantics.own_objects` have this word.
+    """
+    verb, *rest = words.split()
+
+    def register(reader: Reader) -> Reader:
+        known = _READERS.setdefault(verb, {})
+        assert tuple(rest) not in known, f"two readers of {words}"
+        known[tuple(rest)] = reader
+        if own:
+            _OWN[reader] = own
+        return reader
+
+    return register
+
+
+def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Semantics) -> Statement | None:
+    """The statement of a feature; None, with the cursor where it was, if none reads it. The cursor stands after
+    `verb`; of several readers the one with the most words reads.
+    """
+    load_features()
+    begin = cursor.index
+    for words, reader in sorted(_READERS.get(verb, {}).items(), key=lambda r: -len(r[0])):
+        if _OWN.get(reader, "") in ("", *semantics.own_objects) and cursor.take(*words):
+            found = reader(cursor, base)
+            if found is not None:
+                return found
+            cursor.index = begin
+    return None

@@ -1,0 +1,523 @@
+"""Nested values: functions and operators of jsonb (PostgreSQL 17, 9.16), and of arrays, structs and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.tree.nodes import sql_of
+from watersmeet.dialects.tree.queries import name_of
+from watersmeet.expressions.calls import (
+    Arguments,
+    Builder,
+    builders,
+    constant_of,
+    count_checked,
+    mismatch_of,
+    signature,
+)
+from watersmeet.expressions.casts import cast, coerce, text_of, unify
+from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string
+from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSON_MAX_DEPTH, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+
+_ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
+_LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
+
+_JOINED: Final = (
+    "CASE WHEN json_type(a0) = 'OBJECT' AND json_type(a1) = 'OBJECT' THEN "
+    f"to_json(map_concat({_ENTRIES.format('a0')}, {_ENTRIES.format('a1')})) "
+    f"ELSE to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
+)
+
+_WITHOUT_KEY: Final = (
+    "CASE json_type(a0) WHEN 'OBJECT' THEN to_json(map_from_entries(list_filter(list_zip(json_keys(a0), "
+    "json_extract(a0, '$.*')), "
+    "lambda _e: NOT list_contains({0}, struct_extract(_e, 1))))) WHEN 'ARRAY' THEN "
+    "to_json(list_filter(json_extract(a0, '$[*]'), "
+    "lambda _e: NOT (json_type(_e) = 'VARCHAR' AND list_contains({0}, json_extract_string(_e, '$'))))) END"
+)
+
+#: Number `_i` (from 1) of the elements, without the one that the argument counts from 0 or from the end.
+_WITHOUT_PLACE: Final = (
+    "CASE json_type(a0) WHEN 'ARRAY' THEN to_json(list_filter(json_extract(a0, '$[*]'), lambda _e, _i: "
+    "_i - 1 <> CASE WHEN a1 < 0 THEN json_array_length(a0) + a1 ELSE a1 END)) END"
+)
+
+#: The keys of an object, the texts in an array, a text.
+_TOP: Final = (
+    "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN "
+    "list_transform(list_filter(json_extract(a0, '$[*]'), "
+    "lambda _e: json_type(_e) = 'VARCHAR'), lambda _e: json_extract_string(_e, '$')) WHEN 'VARCHAR' THEN "
+    "[json_extract_string(a0, '$')] "
+    "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
+)
+
+#: Of the text DOC. Brackets outside strings as +1 and -1; the greatest sum so far is kept above 32 bits, the sum below.
+_DEPTH: Final = (
+    "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
+    r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
+    "lambda _c: CASE WHEN _c IN ('[', '{') THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END), "
+    "lambda _s, _d: greatest(_s // 4294967296, _s % 4294967296 + _d) * 4294967296 + _s % 4294967296 + _d, "
+    "CAST(0 AS BIGINT)) // 4294967296"
+)
+
+#: DuckDB compares and merges documents by recursion: some ten thousand levels end the process. A text that is shorter
+#: than this has fewer; of a longer one they are counted. It comes from a cast: what columns hold is shallow.
+_SHALLOW: Final = (
+    "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
+    f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
+    "ELSE error(concat('jsonb nests too deeply', left(CAST(DOC AS VARCHAR), 0))) END"
+)
+
+_WRITTEN: Final = ("bytea", "interval", "timestamp", "timestamptz")
+_ISO: Final = "replace(CAST(a0 AS VARCHAR), ' ', 'T')"
+_ISO_ZONED: Final = f"regexp_replace({_ISO}, '[+]00$', '+00:00')"
+WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')})"
+
+"""The template of jsonb_strip_nulls."""
+
+
+def made_of(value: Value) -> Value:
+    """`to_jsonb(value)`: times, intervals, bytea, and floats that JSON has no numbers for are texts, in PostgreSQL's
+    form.
+    """
+    return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
+
+
+def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expression:
+    """A value from which DuckDB makes PostgreSQL's JSON."""
+    text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
+    if kind.name in ("timestamp", "timestamptz"):
+        return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
+    if kind.is_float:
+        return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)
+    if not _is_converted(kind):
+        return text
+    if kind.element is not None:
+        item = exp.to_identifier(f"_j{depth}")
+        each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1), expressions=[item])
+        return call("list_transform", expression, each)
+    fields = [
+        exp.PropertyEQ(
+            this=exp.to_identifier(name, quoted=True),
+            expression=_member(call("struct_extract", expression, string(name)), field, depth),
+        )
+        for name, field in kind.fields
+    ]
+    none = exp.If(this=exp.Is(this=exp.Paren(this=expression.copy()), expression=exp.null()), true=exp.null())
+    return exp.Paren(this=exp.Case(ifs=[none], default=exp.Struct(expressions=fields)))
+
+
+def _is_converted(kind: SqlType) -> bool:
+    """Whether an array or struct has values that DuckDB writes otherwise."""
+    inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
+    return any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
+
+
+def contains(whole: Value, part: Value) -> Value:
+    """`whole @> part`."""
+    template = f"json_contains({_SHALLOW.replace('DOC', 'a0')}, {_SHALLOW.replace('DOC', 'a1')})"
+    return Value(fill(template, whole.expression, part.expression), BOOLEAN)
+
+
+def joined(left: Value, right: Value) -> Value:
+    """`left || right`: the keys of both objects (the right ones count), or the elements of both."""
+    return Value(
+        exp.Cast(
+            this=fill(_JOINED, left.expression, right.expression), to=exp.DataType.build("JSON", dialect="duckdb")
+        ),
+        JSONB,
+    )
+
+
+def without(document: Value, part: Value, ctx: Context, node: exp.Expression) -> Value:
+    """`document - part`: without a key, keys, or the element at a place."""
+    if part.type.is_integer:
+        template = _WITHOUT_PLACE
+    elif part.type == VARCHAR:
+        template = _WITHOUT_KEY.format("[a1]")
+    elif part.type.element == VARCHAR:
+        template = _WITHOUT_KEY.format("a1")
+    else:
+        raise ctx.error("DATATYPE_MISMATCH", f"operator does not exist: jsonb - {part.type.sql}", node)
+    return Value(fill(template, document.expression, part.expression), JSONB)
+
+
+def exists(document: Value, keys: Value, *, how: str) -> Value:
+    """`document ? key`, `?|`, `?&`. how: one, any, all."""
+    template = {"one": "list_contains({0}, a1)", "any": "list_has_any({0}, a1)", "all": "list_has_all({0}, a1)"}[how]
+    return Value(fill(template.format(f"({_TOP})"), document.expression, keys.expression), BOOLEAN)
+
+
+_TYPEOF: Final = (
+    "CASE json_type(a0) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string' "
+    "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE CASE WHEN a0 IS NOT NULL THEN 'number' END END"
+)
+
+#: One key of a path: a place of an array, a key of an object.
+_STEP: Final = (
+    "CASE WHEN json_type(a0) = 'ARRAY' THEN json_extract(a0, TRY_CAST(a1 AS BIGINT)) "
+    "ELSE json_extract(a0, '$.\"' || replace(a1, '\"', '\\\"') || '\"') END"
+)
+
+
+def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
+    """What lies in `document` under the path of `keys`; digits are also array positions."""
+    path = "$" + "".join(f"[{k}]" if k.lstrip("-").isdecimal() else '."' + k.replace('"', '\\"') + '"' for k in keys)
+    path = path.replace("[-", "[#-")
+    if text:
+        return Value(call("json_extract_string", document.expression, string(path)), VARCHAR)
+    return Value(call("json_extract", document.expression, string(path)), JSONB)
+
+
+def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
+    """What lies in `document` under a key or at a position; None for a key of another type than text and integer."""
+    if key.unknown and not key.is_null:
+        # digits in a string are a key, not a position
+        path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
+    elif key.type.is_integer or key.type == VARCHAR:
+        path = key.expression
+    else:
+        return None
+    if text:
+        return Value(call("json_extract_string", document.expression, path), VARCHAR)
+    return Value(call("json_extract", document.expression, path), JSONB)
+
+
+def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Value:
+    """The same for keys that are computed."""
+    found = document.expression
+    for key in keys:
+        found = fill(_STEP, found, key)
+    return Value(call("json_extract_string", found, string("$")), VARCHAR) if text else Value(found, JSONB)
+
+
+def _path(name: str, *, text: bool) -> Builder:
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        count_checked(name, arguments, (max(2, len(arguments)),), node, ctx)
+        document = cast(arguments[0], JSONB, ctx, node) if arguments[0].unknown else arguments[0]
+        if document.type != JSONB:
+            raise mismatch_of(name, arguments, node, ctx, "It takes a jsonb and keys.")
+        keys = [cast(a, VARCHAR, ctx, n) for a, n in zip(arguments[1:], nodes[1:], strict=True)]
+        if all(k.expression.is_string for k in keys):
+            return json_extract(document, [k.expression.name for k in keys], text=text)
+        return walked(document, [k.expression for k in keys], text=text)
+
+    return build
+
+
+def _exists(name: str, how: str, kind: SqlType) -> Builder:
+    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        count_checked(name, arguments, (2,), node, ctx)
+        document, keys = cast(arguments[0], JSONB, ctx, node), arguments[1]
+        keys = cast(keys, kind, ctx, node) if keys.unknown else keys
+        if keys.type != kind:
+            raise mismatch_of(name, arguments, node, ctx, f"It takes a jsonb and a {kind.sql}.")
+        return exists(document, keys, how=how)
+
+    return build
+
+
+def _made(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("to_jsonb", arguments, (1,), node, ctx)
+    return made_of(_known(arguments[0], nodes[0], ctx))
+
+
+def _array(arguments: Arguments, nodes: list[exp.Expression], _node: exp.Expression, ctx: Context) -> Value:
+    items = [made_of(_known(a, n, ctx)).expression for a, n in zip(arguments, nodes, strict=True)]
+    return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
+
+
+def _object(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    if len(arguments) % 2:
+        raise ctx.error("INVALID_VALUE", "argument list must have even number of elements", node)
+    items = []
+    for i, (argument, written) in enumerate(zip(arguments, nodes, strict=True)):
+        value = _known(argument, written, ctx)
+        items.append(made_of(value).expression if i % 2 else text_of(value))
+    return Value(duckdb_cast(call("json_object", *items), JSONB), JSONB, nullable=False)
+
+
+def _known(value: Value, node: exp.Expression, ctx: Context) -> Value:
+    """A bare literal is a text."""
+    return cast(value, VARCHAR, ctx, node) if value.unknown else value
+
+
+_TEXTS: Final = SqlType("array", element=VARCHAR)
+
+JSON_FUNCTIONS: Final[dict[str, Builder]] = {
+    **builders({
+        "jsonb_array_length": [signature("jsonb", "int",
+        "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
+        "jsonb_typeof": [signature("jsonb", "text", _TYPEOF)],
+        "jsonb_strip_nulls": [signature("jsonb", "jsonb", WITHOUT_NULLS)],
+    }),
+    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": _made,
+    "jsonb_exists": _exists("jsonb_exists", "one", VARCHAR), "jsonb_exists_all": _exists("jsonb_exists_all", "all",
+    _TEXTS),
+    "jsonb_exists_any": _exists("jsonb_exists_any", "any", _TEXTS),
+    "jsonb_extract_path": _path("jsonb_extract_path", text=False),
+    "jsonb_extract_path_text": _path("jsonb_extract_path_text", text=True),
+}  # fmt: skip
+
+#: What an array function gives for arrays of an element type.
+Result = Callable[[SqlType], SqlType]
+
+_INTEGERS: Final = SqlType("array", element=INTEGER)
+
+
+def dimensions(kind: SqlType) -> int:
+    """How deep the arrays of the type are nested."""
+    return 0 if kind.element is None else 1 + dimensions(kind.element)
+
+
+def _array_of(kind: SqlType) -> SqlType:
+    return SqlType("array", element=kind)
+
+
+def _element(kind: SqlType) -> SqlType:
+    return kind
+
+
+def _sum(kind: SqlType) -> SqlType:
+    return kind if kind.is_float else BIGINT if kind.name in ("smallint", "integer") else NUMERIC
+
+
+def _fixed(kind: SqlType) -> Result:
+    return lambda _element: kind
+
+
+def _function(name: str, shape: str, template: str, result: Result) -> Builder:
+    """shape: a letter an argument: `a` an array, `e` an element, `i` an integer."""
+
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        count_checked(name, arguments, (len(shape),), node, ctx)
+        known = [
+            a.type if s == "e" else a.type.element
+            for a, s in zip(arguments, shape, strict=True)
+            if not a.unknown and (s == "e" or (s == "a" and a.type.name == "array"))
+        ]
+        kinds = [k for k in known if k is not None]
+        kind = common_type(kinds) if kinds else None
+        fits = all(
+            a.unknown or s == "e" or (a.type.name == "array" if s == "a" else a.type.is_integer)
+            for a, s in zip(arguments, shape, strict=True)
+        )
+        if kind is None or not fits:
+            words = {"a": "an array", "e": "an element", "i": "an integer"}
+            raise mismatch_of(name, arguments, node, ctx, f"It takes {', '.join(words[s] for s in shape)}.")
+        wanted = {"a": _array_of(kind), "e": kind, "i": INTEGER}
+        values = [
+            cast(a, wanted[s], ctx, n) if a.unknown else coerce(a, wanted[s], ctx, n) if a.type != wanted[s] else a
+            for a, s, n in zip(arguments, shape, nodes, strict=True)
+        ]
+        found = result(kind)
+        return Value(duckdb_cast(fill(template, *[v.expression for v in values]), found), found)
+
+    return build
+
+
+def _length(name: str, template: str) -> Builder:
+    """A function of an array and a dimension; of the first one only, unless the array has no other."""
+
+    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        one = (
+            [Value(exp.Literal.number(1), INTEGER, nullable=False)]
+            if name == "array_length" and len(arguments) == 1
+            else []
+        )
+        arguments = [*arguments, *one]
+        count_checked(name, arguments, (2,), node, ctx)
+        wanted = constant_of(arguments[1], INTEGER, node, ctx, example=1)
+        if arguments[0].type.name != "array" or wanted is None:
+            raise mismatch_of(name, arguments, node, ctx, "It takes an array and the number of a dimension.")
+        depth = dimensions(arguments[0].type)
+        array = arguments[0].finish().expression
+        if not 1 <= wanted <= depth:
+            return Value(duckdb_cast(exp.null(), INTEGER), INTEGER)
+        for _ in range(wanted - 1):
+            array = fill("list_extract(a0, 1)", array)
+        return Value(duckdb_cast(fill(template, array), INTEGER), INTEGER)
+
+    return build
+
+
+def _cardinality(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("cardinality", arguments, (1,), node, ctx)
+    if arguments[0].type.name != "array":
+        raise mismatch_of("cardinality", arguments, node, ctx, "It takes an array.")
+    array = arguments[0].finish().expression
+    for _ in range(dimensions(arguments[0].type) - 1):
+        array = fill("flatten(a0)", array)
+    return Value(duckdb_cast(fill("len(a0)", array), INTEGER), INTEGER)
+
+
+def _ndims(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("array_ndims", arguments, (1,), node, ctx)
+    depth = dimensions(arguments[0].type)
+    if not depth:
+        raise mismatch_of("array_ndims", arguments, node, ctx, "It takes an array.")
+    return Value(
+        duckdb_cast(fill(f"CASE WHEN len(a0) > 0 THEN {depth} END", arguments[0].expression), INTEGER), INTEGER
+    )
+
+
+def _by_shape(name: str, *forms: tuple[str, str, Result]) -> Builder:
+    """Several forms of one function, told apart by their number of arguments."""
+    found = {len(shape): _function(name, shape, template, result) for shape, template, result in forms}
+
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        count_checked(name, arguments, tuple(found), node, ctx)
+        return found[len(arguments)](arguments, nodes, node, ctx)
+
+    return build
+
+
+#: NULL is an array without elements to `||` and its kin (9.19).
+_APPENDED: Final = "list_append(coalesce(a0, []), a1)"
+
+_PREPENDED: Final = "list_prepend(a0, coalesce(a1, []))"
+
+#: Two arrays as one; NULL if both are.
+JOINED: Final = "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END"
+
+_SAME: Final = "(_e IS NOT DISTINCT FROM a1)"
+
+ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
+    "array_append": _by_shape("array_append", ("ae", _APPENDED, _array_of)),
+    "array_cat": _by_shape("array_cat", ("aa", JOINED, _array_of)),
+    "array_contains": _by_shape("array_contains", ("aa", "list_has_all(a0, a1)", _fixed(BOOLEAN))),
+    "array_dims": _by_shape("array_dims", ("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END",
+    _fixed(VARCHAR))),
+    "array_distinct": _by_shape("array_distinct", ("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)",
+    _array_of)),
+    "array_length": _length("array_length", "nullif(len(a0), 0)"),
+    "array_lower": _length("array_lower", "CASE WHEN len(a0) > 0 THEN 1 END"),
+    "array_max": _by_shape("array_max", ("a", "list_max(a0)", _element)),
+    "array_min": _by_shape("array_min", ("a", "list_min(a0)", _element)),
+    "array_ndims": _ndims,
+    "array_position": _by_shape(
+        "array_position", ("ae", "list_position(a0, a1)", _fixed(INTEGER)),
+        ("aei", "list_position(list_slice(a0, greatest(a2, 1), len(a0)), a1) + greatest(a2, 1) - 1", _fixed(INTEGER))),
+    "array_positions": _by_shape(
+        "array_positions", ("ae", (f"list_filter(list_transform(a0, lambda _e, _i: CASE WHEN {_SAME} THEN _i END), "
+                                  "lambda _p: _p IS NOT NULL)"), _fixed(_INTEGERS))),
+    "array_prepend": _by_shape("array_prepend", ("ea", _PREPENDED, _array_of)),
+    "array_remove": _by_shape("array_remove", ("ae", f"list_filter(a0, lambda _e: NOT {_SAME})", _array_of)),
+    "array_replace": _by_shape("array_replace", ("aee",
+    f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)",
+                                                 _array_of)),
+    "array_reverse": _by_shape("array_reverse", ("a", "list_reverse(a0)", _array_of)),
+    "array_sort": _by_shape("array_sort", ("a", "list_sort(a0, 'ASC', 'NULLS LAST')", _array_of)),
+    "array_sum": _by_shape("array_sum", ("a", "list_sum(a0)", _sum)),
+    "array_upper": _length("array_upper", "nullif(len(a0), 0)"),
+    "cardinality": _cardinality,
+    "trim_array": _by_shape("trim_array", ("ai",
+    "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array_of)),
+}  # fmt: skip
+
+Bind = Callable[[exp.Expression, Context], Value]
+Reader = Callable[[Any, Context, Bind], Value]
+
+
+def _array_literal(node: Any, ctx: Context, bind: Bind) -> Value:
+    if not node.expressions:
+        raise ctx.error(
+            "DATATYPE_MISMATCH", "cannot determine type of empty array", node, hint="Cast it, for example: '{}'::int[]."
+        )
+    if isinstance(node.expressions[0], exp.Query):
+        raise ctx.not_supported("ARRAY (SELECT …)", node)
+    values, kind = unify([bind(e, ctx) for e in node.expressions], list(node.expressions), ctx, "ARRAY")
+    return Value(exp.Array(expressions=[v.expression for v in values]), SqlType("array", element=kind), nullable=False)
+
+
+def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
+    value = bind(node.this, ctx)
+    if value.type == JSONB and not value.unknown:
+        return _json_element(value, node, ctx, bind)
+    if value.type.name != "array" or value.type.element is None:
+        raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
+    if len(node.expressions) != 1:
+        raise ctx.not_supported("an array slice of several dimensions", node)
+    inner = node.expressions[0]
+    if isinstance(inner, exp.Slice):
+        return _slice(value, inner, node, ctx, bind)
+    position = _index(inner, node, ctx, bind).expression
+    if not (isinstance(position, exp.Literal) and int(position.name) > 0):
+        position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative ones from the end
+    return Value(call("array_extract", value.expression, position), value.type.element)
+
+
+def _json_element(document: Value, node: Any, ctx: Context, bind: Bind) -> Value:
+    """`j['key']` and `j[0]` (PostgreSQL 17, 8.14.5)."""
+    keys = [None if isinstance(n, exp.Slice) else bind(n, ctx) for n in node.expressions]
+    found = json_element(document, keys[0], text=False) if len(keys) == 1 and keys[0] is not None else None
+    if found is None:
+        raise ctx.error("DATATYPE_MISMATCH", "jsonb subscript must be coercible to either integer or text", node)
+    return found
+
+
+def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
+    index = bind(node, ctx)
+    if index.unknown:
+        index = cast(index, INTEGER, ctx, node)
+    if not index.type.is_integer:
+        raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", place)
+    return index
+
+
+def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
+    """`a[2:3]`, `a[:2]`, `a[2:]`: what is there of it (PostgreSQL 17, 8.15.3)."""
+    first = number(1) if node.this is None else _index(node.this, place, ctx, bind).expression
+    last = (
+        call("len", value.expression)
+        if node.expression is None
+        else _index(node.expression, place, ctx, bind).expression
+    )
+    cut = fill(
+        "CASE WHEN a1 IS NULL OR a2 IS NULL THEN NULL WHEN a2 < greatest(a1, 1) THEN list_slice(a0, 1, 0) "
+        "ELSE list_slice(a0, greatest(a1, 1), a2) END",
+        value.expression,
+        first,
+        last,
+    )
+    return Value(cut, value.type)
+
+
+def _dot(node: Any, ctx: Context, bind: Bind) -> Value:
+    if isinstance(node.expression, exp.Anonymous):
+        name = node.expression.name.lower()
+        raise ctx.error("UNDEFINED_FUNCTION", f"function {sql_of(node.this, 'postgres')}.{name} does not exist", node)
+    return field_of(bind(node.this, ctx), node.expression, ctx, node)
+
+
+def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.Expression) -> Value:
+    """`(value).identifier`."""
+    name = name_of(identifier)
+    if value.type.name != "struct":
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"column notation .{name} applied to type {value.type.sql}, which is not a struct",
+            node,
+        )
+    kind = dict(value.type.fields).get(name)
+    if kind is None:
+        raise ctx.error("UNDEFINED_COLUMN", f'field "{name}" not found in {value.type.sql}', node)
+    return Value(call("struct_extract", value.expression, exp.Literal.string(name)), kind)
+
+
+def row(nodes: list[exp.Expression], ctx: Context, bind: Bind) -> Value:
+    """`row(…)`: a struct with the fields f1, f2 …"""
+    values = [bind(n, ctx) for n in nodes]
+    scalars = [v.finish() for v in values]
+    fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))
+    pairs = [
+        exp.PropertyEQ(this=exp.to_identifier(f[0]), expression=s.expression)
+        for f, s in zip(fields, scalars, strict=True)
+    ]
+    return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False, parts=tuple(values))
+
+
+READERS: Final[dict[type, Reader]] = {exp.Array: _array_literal, exp.Bracket: _bracket, exp.Dot: _dot}

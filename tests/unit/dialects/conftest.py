@@ -1,0 +1,3 @@
+"""The readers of the session's features, as a session has them."""
+
+import watersmeet.session.handlers  # noqa: F401
