@@ -25,7 +25,7 @@ from watersmeet import duckdbs
 from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff, quoted
-from watersmeet.store.tables import ContentTable, GONE, SPACE
+from watersmeet.store.tables import GONE, SPACE, ContentTable
 
 #: Above all row ids.
 _LATER: Final = 1 << 62
