@@ -42,8 +42,8 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.maintenance.views import moment, rows_left_out
 from watersmeet.planner import assemble
+from watersmeet.runtime.idleness import follows_clock
 from watersmeet.runtime.rebuilds import check_rebuild
-from watersmeet.runtime.ticks import follows_clock
 from watersmeet.session.handlers import handles
 
 
