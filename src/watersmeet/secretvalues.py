@@ -4,7 +4,7 @@ The value of a secret can be in the environment or in a file of the process that
 the name of the variable, or the path; both are looked up each time.
 
 A reference names the secret and its database, so that catalogs, plans and intents may carry it to any process that has
-opened the database. The value is in a file there (`store.secretfiles`), which only the user can read. What a statement
+opened the database. The value is in a file there (`store.notes`), which only the user can read. What a statement
 gives in plain is kept as a secret without a name that anybody knows.
 """
 
