@@ -21,7 +21,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options,
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.secretvalues import outside, place_outside
 from watersmeet.session.handlers import handles
-from watersmeet.store.notes import create_secret, drop_secret, secret_names
+from watersmeet.store import notes
 
 #: By backend whose values are not in the database: the option that says where they are.
 _OUTSIDE: Final = {"env": "name", "file": "path"}
@@ -116,7 +116,7 @@ def create_secret(session: Session, statement: CreateSecret) -> Result:
             raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
         if place[0] == "file":
             value = outside("file", os.path.abspath(place[1]))
-    if not create_secret(session.database.layout, name.name, value):
+    if not notes.create_secret(session.database.layout, name.name, value):
         if not statement.if_not_exists:
             raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
         session.notice(f'secret "{name.name}" already exists, skipping')
@@ -129,7 +129,7 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
     session.require_definer("DROP SECRET")
     session.require_no_transaction("DROP SECRET")
     layout, name = session.database.layout, statement.name
-    known = secret_names(layout)
+    known = notes.secret_names(layout)
     if name.name not in known:
         if statement.if_exists:
             session.notice(f'secret "{name.name}" does not exist, skipping')
@@ -151,11 +151,11 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
             detail=sentence(f"{r.title} does" for r in using),
             hint="Drop these first.",
         )
-    drop_secret(layout, name.name)
+    notes.drop_secret(layout, name.name)
     return Result("DROP SECRET")
 
 
 def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
     """The names of the secrets. Nothing shows their values."""
-    names = secret_names(session.database.layout)
+    names = notes.secret_names(session.database.layout)
     return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
