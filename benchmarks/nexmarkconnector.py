@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.options import Options, refuse
-from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, SourceSpec
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceConnector, SourceRows, SourceSpec
 from watersmeet.connectors.datagen.paced import PacedSource
-from watersmeet.connectors.registry import Connector, register
+from watersmeet.connectors.registry import register_source
 from watersmeet.errors import did_you_mean
 from watersmeet.slices import EventSlice
 from watersmeet.types import BIGINT, Field, SqlType
@@ -36,6 +36,35 @@ class NexmarkSpec(SourceSpec):
     settings: Settings
 
 
+def _option(setting: str) -> str:
+    return f"nexmark.{setting.replace('_', '.')}"
+
+
+SOURCE_OPTIONS: Final = OptionSet(
+    "nexmark",
+    (
+        OptionSpec("nexmark.table.type", "The kind of events that are rows; all if missing.", "choice", among=KINDS),
+        OptionSpec("nexmark.event.num", "The source ends after this many events.", "integer", minimum=0, unit="events"),
+        OptionSpec("nexmark.split.num", "Number of splits that generate events.", "integer", default=1, minimum=1),
+        OptionSpec(
+            "nexmark.min.event.gap.in.ns",
+            "Time between events; 0: as fast as they are read.",
+            "integer",
+            default=DEFAULT_GAP_NS,
+            minimum=0,
+            unit="ns",
+        ),
+        OptionSpec("nexmark.max.chunk.size", "Accepted without effect.", "integer", minimum=1, is_idle=True),
+        OptionSpec("format", "Accepted without effect.", "choice", among=("native", "plain"), is_idle=True),
+        OptionSpec("encode", "Accepted without effect.", "choice", among=("native",), is_idle=True),
+        *(
+            OptionSpec(_option(name), "A number of the Nexmark benchmark.", "integer", default=default, minimum=least)
+            for name, default, least in Settings.numbers()
+        ),
+    ),
+)
+
+
 class NexmarkSource(PacedSource):
     """Events made from their numbers; the options are RisingWave's.
 
@@ -47,32 +76,20 @@ class NexmarkSource(PacedSource):
     """
 
     def __init__(self, relation: Relation) -> None:
-        options = Options(relation.connector)
-        options.text("connector")
-        options.choice("format", among=("native", "plain"), default="native")
-        options.choice("encode", among=("native",), default="native")
-        chosen = options.choice("nexmark.table.type", among=KINDS, default="")
-        limit = options.integer("nexmark.event.num", minimum=0)
-        splits = options.integer("nexmark.split.num", default=1, minimum=1)
-        gap_ns = options.integer("nexmark.min.event.gap.in.ns", default=DEFAULT_GAP_NS, minimum=0)
-        options.integer("nexmark.max.chunk.size", minimum=1)
-        given = {
-            name: options.integer(f"nexmark.{name.replace('_', '.')}", default=default, minimum=least)
-            for name, default, least in Settings.numbers()
-        }
-        options.finish("nexmark")
-        assert gap_ns is not None
-        assert splits is not None
+        options = SOURCE_OPTIONS.read(relation.connector)
+        options.check()
+        chosen = options.choice("nexmark.table.type")
+        gap_ns = options.number("nexmark.min.event.gap.in.ns")
         self._chosen = chosen or None
-        self._settings = Settings(**{n: v for n, v in given.items() if v is not None})
+        self._settings = Settings(**{n: options.number(_option(n)) for n, _, _ in Settings.numbers()})
         check_columns(relation.columns, self._chosen)
         sizes = [_ROW_BYTES[chosen]] if chosen else _ROW_BYTES.values()
         super().__init__(
             relation.id,
             relation.columns,
             per_second=Fraction(10**9, gap_ns) if gap_ns else None,
-            splits=splits,
-            limit=limit,
+            splits=options.number("nexmark.split.num"),
+            limit=options.integer("nexmark.event.num"),
             row_bytes=max(sizes),
         )
 
@@ -143,4 +160,5 @@ def _struct(kind: str) -> SqlType:
     return SqlType("struct", fields=COLUMNS[kind])
 
 
-register(Connector("nexmark", NexmarkSource, NexmarkSpec, EventSlice, read_nexmark_slice))
+CONNECTOR: Final = SourceConnector(NexmarkSource, NexmarkSpec, (EventSlice,), read_nexmark_slice, SOURCE_OPTIONS)
+register_source("nexmark", CONNECTOR)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, check_options
+from watersmeet.connectors.base.options import OptionSet
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target
+
+SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
 
 class Blackhole:
@@ -28,7 +31,7 @@ class Blackhole:
 
 
 def _check(delivery: Delivery) -> None:
-    check_options(delivery, ())
+    SINK_OPTIONS.read(delivery.connector)
 
 
 def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:  # noqa: ARG001 - of the contract

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from watersmeet.catalog import External
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.files.tables import Refusing, file_connector, present_files, read_files
 from watersmeet.errors import error
@@ -74,15 +74,25 @@ class HttpOptions(NamedTuple):
         return self.url.partition("?")[0]
 
 
+TABLE_OPTIONS: Final = OptionSet(
+    "http",
+    (
+        OptionSpec("url", "The URL of the document.", is_needed=True),
+        OptionSpec("format", "The format of the document.", is_needed=True),
+        OptionSpec("credentials.user", "The user."),
+        OptionSpec("credentials.password", "The password of the user.", secret=True),
+        OptionSpec(HEADERS, "A header of the request, by its name.", "prefix", secret=True),
+    ),
+)
+
+
 def http_options(given: dict[str, str]) -> HttpOptions:
     """The options `url`, `format`, `credentials.user`, `credentials.password`, `headers.<name>`. CONNECTOR_OPTION."""
     given = revealed_options(given)
-    options = Options({n: v for n, v in given.items() if not n.startswith(HEADERS)})
-    headers = {n.removeprefix(HEADERS): v for n, v in given.items() if n.startswith(HEADERS)}
-    url = options.text("url") or ""
-    form = options.text("format") or ""
-    user, password = options.text("credentials.user"), options.text("credentials.password")
-    options.finish("http")
+    options = TABLE_OPTIONS.read(given)
+    headers = options.under(HEADERS)
+    url, form = options.text("url"), options.text("format")
+    user, password = options.given("credentials.user"), options.given("credentials.password")
     if not url or not form:
         refuse(
             f'the source HTTP needs the option "{"format" if url else "url"}"',

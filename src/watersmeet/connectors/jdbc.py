@@ -8,23 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.connectors.base.targets import Connector, Delivery, Target, check_options
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.targets import Connector, Delivery, Target
 from watersmeet.connectors.databases.servers import jdbc_url
-from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, check, check_form, needed
+from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, check, check_form
 from watersmeet.connectors.mysql.target import MysqlTarget
 from watersmeet.connectors.postgres.target import PostgresTarget
 from watersmeet.errors import error
 
-_OPTIONS: Final = ("jdbc.url", "user", "password", "schema.name", "table.name")
+SINK_OPTIONS: Final = OptionSet(
+    "jdbc of sinks",
+    (
+        OptionSpec("jdbc.url", "The URL of the database: `jdbc:postgresql://…` or `jdbc:mysql://…`.", is_needed=True),
+        OptionSpec("user", "The user, unless the URL has it."),
+        OptionSpec("password", "The password of the user, unless the URL has it.", secret=True),
+        OptionSpec("schema.name", "The schema of the table."),
+        OptionSpec("table.name", "The table, which must exist.", is_needed=True),
+    ),
+)
 
 
 def jdbc_target(delivery: Delivery, database_id: str) -> DatabaseTarget[Any]:
     """The target that the options of a delivery name. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     check_form(delivery)
-    check_options(delivery, _OPTIONS)
-    given = delivery.connector
-    url = jdbc_url(needed(given, "jdbc.url"), given.get("user"), given.get("password"))
-    table, schema = needed(given, "table.name"), given.get("schema.name")
+    options = SINK_OPTIONS.read(delivery.connector)
+    url = jdbc_url(options.needed("jdbc.url"), options.given("user"), options.given("password"))
+    table, schema = options.needed("table.name"), options.given("schema.name")
     if url.system == "postgres":
         found = TargetTable(url.server, schema or url.properties.get("currentSchema") or "public", table)
         return PostgresTarget(delivery, database_id, found)

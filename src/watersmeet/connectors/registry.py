@@ -1,6 +1,7 @@
 """Connectors by name: sources, readers of slices, readers of external tables, captured databases.
 
-`register` adds connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call it, divided by commas.
+`register_source` adds connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call it, divided by
+commas.
 """
 
 from __future__ import annotations
@@ -9,32 +10,41 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.catalog import LAKES, External, Input, MessageFormat, Relation
+from watersmeet.catalog import External, Input, MessageFormat, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.rates import LimitedSource, rate_limit
 from watersmeet.connectors.base.readers import Condition, Reader
-from watersmeet.connectors.base.sources import DeadLetterSink, Source, SourceRows, SourceSpec, Unavailable
+from watersmeet.connectors.base.sources import (
+    DeadLetterSink,
+    Source,
+    SourceConnector,
+    SourceRows,
+    SourceSpec,
+    Unavailable,
+)
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.connectors.databases.captures import System
+from watersmeet.connectors.datagen import source as datagen
 from watersmeet.connectors.datagen.source import DatagenSource, DatagenSpec, read_datagen_slice
-from watersmeet.connectors.files.options import FileSpec, absolute_path
+from watersmeet.connectors.delta.log import DeltaLog
+from watersmeet.connectors.files.options import FileSpec, files_begun, source_options, store_specs
 from watersmeet.connectors.files.reading import read_file_slice
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.connectors.files.tables import FileReader
 from watersmeet.connectors.http import HttpReader
+from watersmeet.connectors.iceberg.log import IcebergLog
 from watersmeet.connectors.iceberg.tables import IcebergReader
-from watersmeet.connectors.kafka.options import KafkaSpec
+from watersmeet.connectors.kafka.options import SOURCE_OPTIONS, KafkaSpec
 from watersmeet.connectors.kafka.reading import expect_messages, read_messages
-from watersmeet.connectors.kafka.source import KafkaSource, begun
-from watersmeet.connectors.lakes.options import LakeSpec
-from watersmeet.connectors.lakes.reading import read_lake_slice
-from watersmeet.connectors.lakes.source import LakeSource
-from watersmeet.connectors.lakes.source import begun as lake_begun
+from watersmeet.connectors.kafka.source import KafkaSource
+from watersmeet.connectors.kafka.source import begun as kafka_begun
+from watersmeet.connectors.lakes.options import DELTA_SOURCE, ICEBERG_SOURCE
+from watersmeet.connectors.lakes.source import lake_connector
 from watersmeet.connectors.mysql.capture import MysqlSystem
 from watersmeet.connectors.mysql.tables import MysqlReader
 from watersmeet.connectors.objects.tables import ObjectReader
@@ -43,74 +53,80 @@ from watersmeet.connectors.postgres.tables import PostgresReader
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.registry import with_kept_schema
-from watersmeet.objectstores.access import check_objects
 from watersmeet.serialization import kinds
 from watersmeet.slices import (
     AsideSlice,
     EventSlice,
     FileSlice,
     JumpSlice,
-    LakeSlice,
     MessageSlice,
     RenamingSlice,
     Slice,
     SourceSlice,
-    VersionSlice,
 )
 from watersmeet.types import Field, Schema, arrow_schema
 from watersmeet.units import SECOND_US, length_us
 
 Made = TypeVar("Made", bound=Input)
 
-CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
-    "azblob": FileSource,
-    "datagen": DatagenSource,
-    "delta": LakeSource,
-    "deltalake": LakeSource,
-    "file": FileSource,
-    "gcs": FileSource,
-    "iceberg": LakeSource,
-    "kafka": KafkaSource,
-    "posix_fs": FileSource,
-    "s3": FileSource,
-    "s3_v2": FileSource,
+_FILES: Final = SourceConnector(
+    FileSource,
+    FileSpec,
+    (FileSlice, AsideSlice, RenamingSlice),
+    read_file_slice,
+    source_options("file"),
+    files_begun,
+)
+_DELTA: Final = lake_connector(DeltaLog, DELTA_SOURCE)
+#: By connector.
+SOURCES: Final[dict[str, SourceConnector]] = {
+    "datagen": SourceConnector(DatagenSource, DatagenSpec, (EventSlice,), read_datagen_slice, datagen.SOURCE_OPTIONS),
+    "delta": _DELTA,
+    "deltalake": _DELTA,
+    "file": _FILES,
+    "iceberg": lake_connector(IcebergLog, ICEBERG_SOURCE),
+    "kafka": SourceConnector(
+        KafkaSource,
+        KafkaSpec,
+        (MessageSlice, JumpSlice),
+        read_messages,
+        SOURCE_OPTIONS,
+        lambda relation: kafka_begun(relation.connector),
+    ),
+    "posix_fs": _FILES,
+    **{
+        name: replace(_FILES, options=source_options(name, store_specs({"connector": name})))
+        for name in ("azblob", "gcs", "s3", "s3_v2")
+    },
 }
-
-
 #: The classes of `Source.spec()` by their kind.
-_SPECS: Final[dict[str, type[SourceSpec]]] = {cls.kind: cls for cls in (FileSpec, DatagenSpec, KafkaSpec, LakeSpec)}
+_SPECS: Final[dict[str, type[SourceSpec]]] = {c.spec.kind: c.spec for c in SOURCES.values()}
 kinds(SourceSpec, _SPECS)
+_BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in SOURCES.values()}
 
 
-@dataclass(frozen=True)
-class Connector:
-    """A connector of sources that is not part of this package.
-
-    name: in lower case, as `WITH (connector = ...)` has it. open: the source of a relation; CONNECTOR_OPTION for
-    options or columns that can't work. spec: the class of `Source.spec()`, a frozen dataclass with a `kind` of its own.
-    slices: the class of the source's slices. read: as `read_slice`, for those.
-    """
-
-    name: str
-    open: Callable[[Relation], Source]
-    spec: type[SourceSpec]
-    slices: type[SourceSlice]
-    read: Callable[[Any, Any, Sequence[Field], DeadLetterSink], SourceRows]
-
-
-_OUTSIDE: Final[dict[type[SourceSpec], Connector]] = {}
-
-
-def register(connector: Connector) -> None:
+def register_source(name: str, connector: SourceConnector) -> None:
     """Adds a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
 
-    INVALID_PARAMETER if its name or the kind of its spec is taken.
+    name: in lower case, as `WITH (connector = ...)` has it. INVALID_PARAMETER if it, or the kind of the spec, is taken.
     """
-    if connector.name in CONNECTORS or connector.spec.kind in _SPECS:
-        raise error("INVALID_PARAMETER", f'there is a connector "{connector.name}" already')
-    CONNECTORS[connector.name] = connector.open
+    if name in SOURCES or connector.spec.kind in _SPECS:
+        raise error("INVALID_PARAMETER", f'there is a connector "{name}" already')
+    SOURCES[name] = connector
     _SPECS[connector.spec.kind] = connector.spec
-    _OUTSIDE[connector.spec] = connector
+    _BY_SPEC[connector.spec] = connector
+
+
+def source_connector(connector: Mapping[str, str]) -> SourceConnector:
+    """The connector that options name. CONNECTOR_OPTION if there is none of that name."""
+    name = connector.get("connector", "")
+    found = SOURCES.get(name.lower())
+    if found is None:
+        refuse(
+            f'there is no connector "{name}"',
+            hint=did_you_mean(name, SOURCES) or "There are " + ", ".join(sorted(SOURCES)) + ".",
+        )
+    return found
 
 
 def open_source(relation: Relation) -> Source:
@@ -118,15 +134,9 @@ def open_source(relation: Relation) -> Source:
 
     CONNECTOR_OPTION for options or columns that can't work.
     """
-    name = relation.connector.get("connector", "")
-    make = CONNECTORS.get(name.lower())
-    if make is None:
-        refuse(
-            f'there is no connector "{name}"',
-            hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".",
-        )
+    connector = source_connector(relation.connector)
     limit = rate_limit(relation.connector)
-    source = make(replace(relation, columns=relation.given))
+    source = connector.open(replace(relation, columns=relation.given))
     return source if limit is None else LimitedSource(source, limit)
 
 
@@ -148,13 +158,7 @@ def check_connector(relation: Made) -> Made:
     open_source(relation)
     if relation.format is not None:
         relation = replace(relation, format=_with_kept_schema(relation.format))
-    if relation.connector["connector"].lower() in LAKES:
-        return replace(relation, connector=lake_begun(relation.as_stored))
-    check_objects(relation.connector)
-    if relation.connector["connector"].lower() == "kafka":
-        return replace(relation, connector=begun(relation.connector))
-    paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}
-    return replace(relation, connector={**relation.connector, **paths})
+    return replace(relation, connector=dict(source_connector(relation.connector).begun(relation)))
 
 
 def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
@@ -183,17 +187,10 @@ def read_slice(
     file can't be read for now, `base.Unavailable` if a broker or schema registry can't be reached, RUNTIME_UNAVAILABLE
     if the directory of a file source is not reachable.
     """
-    if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)) and isinstance(spec, FileSpec):
-        return read_file_slice(piece, spec, columns, dead_letters)
-    if isinstance(piece, EventSlice) and isinstance(spec, DatagenSpec):
-        return read_datagen_slice(piece, spec, columns)
-    if isinstance(piece, (MessageSlice, JumpSlice)) and isinstance(spec, KafkaSpec):
-        return read_messages(piece, spec, columns, dead_letters)
-    if isinstance(piece, (LakeSlice, VersionSlice)) and isinstance(spec, LakeSpec):
-        return read_lake_slice(piece, spec, columns, dead_letters)
-    if type(spec) in _OUTSIDE and isinstance(piece, _OUTSIDE[type(spec)].slices):
-        return _OUTSIDE[type(spec)].read(piece, spec, columns, dead_letters)
-    raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")
+    found = _BY_SPEC.get(type(spec))
+    if found is None or not isinstance(piece, found.slices):
+        raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")
+    return found.read(piece, spec, columns, dead_letters)
 
 
 MAX_AGE: Final = "lookup_max_age"

@@ -123,7 +123,7 @@ def test_values_out_of_range_are_named_in_the_words_of_sql(fails, shop, sql, mes
     ("options", "message", "hint"),
     [
         ("connector = 'fil', path = '{0}'", 'there is no connector "fil"', '"file"'),
-        ("connector = 'file', pth = '{0}', format = 'csv'", "needs the option path", "path ="),
+        ("connector = 'file', pth = '{0}', format = 'csv'", 'has no option "pth"', '"path"'),
         ("connector = 'file', path = '{0}/nothing', format = 'csv'", "does not exist", "Create the directory"),
         ("connector = 'file', path = '{0}', format = 'cvs'", 'format "cvs" is not supported', "csv, json, parquet"),
         ("connector = 'file', path = '{0}', format = 'csv', delimter = ';'", 'has no option "delimter"', '"delimiter"'),

@@ -6,8 +6,11 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Unavailable, check_options, register
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Unavailable, register
 from watersmeet.errors import error
+
+OPTIONS = OptionSet("memory of sinks", (OptionSpec("topic", "The name of the target."),))
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Memory:
         self.fails = lambda step: None
 
     def install(self) -> None:
-        register("memory", Connector(lambda d: check_options(d, ("topic",)), self._open))
+        register("memory", Connector(lambda d: OPTIONS.read(d.connector).check(), self._open))
 
     def topic(self, target_id: str) -> Topic:
         return next(t for (_, name), t in self.topics.items() if name == target_id)

@@ -386,7 +386,7 @@ def test_what_the_system_refuses_is_tried_again(tmp_path):
         ({"path": ""}, "needs the option path"),
         ({"pathh": "x"}, 'no option "pathh"'),
         ({"partition_by": "nam"}, 'partition_by names "nam"'),
-        ({"max_row_count": "0"}, "max_row_count has to be"),
+        ({"max_row_count": "0"}, "option max_row_count can't be 0"),
         ({"encoding": "avro"}, "ENCODE AVRO for files"),
         ({"rows": "debezium"}, "FORMAT DEBEZIUM for files"),
         ({"options": {"compresion": "x"}}, 'has no option "compresion"'),

@@ -311,8 +311,8 @@ def test_a_writer_of_another_user_is_waited_for(mysql, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"jdbc.url": None}, "needs the option jdbc.url"),
-        ({"table.name": None}, "needs the option table.name"),
+        ({"jdbc.url": None}, 'needs the option "jdbc.url"'),
+        ({"table.name": None}, 'needs the option "table.name"'),
         ({"schema.name": "public"}, "has no schemas"),
         ({"tabel": "kept"}, 'no option "tabel"'),
         ({"password": "wrong"}, "does not let user"),

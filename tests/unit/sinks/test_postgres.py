@@ -186,8 +186,8 @@ def test_rights_that_are_missing_are_named(postgres):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"host": None}, "needs the option host"),
-        ({"table": None}, "needs the option table"),
+        ({"host": None}, 'needs the option "host"'),
+        ({"table": None}, 'needs the option "table"'),
         ({"port": "x"}, 'port can\'t be "x"'),
         ({"ssl_mode": "sure"}, 'ssl_mode can\'t be "sure"'),
         ({"tabel": "kept"}, 'no option "tabel"'),

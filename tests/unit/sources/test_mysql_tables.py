@@ -186,7 +186,7 @@ def test_what_is_wrong_is_named(opened, mysql):
     assert "is not date: 0000-00-00" in message(table="n")[1]
     assert message(settings=mysql.settings + ", colour='red'")[1] == 'connector mysql has no option "colour"'
     missing = refusal(opened, "CREATE EXTERNAL TABLE e SETTINGS type='mysql', address='h', user='u'")
-    assert missing.message == 'what is of kind mysql needs the option "database"'
+    assert missing.message == 'connector mysql needs the option "database"'
     mysql.execute(f"DROP USER {reader_name}")
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.nexmarkconnector import NexmarkSource, NexmarkSpec, read_nexmark_slice
+from benchmarks.nexmarkconnector import CONNECTOR
 from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
-from watersmeet.connectors.registry import Connector, open_source, register
+from watersmeet.connectors.registry import open_source, register_source
 from watersmeet.errors import Error
-from watersmeet.slices import EventSlice
 from watersmeet.types import Field, SqlType
 
 
@@ -143,9 +142,8 @@ def test_options_that_can_not_work_are_refused(fields, options, message) -> None
 
 
 def test_a_name_is_registered_once() -> None:
-    connector = Connector("nexmark", NexmarkSource, NexmarkSpec, EventSlice, read_nexmark_slice)
     with pytest.raises(Error, match='there is a connector "nexmark" already') as refused:
-        register(connector)
+        register_source("nexmark", CONNECTOR)
     assert refused.value.condition == "INVALID_PARAMETER"
 
 

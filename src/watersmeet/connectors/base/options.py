@@ -1,17 +1,22 @@
-"""WITH options of connectors: names, aliases, values, and what to say about a wrong one."""
+"""Options of connectors: declared once, read everywhere.
+
+An `OptionSpec` declares one option. An `OptionSet` has all options that a connector takes in one use, as a source for
+instance. It reads the options of a statement, refuses those that it does not have, lists them for SHOW CONNECTORS and
+writes the tables of the documentation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NoReturn
 
 from watersmeet.errors import did_you_mean, error
-
-#: What every connector has: `ratelimit.rate_limit` reads it.
-RATE_LIMIT: Final = "source_rate_limit"
+from watersmeet.secretnames import is_secret
 
 _TRUE: Final = ("true", "t", "yes", "on", "1")
 _FALSE: Final = ("false", "f", "no", "off", "0")
+Kind = Literal["text", "flag", "integer", "choice", "character", "prefix"]
 
 
 def refuse(message: str, *, detail: str | None = None, hint: str | None = None) -> NoReturn:
@@ -19,81 +24,164 @@ def refuse(message: str, *, detail: str | None = None, hint: str | None = None) 
     raise error("CONNECTOR_OPTION", message, detail=detail, hint=hint)
 
 
+@dataclass(frozen=True)
+class OptionSpec:
+    r"""An option.
+
+    doc: one sentence. kind: of its values; a `character` is ASCII (`\t` and `tab` mean a tab), and a `prefix` stands
+    for all options whose names begin with it. default: the value where the option is missing; None: there is none.
+    among: the values of a choice, in lower case. unit: of an integer. secret: nobody else sees its values; then its
+    name is one that `secretnames` knows. is_idle: it is accepted and changes nothing. is_internal: CREATE adds it.
+    """
+
+    name: str
+    doc: str
+    kind: Kind = "text"
+    aliases: tuple[str, ...] = ()
+    default: str | int | bool | None = None
+    among: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    unit: str = ""
+    secret: bool = False
+    since: str = "0.1.0"
+    is_needed: bool = False
+    is_idle: bool = False
+    is_internal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.secret and not is_secret(self.name, ""):
+            raise ValueError(f'option "{self.name}" is secret; its name has to end in password, secret, token or key')
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and the aliases."""
+        return (self.name, *self.aliases)
+
+
+#: The option of all sources that `rates.rate_limit` reads.
+RATE_LIMIT: Final = "source_rate_limit"
+#: Options of every connector, which other code reads.
+_SHARED: Final = ("connector", RATE_LIMIT)
+
+
+@dataclass(frozen=True)
+class OptionSet:
+    """The options of a connector in one use. title: the connector, for messages: `kafka of sinks`. skips: names of
+    further options begin so; they are for other code.
+    """
+
+    title: str
+    specs: tuple[OptionSpec, ...]
+
+    def read(self, given: Mapping[str, str]) -> Options:
+        """The options of a statement. CONNECTOR_OPTION for unknown ones."""
+        return Options(self, given)
+
+    def spec(self, name: str) -> OptionSpec:
+        """The option of that name."""
+        return next(s for s in self.specs if s.name == name)
+
+    def having(self, name: str) -> OptionSpec | None:
+        """The option that a statement means by `name`; None if there is none."""
+        for spec in self.specs:
+            if name in spec.names or (spec.kind == "prefix" and name.startswith(spec.names)):
+                return spec
+        return None
+
+    @property
+    def shown(self) -> tuple[OptionSpec, ...]:
+        """Those that users write."""
+        return tuple(s for s in self.specs if not s.is_internal)
+
+
 class Options:
-    """The options of one statement, taken out one by one; `finish` refuses what nobody asked for."""
+    """The values of the options of one statement. Each method raises CONNECTOR_OPTION for a value that can't be."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = dict(given)
-        self._known: set[str] = {RATE_LIMIT}
-        self._taken: set[str] = {RATE_LIMIT}
+    def __init__(self, known: OptionSet, given: Mapping[str, str]) -> None:
+        self._known, self._given = known, given
+        for name in given:
+            if name not in _SHARED and known.having(name) is None:
+                names = [n for s in known.shown for n in s.names]
+                refuse(
+                    f'connector {known.title} has no option "{name}"',
+                    hint=did_you_mean(name, names) or (f"It has {', '.join(sorted(names))}." if names else None),
+                )
 
-    def text(self, *names: str) -> str | None:
-        """The value under the first of `names` that is given (the others are other spellings), or None."""
-        self._known.update(names)
-        present = [n for n in names if n in self._given]
-        self._taken.update(present)
+    def given(self, name: str) -> str | None:
+        """The text of the statement, under whichever of its names; None if it has none."""
+        present = [n for n in self._known.spec(name).names if n in self._given]
         if len({self._given[n] for n in present}) > 1:
             refuse(f"options {' and '.join(present)} contradict each other", detail="They mean the same option.")
         return self._given[present[0]] if present else None
 
-    def choice(self, *names: str, among: Iterable[str], default: str) -> str:
-        """One of `among` (lower case)."""
-        value = self.text(*names)
+    def text(self, name: str) -> str:
+        """The text, or the default, or the empty text."""
+        value = self.given(name)
+        return value if value is not None else str(self._known.spec(name).default or "")
+
+    def needed(self, name: str) -> str:
+        """The text. CONNECTOR_OPTION also if it is missing or empty."""
+        value = self.text(name)
+        if not value:
+            refuse(f'connector {self._known.title} needs the option "{name}"', hint=f"Write {name} = '…'.")
+        return value
+
+    def choice(self, name: str) -> str:
+        """One of the values of the choice; the empty text where there is no default."""
+        spec, value = self._known.spec(name), self.given(name)
         if value is None:
-            return default
-        if value.lower() not in among:
-            refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be one of " + ", ".join(sorted(among)) + ".")
+            return str(spec.default or "")
+        if value.lower() not in spec.among:
+            refuse(f'option {name} can\'t be "{value}"', hint=f"It must be one of {', '.join(sorted(spec.among))}.")
         return value.lower()
 
-    def flag(self, *names: str) -> bool | None:
-        """A truth value, or None."""
-        value = self.text(*names)
+    def flag(self, name: str) -> bool:
+        """A truth value; false where there is no default."""
+        value = self.given(name)
         if value is None:
-            return None
+            return bool(self._known.spec(name).default)
         if value.lower() in _TRUE:
             return True
         if value.lower() in _FALSE:
             return False
-        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be true or false.")
+        return refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
 
-    def integer(
-        self, *names: str, default: int | None = None, minimum: int | None = None, maximum: int | None = None
-    ) -> int | None:
-        """A whole number, or `default`."""
-        value = self.text(*names)
+    def integer(self, name: str) -> int | None:
+        """A whole number, or the default."""
+        spec, value = self._known.spec(name), self.given(name)
         if value is None:
-            return default
+            return None if spec.default is None else int(spec.default)
         try:
             number = int(value)
         except ValueError:
-            return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be a whole number.")
-        if minimum is not None and number < minimum:
-            refuse(f"option {names[0]} can't be {number}", hint=f"It must be {minimum} or more.")
-        if maximum is not None and number > maximum:
-            refuse(f"option {names[0]} can't be {number}", hint=f"It must be {maximum} or less.")
+            return refuse(f'option {name} can\'t be "{value}"', hint="It must be a whole number.")
+        if spec.minimum is not None and number < spec.minimum:
+            refuse(f"option {name} can't be {number}", hint=f"It must be {spec.minimum} or more.")
+        if spec.maximum is not None and number > spec.maximum:
+            refuse(f"option {name} can't be {number}", hint=f"It must be {spec.maximum} or less.")
         return number
 
-    def character(self, *names: str, default: str, empty: bool = False) -> str:
-        r"""One ASCII character (`\t` and `tab` mean a tab); the empty text if `empty` allows it."""
-        value = self.text(*names)
-        if value is None:
-            return default
+    def number(self, name: str) -> int:
+        """A whole number of an option that has a default."""
+        found = self.integer(name)
+        assert found is not None
+        return found
+
+    def character(self, name: str, *, empty: bool = False) -> str:
+        """One character; the empty text if `empty` allows it."""
+        value = self.text(name)
         value = "\t" if value.lower() in ("\\t", "tab") else value
         if (not value and empty) or (len(value) == 1 and value.isascii() and value not in "\r\n"):
             return value
-        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be one ASCII character.")
+        return refuse(f'option {name} can\'t be "{value}"', hint="It must be one ASCII character.")
 
     def under(self, prefix: str) -> dict[str, str]:
         """All options whose names start with `prefix`, without it."""
-        found = {n: v for n, v in self._given.items() if n.startswith(prefix)}
-        self._taken.update(found)
-        return {n[len(prefix) :]: v for n, v in found.items()}
+        return {n.removeprefix(prefix): v for n, v in self._given.items() if n.startswith(prefix)}
 
-    def finish(self, connector: str) -> None:
-        """Refuses options that nobody took."""
-        for name in self._given:
-            if name not in self._taken:
-                refuse(
-                    f'connector {connector} has no option "{name}"',
-                    hint=did_you_mean(name, self._known) or "It has " + ", ".join(sorted(self._known)) + ".",
-                )
+    def check(self) -> None:
+        """CONNECTOR_OPTION for any value that can't be."""
+        for spec in self._known.specs:
+            if spec.kind in ("flag", "integer", "choice"):
+                getattr(self, spec.kind)(spec.name)

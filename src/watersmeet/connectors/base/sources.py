@@ -6,8 +6,9 @@ The driver cuts slices (`Source.poll`), workers read them (`registry.read_slice`
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.catalog import Relation
+from watersmeet.connectors.base.options import OptionSet
 from watersmeet.slices import SourceSlice
+from watersmeet.types import Field, Schema
 
 
 @dataclass(frozen=True)
@@ -174,3 +178,22 @@ class DeadLetterSink(Protocol):
 
     def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
         """Counts the messages [begin, end) of a partition that are not there any more."""
+
+
+@dataclass(frozen=True)
+class SourceConnector:
+    """A system that is read as a stream.
+
+    open: the source of a relation. spec: the class of what its `spec` returns, which no other connector has. slices:
+    the classes of its slices. read: the rows of a slice, as `registry.read_slice`. options: all that statements may
+    set. begun: the options that CREATE keeps, where reading begins for instance; errors if the system can't be reached.
+    columns: those that the system knows, where statements needn't declare them.
+    """
+
+    open: Callable[[Relation], Source]
+    spec: type[SourceSpec]
+    slices: tuple[type[SourceSlice], ...]
+    read: Callable[[Any, Any, Sequence[Field], DeadLetterSink], SourceRows]
+    options: OptionSet
+    begun: Callable[[Relation], Mapping[str, str]] = attrgetter("connector")
+    columns: Callable[[Mapping[str, str]], Schema] | None = None

@@ -218,16 +218,3 @@ def connector_named(name: str, *, is_object: bool = False) -> Connector:
     is_object = is_object and _MODULES[name] == _MODULES["file"]
     found: Connector = importlib.import_module(_MODULES["s3" if is_object else name]).CONNECTOR
     return found
-
-
-def check_options(delivery: Delivery, known: tuple[str, ...], *, prefixes: tuple[str, ...] = ()) -> None:
-    """CONNECTOR_OPTION for an option of the connector that is not among `known`, and does not begin as one of
-    `prefixes`.
-    """
-    for option in delivery.connector:
-        if option != "connector" and option not in known and not option.startswith(prefixes or ("\0",)):
-            raise error(
-                "CONNECTOR_OPTION",
-                f'connector {delivery.connector["connector"]} of sinks has no option "{option}"',
-                hint=did_you_mean(option, known),
-            )

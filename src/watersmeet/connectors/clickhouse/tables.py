@@ -26,7 +26,7 @@ from watersmeet.connectors.databases.servers import tls_context
 from watersmeet.connectors.databases.tables import System, TableReader
 from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
 
-_SYSTEM: Final = System("clickhouse", "ClickHouse", 8123, None, "", user="default", database="default")
+SYSTEM: Final = System("clickhouse", "ClickHouse", 8123, None, "", user="default", database="default")
 #: Columns that are no part of the rows that are written, and change without them.
 _COMPUTED: Final = "ALIAS"
 #: Lists, and 64 bits, as the rest reads them.
@@ -59,7 +59,7 @@ class ClickhouseReader(TableReader[Column]):
     """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
-        super().__init__(external, _SYSTEM)
+        super().__init__(external, SYSTEM)
         check_server(self.options.server)
 
     def version(self) -> Any:

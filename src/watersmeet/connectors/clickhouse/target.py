@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
@@ -29,7 +30,6 @@ from watersmeet.connectors.base.targets import (
     Portion,
     Target,
     Unavailable,
-    check_options,
     rows_that_came,
 )
 from watersmeet.connectors.clickhouse.client import (
@@ -45,14 +45,23 @@ from watersmeet.connectors.clickhouse.client import (
     quoted,
 )
 from watersmeet.connectors.databases.servers import Server
-from watersmeet.connectors.databases.targets import check_form, needed
+from watersmeet.connectors.databases.targets import check_form
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
 from watersmeet.types import Field, SqlType
 
-_OPTIONS: Final = tuple(f"clickhouse.{name}" for name in ("url", "user", "password", "database", "table"))
+SINK_OPTIONS: Final = OptionSet(
+    "clickhouse of sinks",
+    (
+        OptionSpec("clickhouse.url", "The URL of the server's HTTP interface.", is_needed=True),
+        OptionSpec("clickhouse.user", "The user.", default="default"),
+        OptionSpec("clickhouse.password", "The password of the user.", secret=True),
+        OptionSpec("clickhouse.database", "The database.", default="default"),
+        OptionSpec("clickhouse.table", "The table, which must exist.", is_needed=True),
+    ),
+)
 _RIGHTS: Final = "INSERT"
 #: All rows of a statement are one block, which is there or not.
 _SETTINGS: Final = {
@@ -180,7 +189,6 @@ class ClickhouseTarget:
     """See `base.Target`. It keeps no place."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        check_options(delivery, _OPTIONS)
         check_form(delivery)
         if delivery.format.rows == "upsert":
             raise error(
@@ -288,21 +296,21 @@ class _passing:  # noqa: N801 - reads as a word
 
 def _table(delivery: Delivery) -> _Table:
     """CONNECTOR_OPTION."""
-    options = delivery.connector
-    parts = urlsplit(needed(options, "clickhouse.url"))
+    options = SINK_OPTIONS.read(delivery.connector)
+    parts = urlsplit(options.needed("clickhouse.url"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise error("CONNECTOR_OPTION", "option clickhouse.url has to be http://host:8123 or https://host:8443")
     is_secure = parts.scheme == "https"
     server = Server(
         parts.hostname,
         parts.port or (8443 if is_secure else 8123),
-        options.get("clickhouse.user") or "default",
-        options.get("clickhouse.password", ""),
-        options.get("clickhouse.database") or "default",
+        options.text("clickhouse.user"),
+        options.text("clickhouse.password"),
+        options.text("clickhouse.database"),
         "verify-full" if is_secure else "disable",
     )
     check_server(server)
-    return _Table(server, needed(options, "clickhouse.table"))
+    return _Table(server, options.needed("clickhouse.table"))
 
 
 def _append(delivery: Delivery, rows: pa.Table) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Captured
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.databases.tables import TableColumn
 from watersmeet.types import Schema
@@ -432,22 +432,6 @@ class System(abc.ABC):
         return False
 
 
-#: The options of a table, which the form for a single table has among those of the database.
-TABLE_OPTIONS: Final = (
-    "table.name",
-    "snapshot",
-    "on_error",
-    "snapshot.batch_size",
-    "snapshot.interval",
-    "backfill.parallelism",
-    "backfill.num_rows_per_split",
-    "backfill.as_even_splits",
-)
-
-#: Rows that are read at a time while a table is filled.
-_BATCH_ROWS: Final = 100_000
-
-
 @dataclass(frozen=True)
 class TableOptions:
     """See `catalog.Captured`."""
@@ -457,24 +441,74 @@ class TableOptions:
     stops: bool
 
 
+_ONE_READER: Final = "Accepted without effect: one reader fills a table, batch by batch."
+#: The options of a table of a captured database, whatever its system. RisingWave, "Ingest data from PostgreSQL CDC".
+TABLE_OPTIONS: Final = (
+    OptionSpec("snapshot", "Whether the rows that exist already are read.", "flag", default=True),
+    OptionSpec(
+        "snapshot.batch_size",
+        "Rows that are read at a time while a table is filled.",
+        "integer",
+        default=100_000,
+        minimum=1,
+        unit="rows",
+    ),
+    OptionSpec(
+        "on_error",
+        "Whether a row that can't be read becomes a dead letter, or stops the table.",
+        "choice",
+        among=("skip", "stop"),
+        default="skip",
+    ),
+    OptionSpec("snapshot.interval", _ONE_READER, "integer", minimum=0, is_idle=True),
+    OptionSpec("backfill.parallelism", _ONE_READER, "integer", minimum=0, is_idle=True),
+    OptionSpec("backfill.num_rows_per_split", _ONE_READER, "integer", minimum=0, is_idle=True),
+    OptionSpec("backfill.as_even_splits", _ONE_READER, "flag", is_idle=True),
+)
+
+
+def is_of_table(option: str) -> bool:
+    """Whether an option is one of a table; the form for a single table has it among those of the database."""
+    return any(option == spec.name for spec in TABLE_OPTIONS)
+
+
 def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
     """CONNECTOR_OPTION for what is unknown or wrong."""
-    options = Options(given)
-    batch_rows = options.integer("snapshot.batch_size", default=_BATCH_ROWS, minimum=1) or _BATCH_ROWS
-    stops = options.choice("on_error", among=("skip", "stop"), default="skip") == "stop"
-    found = TableOptions(options.flag("snapshot") is not False, batch_rows, stops)
-    # Rows are read one piece after the other, however they are cut.
-    options.integer("snapshot.interval", minimum=0)
-    options.integer("backfill.parallelism", minimum=0)
-    options.integer("backfill.num_rows_per_split", minimum=0)
-    options.flag("backfill.as_even_splits")
-    options.finish(f"a table of connector {connector}")
-    return found
+    options = OptionSet(f"{connector} of a table", TABLE_OPTIONS).read(given)
+    options.check()
+    return TableOptions(
+        options.flag("snapshot"), options.number("snapshot.batch_size"), options.choice("on_error") == "stop"
+    )
 
 
-def needed(options: Options, name: str, connector: str) -> str:
-    """An option that has to be given. CONNECTOR_OPTION."""
-    value = options.text(name)
-    if not value:
-        refuse(f'connector {connector} needs the option "{name}"', hint=f"Write {name} = '…'.")
-    return value
+def database_specs(port: int, ssl_modes: tuple[str, ...], *others: OptionSpec) -> tuple[OptionSpec, ...]:
+    """The options of a captured database, with those that only its system has."""
+    return (
+        OptionSpec("hostname", "The host of the server.", is_needed=True),
+        OptionSpec("port", "The port of the server.", "integer", default=port, minimum=1, maximum=65535),
+        OptionSpec("username", "The user, who needs the right to replicate.", is_needed=True),
+        OptionSpec("password", "The password of the user.", secret=True),
+        OptionSpec("database.name", "The database.", is_needed=True),
+        OptionSpec("ssl.mode", "How much of TLS is required.", "choice", among=ssl_modes, default="prefer"),
+        OptionSpec("auto.schema.change", "Whether tables get the columns that are added to theirs.", "flag"),
+        *others,
+        OptionSpec(
+            "transactional",
+            "Accepted without effect: the changes of a transaction are always one commit.",
+            "flag",
+            is_idle=True,
+        ),
+        OptionSpec("debezium.", "Accepted without effect: no Debezium reads the database.", "prefix", is_idle=True),
+    )
+
+
+def server_of(options: Options, ssl_mode: str) -> Server:
+    """The server that the options of `database_specs` name. CONNECTOR_OPTION."""
+    return Server(
+        options.needed("hostname"),
+        options.number("port"),
+        options.needed("username"),
+        options.text("password"),
+        options.needed("database.name"),
+        ssl_mode,
+    )

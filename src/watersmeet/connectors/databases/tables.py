@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import abc
 import io
-from collections.abc import Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from watersmeet.catalog import External
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.scalars import Mask
 from watersmeet.types import Field, Schema, SqlType, arrow_schema
-
-#: Options of ClickHouse's that change nothing here: connections are kept in another way.
-_IDLE: Final = ("pooled_connections", "background_reconnect", "bg_reconnect", "priority", "name")
 
 
 class System(NamedTuple):
@@ -42,6 +39,40 @@ class System(NamedTuple):
     on_conflict: str
     user: str = ""
     database: str = ""
+
+    @property
+    def options(self) -> OptionSet:
+        """The options of a table, or of the source of a dictionary."""
+        idle = "Accepted without effect: connections are pooled in another way."
+        return OptionSet(
+            self.kind,
+            (
+                OptionSpec("address", f"The server, as `host` or `host:{self.port}`."),
+                OptionSpec("host", "The host of the server, instead of address."),
+                OptionSpec("port", "The port of the server, with host."),
+                OptionSpec("user", "The user.", default=self.user, is_needed=not self.user),
+                OptionSpec("password", "The password of the user.", secret=True),
+                OptionSpec(
+                    "database", "The database.", aliases=("db",), default=self.database, is_needed=not self.database
+                ),
+                *((OptionSpec("schema", "The schema of the table.", default=self.schema),) if self.schema else ()),
+                OptionSpec("table", "The table; that of the same name if missing."),
+                OptionSpec("query", "A query whose rows are read instead of a table."),
+                OptionSpec("where", "A condition in the SQL of the server."),
+                OptionSpec("invalidate_query", "A query whose result differs when the rows may have changed."),
+                OptionSpec("ssl_mode", "How much of TLS is required."),
+                OptionSpec("secure", "Whether TLS with a verified certificate is required.", "flag"),
+                *(
+                    (OptionSpec(self.on_conflict, "What becomes of an inserted row whose key exists."),)
+                    if self.on_conflict
+                    else ()
+                ),
+                *(
+                    OptionSpec(name, idle, is_idle=True)
+                    for name in ("pooled_connections", "background_reconnect", "bg_reconnect", "priority", "name")
+                ),
+            ),
+        )
 
 
 class TableOptions(NamedTuple):
@@ -186,53 +217,39 @@ def table_options(external: External, system: System) -> TableOptions:
 
     CONNECTOR_OPTION.
     """
-    options = Options(_without_idle(external.options))
+    options = system.options.read(external.options)
     host, port = _address(options, system)
-    is_secure = options.flag("secure") or False
+    is_secure = options.flag("secure")
     server = Server(
         host,
         port,
-        _needed(options, system, system.user, "user"),
-        options.text("password") or "",
-        _needed(options, system, system.database, "database", "db"),
+        options.needed("user"),
+        options.text("password"),
+        options.needed("database"),
         ssl_mode(options.text("ssl_mode") or ("verify-full" if is_secure else "prefer")),
     )
     found = TableOptions(
         server,
-        server.database if system.schema is None else options.text("schema") or system.schema,
+        server.database if system.schema is None else options.text("schema"),
         options.text("table") or external.name.rpartition(".")[2],
-        (options.text("query") or "").strip().rstrip(";"),
-        options.text("where") or "",
-        options.text("invalidate_query") or "",
-        (options.text(system.on_conflict) or "") if system.on_conflict else "",
+        options.text("query").strip().rstrip(";"),
+        options.text("where"),
+        options.text("invalidate_query"),
+        options.text(system.on_conflict) if system.on_conflict else "",
     )
     if found.query and found.where:
         refuse("options query and where contradict each other", hint="Write the condition in the query.")
-    options.finish(system.kind)
     return found
-
-
-def _without_idle(options: Mapping[str, str]) -> dict[str, str]:
-    return {n: v for n, v in options.items() if n not in _IDLE}
-
-
-def _needed(options: Options, system: System, default: str, *names: str) -> str:
-    value = options.text(*names) or default
-    if not value:
-        refuse(f'what is of kind {system.kind} needs the option "{names[0]}"', hint=f"Write {names[0]} = '…'.")
-    return value
 
 
 def _address(options: Options, system: System) -> tuple[str, int]:
     address = options.text("address")
-    if address is not None:
+    if address:
         host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
     else:
-        host, port = options.text("host") or "", options.text("port") or ""
+        host, port = options.text("host"), options.text("port")
     if not host:
-        refuse(
-            f'what is of kind {system.kind} needs the option "address"', hint=f"Write address = 'host:{system.port}'."
-        )
+        refuse(f'connector {system.kind} needs the option "address"', hint=f"Write address = 'host:{system.port}'.")
     if port and not port.isdecimal():
         refuse(f'the port of {system.title} can\'t be "{port}"', hint=f"It is a number, such as {system.port}.")
     return host.strip("[]"), int(port or system.port)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.connectors.base.options import Options, OptionSpec
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, RowChange, Unavailable, newest_rows
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
@@ -29,8 +30,6 @@ from watersmeet.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"
 RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
-#: The options of a table by its parts.
-OPTIONS: Final = ("host", "port", "user", "password", "database", "schema", "table", "ssl_mode", "ssl.mode")
 
 
 @dataclass(frozen=True)
@@ -409,24 +408,37 @@ def _reached() -> Iterator[None]:
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check that it runs, and its address.") from cause
 
 
-def named_table(delivery: Delivery, port: int, schema: str | None, on_conflict: str) -> TargetTable:
-    """The table that the options of a delivery name. port, schema: unless they say another; None: the database.
+def table_specs(port: int, *others: OptionSpec) -> tuple[OptionSpec, ...]:
+    """The options of a table of a database, with those that only its system has."""
+    return (
+        OptionSpec("host", "The host of the server.", is_needed=True),
+        OptionSpec("port", "The port of the server.", "integer", default=port, minimum=0),
+        OptionSpec("user", "The user.", is_needed=True),
+        OptionSpec("password", "The password of the user.", secret=True),
+        OptionSpec("database", "The database.", is_needed=True),
+        OptionSpec("schema", "The schema of the table."),
+        OptionSpec("table", "The table, which must exist.", is_needed=True),
+        OptionSpec("ssl_mode", "How much of TLS is required.", aliases=("ssl.mode",), default="prefer"),
+        *others,
+    )
+
+
+def named_table(options: Options, schema: str | None, on_conflict: str) -> TargetTable:
+    """The table that the options of `table_specs` name. schema: unless they say another; None: the database.
 
     CONNECTOR_OPTION.
     """
-    given = delivery.connector
-    text = given.get("port", str(port))
-    if not text.isdecimal():
-        raise error("CONNECTOR_OPTION", f'port can\'t be "{text}"', hint=f"It is a number, such as {port}.")
     server = Server(
-        needed(given, "host"),
-        int(text),
-        needed(given, "user"),
-        given.get("password", ""),
-        needed(given, "database"),
-        ssl_mode(given.get("ssl_mode", given.get("ssl.mode", "prefer"))),
+        options.needed("host"),
+        options.number("port"),
+        options.needed("user"),
+        options.text("password"),
+        options.needed("database"),
+        ssl_mode(options.text("ssl_mode")),
     )
-    return TargetTable(server, given.get("schema", schema or server.database), needed(given, "table"), on_conflict)
+    return TargetTable(
+        server, options.text("schema") or schema or server.database, options.needed("table"), on_conflict
+    )
 
 
 def check_form(delivery: Delivery) -> None:
@@ -438,14 +450,3 @@ def check_form(delivery: Delivery) -> None:
             f"connector {delivery.connector['connector'].lower()} writes columns, not messages",
             hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
         )
-
-
-def needed(options: Mapping[str, str], name: str) -> str:
-    """The value of an option. CONNECTOR_OPTION without it."""
-    if not options.get(name):
-        raise error(
-            "CONNECTOR_OPTION",
-            f"connector {options['connector']} needs the option {name}",
-            hint=f"Add {name} = '…'.",
-        )
-    return options[name]

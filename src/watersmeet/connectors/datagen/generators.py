@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Final, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.types import SqlType
 from watersmeet.units import DAY_US, length_us
 
@@ -73,39 +73,66 @@ def generator(kind: SqlType, given: Mapping[str, str], path: str) -> Generator:
         return _Struct(kind, given, path)
     if kind.name == "array":
         return _Array(kind, given, path)
-    options = _FieldOptions(given, path)
     if kind.is_numeric:
-        result: Generator = _number(kind, options)
-    elif kind.name in ("timestamp", "timestamptz", "date"):
-        result = _Time(kind, options)
-    elif kind.name in ("varchar", "bytea"):
+        return _number(kind, _FieldOptions(given, path, "number"))
+    if kind.name in ("timestamp", "timestamptz", "date"):
+        return _Time(kind, _FieldOptions(given, path, "time"))
+    if kind.name in ("varchar", "bytea"):
+        options = _FieldOptions(given, path, "text")
         options.only_random()
-        result = _Text(kind, options)
-    elif kind.name in ("boolean", "time"):
+        return _Text(kind, options)
+    if kind.name in ("boolean", "time"):
+        options = _FieldOptions(given, path, "plain")
         options.only_random()
-        result = _Simple(kind, options.seed())
-    else:
-        refuse(f'connector datagen can\'t make column "{path}" of type {kind.sql}')
-    options.finish()
-    return result
+        return _Simple(kind, options.seed())
+    return refuse(f'connector datagen can\'t make column "{path}" of type {kind.sql}')
+
+
+#: Options of a column, whose names begin with `fields.<column>.`.
+FIELD_OPTIONS: Final = (
+    OptionSpec("kind", "How values follow one another.", "choice", among=("random", "sequence"), default="random"),
+    OptionSpec("seed", "Random values depend on it; otherwise on the column's name.", "integer"),
+    OptionSpec("min", "The least random number.", default=0),
+    OptionSpec("max", "The greatest random number.", default=DEFAULT_MAX),
+    OptionSpec("start", "The first number or time of a sequence.", default=0),
+    OptionSpec("end", "The last number or time of a sequence; then the source ends.", default=DEFAULT_MAX),
+    OptionSpec("interval", "The distance of times in a sequence.", default="1s"),
+    OptionSpec("max_past", "How long ago random times are at most.", default="1 day"),
+    OptionSpec(
+        "max_past_mode", "Since when: `absolute` (the source's start) or `relative` (the row).", default="absolute"
+    ),
+    OptionSpec("basetime", "The time before which random times are."),
+    OptionSpec("length", "The length of texts and arrays.", "integer", default=DEFAULT_LENGTH, minimum=0),
+)
+_SEQUENCES: Final = {"number": ("kind", "seed", "start", "end"), "time": ("kind", "seed", "start", "end", "interval")}
+_RANDOM: Final = {
+    "number": ("kind", "seed", "min", "max"),
+    "time": ("kind", "seed", "max_past", "max_past_mode", "basetime"),
+    "text": ("kind", "seed", "length"),
+    "plain": ("kind", "seed"),
+    "array": ("length",),
+}
 
 
 class _FieldOptions:
     """The options of one column."""
 
-    def __init__(self, given: Mapping[str, str], path: str) -> None:
-        self._options = Options({f"fields.{path}.{n}": v for n, v in given.items()})
+    def __init__(self, given: Mapping[str, str], path: str, form: str) -> None:
+        is_sequence = given.get("kind", "").lower() == "sequence"
+        known = _SEQUENCES.get(form, _RANDOM[form]) if is_sequence else _RANDOM[form]
+        begin = f"fields.{path}."
+        specs = tuple(replace(s, name=begin + s.name) for s in FIELD_OPTIONS if s.name in known)
+        self._options = OptionSet("datagen", specs).read({begin + n: v for n, v in given.items()})
         self._path = path
 
     def name(self, option: str) -> str:
         return f"fields.{self._path}.{option}"
 
     def text(self, option: str) -> str | None:
-        return self._options.text(self.name(option))
+        return self._options.given(self.name(option))
 
     def is_sequence(self) -> bool:
-        kind = self._options.choice(self.name("kind"), among=("random", "sequence"), default="random")
-        return kind == "sequence"
+        return self._options.choice(self.name("kind")) == "sequence"
 
     def only_random(self) -> None:
         if self.is_sequence():
@@ -116,9 +143,7 @@ class _FieldOptions:
         return zlib.crc32(self._path.encode()) if seed is None else seed
 
     def length(self) -> int:
-        length = self._options.integer(self.name("length"), default=DEFAULT_LENGTH, minimum=0)
-        assert length is not None
-        return length
+        return self._options.number(self.name("length"))
 
     def duration_us(self, option: str, default_us: int) -> int:
         text = self.text(option)
@@ -141,9 +166,6 @@ class _FieldOptions:
             return Decimal(default if text is None else text.strip())
         except InvalidOperation:
             return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It must be a number.")
-
-    def finish(self) -> None:
-        self._options.finish("datagen")
 
 
 def _number(kind: SqlType, options: _FieldOptions) -> Generator:
@@ -325,9 +347,8 @@ class _Array:
     def __init__(self, kind: SqlType, given: Mapping[str, str], path: str) -> None:
         assert kind.element is not None
         self._kind = kind
-        own = _FieldOptions({n: v for n, v in given.items() if not n.startswith("_.")}, path)
+        own = _FieldOptions({n: v for n, v in given.items() if not n.startswith("_.")}, path, "array")
         self._length = own.length()
-        own.finish()
         inner = {n[2:]: v for n, v in given.items() if n.startswith("_.")}
         self._element = generator(kind.element, inner, f"{path}._")
         element_limit = self._element.limit

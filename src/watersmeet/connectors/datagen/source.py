@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.options import Options
-from watersmeet.connectors.base.sources import SourceRows, SourceSpec
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, SourceSpec
 from watersmeet.connectors.datagen.generators import Generator, Moment, generator, least, split_options
 from watersmeet.connectors.datagen.paced import PacedSource
 from watersmeet.slices import EventSlice
@@ -41,6 +41,30 @@ def generators_of(columns: Sequence[Field], given: Mapping[str, str]) -> dict[st
     return {column.name: generator(column.type, parts[column.name], column.name) for column in columns}
 
 
+SOURCE_OPTIONS: Final = OptionSet(
+    "datagen",
+    (
+        OptionSpec(
+            "datagen.rows.per.second", "Rows per second.", "integer", default=DEFAULT_RATE, minimum=1, unit="rows/s"
+        ),
+        OptionSpec("datagen.split.num", "Number of splits that generate rows.", "integer", default=1, minimum=1),
+        OptionSpec("datagen.max.rows", "The source ends after this many rows.", "integer", minimum=0, unit="rows"),
+        OptionSpec("fields.", "How a column is generated, such as `fields.<column>.kind`.", "prefix"),
+        OptionSpec(
+            "format",
+            "Accepted without effect.",
+            "choice",
+            among=("json", "native", "plain"),
+            default="json",
+            is_idle=True,
+        ),
+        OptionSpec(
+            "encode", "Accepted without effect.", "choice", among=("json", "native"), default="json", is_idle=True
+        ),
+    ),
+)
+
+
 class DatagenSource(PacedSource):
     """Rows made from their numbers, `datagen.rows.per.second` of them: the options are RisingWave's.
 
@@ -48,25 +72,17 @@ class DatagenSource(PacedSource):
     """
 
     def __init__(self, relation: Relation) -> None:
-        options = Options(relation.connector)
-        options.text("connector")
-        rate = options.integer("datagen.rows.per.second", default=DEFAULT_RATE, minimum=1)
-        splits = options.integer("datagen.split.num", default=1, minimum=1)
-        most = options.integer("datagen.max.rows", minimum=0)
-        options.choice("format", among=("json", "native", "plain"), default="json")
-        options.choice("encode", among=("json", "native"), default="json")
+        options = SOURCE_OPTIONS.read(relation.connector)
+        options.check()
         self._fields = options.under("fields.")
-        options.finish("datagen")
-        assert rate is not None
-        assert splits is not None
-        self._rate = rate
+        self._rate = options.number("datagen.rows.per.second")
         made = generators_of(relation.columns, self._fields)
         super().__init__(
             relation.id,
             relation.columns,
-            per_second=Fraction(rate),
-            splits=splits,
-            limit=least([most, *(column.limit for column in made.values())]),
+            per_second=Fraction(self._rate),
+            splits=options.number("datagen.split.num"),
+            limit=least([options.integer("datagen.max.rows"), *(column.limit for column in made.values())]),
             row_bytes=ROW_BYTES * max(1, len(relation.columns)),
         )
 
@@ -74,7 +90,7 @@ class DatagenSource(PacedSource):
         return DatagenSpec(self._columns, self._fields, self._rate)
 
 
-def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[Field]) -> SourceRows:
+def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[Field], _: DeadLetterSink) -> SourceRows:
     """The rows of a slice of a datagen source."""
     made = generators_of(spec.columns, spec.options)
     rows = np.arange(piece.begin, piece.end, dtype=np.int64)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
@@ -27,19 +28,18 @@ from watersmeet.connectors.base.targets import (
     Portion,
     Target,
     Unavailable,
-    check_options,
     newest_rows,
     rows_that_came,
 )
 from watersmeet.connectors.lakes.client import (
-    DELTA_STORES,
+    DELTA_OPTIONS,
     delta_library,
     delta_location,
     delta_problem,
     delta_storage,
     first_line,
 )
-from watersmeet.connectors.lakes.targets import LakeColumns, check_form, flag
+from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
@@ -49,7 +49,7 @@ from watersmeet.types import SqlType
 #: How often a version is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
 _GONE: Final = "__watersmeet_gone"
-_OPTIONS: Final = ("location", "partition_by", "create_table_if_not_exists", *DELTA_STORES)
+SINK_OPTIONS: Final = OptionSet("deltalake of sinks", (*DELTA_OPTIONS, *TARGET_OPTIONS))
 #: Delta has no such types: they are written as text.
 _AS_TEXT: Final = ("time", "interval")
 
@@ -257,11 +257,11 @@ def _quoted(name: str) -> str:
 def _options(delivery: Delivery) -> _Options:
     """CONNECTOR_OPTION for options that are wrong."""
     check_form(delivery)
-    check_options(delivery, _OPTIONS)
     given = delivery.connector
+    options = SINK_OPTIONS.read(given)
     location = delta_location(given)
     by_name = {c.name for c in delivery.columns}
-    partition_by = tuple(n.strip() for n in given.get("partition_by", "").split(",") if n.strip())
+    partition_by = tuple(n.strip() for n in options.text("partition_by").split(",") if n.strip())
     for name in partition_by:
         if name not in by_name:
             raise error(
@@ -269,7 +269,7 @@ def _options(delivery: Delivery) -> _Options:
                 f'partition_by names "{name}", which is no column',
                 hint=did_you_mean(name, by_name),
             )
-    return _Options(location, delta_storage(given), partition_by, flag(given, "create_table_if_not_exists"))
+    return _Options(location, delta_storage(given), partition_by, options.flag("create_table_if_not_exists"))
 
 
 def _check(delivery: Delivery) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal, cast, get_args
 
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.extras import library
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
 from watersmeet.formats.xmltext import ATTRIBUTES, ROW_TAGS
-from watersmeet.objectstores.base import Location, ObjectPath, is_url, object_path, option_names
+from watersmeet.objectstores.access import check_objects
+from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, Location, ObjectPath, is_url, object_path, option_names
+from watersmeet.secretnames import is_secret
 from watersmeet.types import Schema
 
 Format = Literal["csv", "json", "parquet", "xml", "avro"]
@@ -108,59 +111,158 @@ class FileSpec(SourceSpec):
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
+#: The options that specify where objects are, and how they are reached.
+_STORE_DOCS: Final = {
+    "s3.bucket_name": "The bucket.",
+    "s3.path": "The directory or pattern in the bucket.",
+    "s3.region_name": "The region.",
+    "s3.endpoint_url": "The URL of a server of S3's protocol.",
+    "s3.credentials.access": "The id of the access key.",
+    "s3.credentials.secret": "The access key.",
+    "gcs.bucket_name": "The bucket.",
+    "gcs.path": "The directory or pattern in the bucket.",
+    "gcs.credential": "The key of a service account, as JSON.",
+    "azblob.container_name": "The container.",
+    "azblob.path": "The directory or pattern in the container.",
+    "azblob.endpoint_url": "The URL of the account.",
+    "azblob.credentials.account_name": "The name of the account.",
+    "azblob.credentials.account_key": "The key of the account.",
+    ENVIRONMENT: "Whether credentials of the environment are used.",
+    ANONYMOUS: "Whether requests have no credentials.",
+}
+
+
+def store_specs(connector: Mapping[str, str]) -> tuple[OptionSpec, ...]:
+    """The options of the object store that the options of a connector name; none for files."""
+    return tuple(OptionSpec(n, _STORE_DOCS[n], secret=is_secret(n, "")) for n in option_names(connector))
+
+
+#: RisingWave, "Ingest data from S3 buckets"; ours are those with underscores.
+_SPECS: Final = (
+    OptionSpec("path", "The directory, file or pattern, or the URL of objects.", aliases=("posix_fs.root",)),
+    OptionSpec("match_pattern", "A pattern of names below the path; of objects, of whole names."),
+    OptionSpec("recursive", "Whether files in directories below are read.", "flag"),
+    OptionSpec("format", "The format: csv, json, parquet, xml or avro; otherwise names of files show it."),
+    OptionSpec("encode", "The format, as ENCODE writes it."),
+    OptionSpec(
+        "csv.header", "Whether files begin with a header.", "flag", aliases=("has_header", "header"), default=True
+    ),
+    OptionSpec("without_header", "Whether files have no header.", "flag"),
+    OptionSpec(
+        "delimiter", "The character between fields of CSV.", "character", aliases=("csv.delimiter",), default=","
+    ),
+    OptionSpec(
+        "quote", "The character around fields of CSV; may be empty.", "character", aliases=("csv.quote",), default='"'
+    ),
+    OptionSpec("null", "The text of CSV that is NULL unless quoted.", aliases=("csv.null", "null_string")),
+    OptionSpec(
+        "on_error",
+        "Whether a record that can't be read becomes a dead letter, or stops the source.",
+        "choice",
+        among=("skip", "stop"),
+        default="skip",
+    ),
+    OptionSpec(
+        "settle_ms",
+        "How long a file must be unchanged before it is complete.",
+        "integer",
+        default=DEFAULT_SETTLE_MS,
+        minimum=0,
+        unit="ms",
+    ),
+    OptionSpec("max_rows_per_epoch", "The most rows of an epoch.", "integer", minimum=1, unit="rows"),
+    OptionSpec(
+        "path_identity",
+        "What makes a file with a new name a known one.",
+        "choice",
+        among=get_args(Identity),
+        default="inode",
+    ),
+    OptionSpec(
+        "max_record_bytes",
+        "A longer record of text is a dead letter.",
+        "integer",
+        default=DEFAULT_MAX_RECORD_BYTES,
+        minimum=1,
+        maximum=_MOST_RECORD_BYTES,
+        unit="bytes",
+    ),
+    OptionSpec("name_regex", "A regular expression that whole names below the path match."),
+    OptionSpec(
+        "sorted_by", "The format of the time that is the first group of name_regex; files are read in its order."
+    ),
+    OptionSpec(
+        "refresh.interval.sec",
+        "How often objects are listed.",
+        "integer",
+        default=DEFAULT_REFRESH_S,
+        minimum=1,
+        unit="s",
+    ),
+    OptionSpec(
+        "incomplete_ms",
+        "How long the last line of a text file waits for its end; 0 if settle_ms is.",
+        "integer",
+        minimum=0,
+        unit="ms",
+    ),
+    OptionSpec("null_for_bad", "Whether a field that can't be read is NULL.", "flag"),
+    OptionSpec("repeat", "How often all files are read again; -1: for ever.", "integer", default=0, minimum=-1),
+    OptionSpec(ROW_PATH, "The path of the rows in a document of JSON."),
+    OptionSpec(ROW_TAGS, "The elements of XML that are rows."),
+    OptionSpec(ATTRIBUTES, "How attributes of XML become columns."),
+    OptionSpec(PATH, "The path of a column in a document, by its name.", "prefix"),
+)
+
+
+@functools.cache
+def source_options(connector: str, names: tuple[OptionSpec, ...] = ()) -> OptionSet:
+    """The options of a source. connector: its name. names: of the object store."""
+    return OptionSet(connector, (*names, *_SPECS))
+
+
 def file_options(relation: Relation) -> FileOptions:
-    """The options of `relation`, whose connector is `file`. Raises CONNECTOR_OPTION."""
-    options = Options(relation.connector)
-    options.text("connector")
-    objects = object_path(relation.connector)
-    for name in option_names(relation.connector):
-        options.text(name)
+    """The options of `relation`, whose connector reads files. Raises CONNECTOR_OPTION."""
+    connector = relation.connector
+    objects = object_path(connector)
+    options = source_options(connector.get("connector", "file"), store_specs(connector)).read(connector)
+    options.check()
     root, pattern, explicit = _place(options) if objects is None else _object_place(options, objects)
     everything = objects is not None and not objects.path
     recursive = options.flag("recursive") or everything or "/" in (pattern or "")
     kind = _format(options, explicit or pattern)
     header, delimiter, quote, null = True, ",", '"', ""
     if kind == "csv":
-        given = options.flag("csv.header", "has_header", "header")
-        without = options.flag("without_header")
-        if given is not None and without is not None and given == without:
-            refuse("options csv.header and without_header contradict each other")
-        header = given if given is not None else not without
-        delimiter = options.character("delimiter", "csv.delimiter", default=",")
-        quote = options.character("quote", "csv.quote", default='"', empty=True)
-        null = options.text("null", "csv.null", "null_string") or ""
+        header = options.flag("csv.header")
+        if options.given("without_header") is not None:
+            if options.given("csv.header") is not None and header == options.flag("without_header"):
+                refuse("options csv.header and without_header contradict each other")
+            header = not options.flag("without_header")
+        delimiter, quote = options.character("delimiter"), options.character("quote", empty=True)
+        null = options.text("null")
         if delimiter == quote:
             refuse("options delimiter and quote are the same character")
-    on_error = options.choice("on_error", among=("skip", "stop"), default="skip")
-    settle_ms = options.integer("settle_ms", default=DEFAULT_SETTLE_MS, minimum=0)
-    max_rows = options.integer("max_rows_per_epoch", minimum=1)
-    identity = cast("Identity", options.choice("path_identity", among=get_args(Identity), default="inode"))
-    max_record = options.integer(
-        "max_record_bytes", default=DEFAULT_MAX_RECORD_BYTES, minimum=1, maximum=_MOST_RECORD_BYTES
-    )
-    name_regex, sorted_by = options.text("name_regex"), options.text("sorted_by")
+    else:
+        _refuse_given(options, ("csv.header", "without_header", "delimiter", "quote", "null"), "files of CSV have it")
+    if objects is None:
+        _refuse_given(options, ("refresh.interval.sec",), "objects have it")
+    settle_ms = options.number("settle_ms")
+    identity = cast("Identity", options.choice("path_identity"))
+    name_regex, sorted_by = options.given("name_regex"), options.given("sorted_by")
     _check_names(name_regex, sorted_by)
-    refresh_s = DEFAULT_REFRESH_S
     if objects is not None:
         # An object is there as a whole, and keeps its name.
         settle_ms, identity = 0, "path"
-        refresh_s = options.integer("refresh.interval.sec", default=DEFAULT_REFRESH_S, minimum=1) or 1
-        if pattern is not None and relation.connector.get("match_pattern"):
+        if pattern is not None and connector.get("match_pattern"):
             name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
-    incomplete_ms = options.integer("incomplete_ms", default=DEFAULT_INCOMPLETE_MS if settle_ms else 0, minimum=0)
-    null_for_bad = options.flag("null_for_bad") or False
-    repeat = options.integer("repeat", default=0, minimum=-1)
+    incomplete_ms = options.integer("incomplete_ms")
+    repeat = options.number("repeat")
     if repeat and settle_ms:
         refuse("option repeat is for files that don't change", hint="Add settle_ms = 0.")
-    reader = {name: value for name in _READERS if (value := options.text(name)) is not None}
+    reader = {name: value for name in _READERS if (value := options.given(name)) is not None}
     reader |= {PATH + name: value for name, value in options.under(PATH).items()}
-    options.finish(relation.connector.get("connector", "file"))
     if kind == "avro":
         library("fastavro", "files of Avro")
-    assert settle_ms is not None
-    assert incomplete_ms is not None
-    assert max_record is not None
-    assert repeat is not None
     return FileOptions(
         root,
         pattern,
@@ -171,20 +273,36 @@ def file_options(relation: Relation) -> FileOptions:
         delimiter,
         quote,
         null,
-        on_error,
+        options.choice("on_error"),
         settle_ms,
-        max_rows,
+        options.integer("max_rows_per_epoch"),
         identity,
-        max_record,
+        options.number("max_record_bytes"),
         name_regex,
         sorted_by,
-        null_for_bad,
+        options.flag("null_for_bad"),
         repeat,
         tuple(sorted(reader.items())),
         None if objects is None else objects.location,
-        refresh_s,
-        incomplete_ms,
+        options.number("refresh.interval.sec") if objects is not None else DEFAULT_REFRESH_S,
+        incomplete_ms if incomplete_ms is not None else DEFAULT_INCOMPLETE_MS if settle_ms else 0,
     )
+
+
+def files_begun(relation: Relation) -> dict[str, str]:
+    """The options that CREATE keeps: with absolute paths. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if objects can't be
+    listed.
+    """
+    check_objects(relation.connector)
+    paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}
+    return {**relation.connector, **paths}
+
+
+def _refuse_given(options: Options, names: tuple[str, ...], why: str) -> None:
+    """CONNECTOR_OPTION for options that are given."""
+    for name in names:
+        if options.given(name) is not None:
+            refuse(f'connector file has no option "{name}" here', hint=f"Only {why}.")
 
 
 def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
@@ -204,8 +322,8 @@ def absolute_path(path: str) -> str:
 
 def _place(options: Options) -> tuple[str, str | None, str | None]:
     """(root directory, pattern, name of a single file)."""
-    path = options.text("path", "posix_fs.root")
-    pattern = options.text("match_pattern")
+    path = options.text("path")
+    pattern = options.given("match_pattern")
     if not path:
         refuse("connector file needs the option path", hint="Add path = '<directory, file or glob pattern>'.")
     place = Path(absolute_path(path))
@@ -230,8 +348,7 @@ def _object_place(options: Options, objects: ObjectPath) -> tuple[str, str | Non
 
     A `match_pattern` is one of whole names in the bucket, in which `*` and `?` stand for `/`, too.
     """
-    options.text("path")
-    path, pattern = objects.path, options.text("match_pattern")
+    path, pattern = objects.path, options.given("match_pattern")
     if pattern is not None and path:
         refuse("path and match_pattern are given", hint="Write the pattern as part of one of them.")
     parts = (pattern or path).lstrip("/").split("/")
@@ -246,8 +363,8 @@ def _object_place(options: Options, objects: ObjectPath) -> tuple[str, str | Non
 
 def _format(options: Options, name: str | None) -> Format:
     """The format that is said, or else the one that the name of the files shows."""
-    said = options.text("format")
-    encode = options.text("encode")
+    said = options.given("format")
+    encode = options.given("encode")
     if encode is not None:
         if said is not None and said.lower() != "plain":
             refuse(f"format {said} is not supported by connector file", hint="Write FORMAT PLAIN ENCODE CSV.")

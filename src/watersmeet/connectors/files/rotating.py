@@ -31,13 +31,13 @@ import pyarrow as pa
 
 from watersmeet import files
 from watersmeet.catalog import ROWTIME
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Place,
     Portion,
     Target,
-    check_options,
     rows_that_came,
 )
 from watersmeet.connectors.files.writing import (
@@ -56,7 +56,21 @@ from watersmeet.formats.writingfiles import GrowingFormat, growing_format
 from watersmeet.types import Schema
 
 _STATE: Final = ".watersmeet"
-_OPTIONS: Final = ("path", "seconds", "bytes", "by_rowtime", "column", "prefix", "suffix", "date_format", "growing")
+#: Written by `spellings.foreignstreams`, not by users.
+SINK_OPTIONS: Final = OptionSet(
+    "rotating_file of sinks",
+    (
+        OptionSpec("path", "The directory."),
+        OptionSpec("seconds", "The span of a file; 0: any.", default="0"),
+        OptionSpec("bytes", "The size of a full file; 0: any.", "integer", default=0),
+        OptionSpec("by_rowtime", "Whether spans are of ROWTIME, not of the clock.", "flag", default=True),
+        OptionSpec("column", "The column whose last value is part of the name."),
+        OptionSpec("prefix", "The beginning of names."),
+        OptionSpec("suffix", "The end of names."),
+        OptionSpec("date_format", "The format of the time in names.", default="%Y-%m-%d-%H:%M:%S"),
+        OptionSpec("growing", "The name of the file that grows."),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -98,9 +112,8 @@ class _Growing:
 
 
 def _rotation(delivery: Delivery) -> _Rotation:
-    check_options(delivery, _OPTIONS)
-    given = delivery.connector
-    column = given.get("column")
+    options = SINK_OPTIONS.read(delivery.connector)
+    column = options.given("column")
     known = [c.name for c in delivery.columns]
     if column is not None and column not in known:
         raise error(
@@ -109,15 +122,15 @@ def _rotation(delivery: Delivery) -> _Rotation:
             hint=did_you_mean(column, known),
         )
     return _Rotation(
-        Path(given["path"]),
-        int(float(given.get("seconds", "0")) * 1e6),
-        int(given.get("bytes", "0")),
-        given.get("by_rowtime", "true") == "true" and ROWTIME in known,
+        Path(options.text("path")),
+        int(float(options.text("seconds")) * 1e6),
+        options.number("bytes"),
+        options.flag("by_rowtime") and ROWTIME in known,
         column,
-        given.get("prefix", ""),
-        given.get("suffix", ""),
-        given.get("date_format", "%Y-%m-%d-%H:%M:%S"),
-        given.get("growing", ""),
+        options.text("prefix"),
+        options.text("suffix"),
+        options.text("date_format"),
+        options.text("growing"),
     )
 
 

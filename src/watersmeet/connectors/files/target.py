@@ -25,9 +25,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet import files
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
 from watersmeet.connectors.files.writing import (
-    OPTIONS,
+    FILE_SPECS,
     RowFiles,
     Writers,
     check_directory,
@@ -42,14 +43,16 @@ from watersmeet.faults import fault
 
 _STATE: Final = ".watersmeet"
 _PATH: Final = ("path", "posix_fs.root", "fs.path")
-_OPTIONS: Final = (*_PATH, *OPTIONS)
+SINK_OPTIONS: Final = OptionSet(
+    "file of sinks", (OptionSpec("path", "The directory.", aliases=_PATH[1:], is_needed=True), *FILE_SPECS)
+)
 
 
 class FileTarget:
     """See `base.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        self._files = RowFiles(delivery, _OPTIONS)
+        self._files = RowFiles(delivery, SINK_OPTIONS)
         self._root = _root(delivery)
         self._owner = {"database": database_id, "sink": delivery.target_id}
         self._name = delivery.target_id

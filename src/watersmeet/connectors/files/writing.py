@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet import files
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable, check_options, rows_that_came
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable, rows_that_came
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import changed_keys
@@ -192,9 +193,11 @@ def _rank(name: str) -> tuple[int, int]:
     return number, generation
 
 
-OPTIONS: Final = ("partition_by", "path_partition_by", "max_row_count")
-
-"""Those that say which files there are."""
+FILE_SPECS: Final = (
+    OptionSpec("partition_by", "The columns with a directory for each value.", aliases=("path_partition_by",)),
+    OptionSpec("max_row_count", "The most rows of a file.", "integer", minimum=1, unit="rows"),
+)
+"""Options that specify which files there are."""
 
 _FORMAT_OPTIONS: Final = ("delimiter", "without_header", "null", "compression")
 _OP: Final = Field("__op", SMALLINT)
@@ -220,10 +223,9 @@ class _Form:
         return (*self.columns, _OP, _COMMIT)
 
 
-def _form(delivery: Delivery, known: tuple[str, ...]) -> _Form:
+def _form(delivery: Delivery, known: OptionSet) -> _Form:
     """CONNECTOR_OPTION for options that are wrong."""
-    check_options(delivery, known)
-    options, message = delivery.connector, delivery.format
+    options, message = known.read(delivery.connector), delivery.format
     if message.rows == "debezium":
         raise error("FEATURE_NOT_SUPPORTED", "FORMAT DEBEZIUM for files", hint="FORMAT PLAIN and UPSERT exist.")
     if message.encoding not in FILE_FORMATS:
@@ -239,7 +241,7 @@ def _form(delivery: Delivery, known: tuple[str, ...]) -> _Form:
             )
     by_name = {c.name: c for c in delivery.columns}
     partition_by = []
-    asked = options.get("partition_by") or options.get("path_partition_by") or ""
+    asked = options.text("partition_by")
     for name in (n.strip() for n in asked.split(",") if n.strip()):
         if name not in by_name or by_name[name].type.is_nested:
             raise error(
@@ -252,14 +254,11 @@ def _form(delivery: Delivery, known: tuple[str, ...]) -> _Form:
         for added in (_OP, _COMMIT):
             if added.name in by_name:
                 raise error("DUPLICATE_COLUMN", f'files of an upsert sink have a column "{added.name}" of their own')
-    most = options.get("max_row_count")
-    if most is not None and not (most.isdecimal() and int(most)):
-        raise error("CONNECTOR_OPTION", f"max_row_count has to be a positive number, not '{most}'")
     return _Form(
         delivery.columns,
         message.encoding,
         tuple(partition_by),
-        int(most) if most else None,
+        options.integer("max_row_count"),
     )
 
 
@@ -269,7 +268,7 @@ class RowFiles:
     CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED for formats.
     """
 
-    def __init__(self, delivery: Delivery, known: tuple[str, ...], ending: str | None = None) -> None:
+    def __init__(self, delivery: Delivery, known: OptionSet, ending: str | None = None) -> None:
         form = self._form = _form(delivery, known)
         is_upsert = delivery.format.rows == "upsert"
         columns = form.written if is_upsert else form.columns

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from watersmeet.catalog import External
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.lakes.client import (
     IcebergPlace,
@@ -150,20 +150,51 @@ def _tested(condition: Condition) -> Any:
     return test(condition.column.name, *values)
 
 
+TABLE_OPTIONS: Final = OptionSet(
+    "iceberg of external tables",
+    (
+        OptionSpec("catalog_type", "The type of the catalog.", "choice", among=("rest", "sql", "jdbc"), default="rest"),
+        OptionSpec("catalog_name", "The name of the catalog."),
+        OptionSpec("catalog_uri", "The URL of the catalog.", is_needed=True),
+        OptionSpec("catalog_credential", "The credential of a REST catalog, as `id:secret`.", secret=True),
+        OptionSpec("catalog_token", "The token of a REST catalog.", secret=True),
+        OptionSpec(
+            "credential", "The credential of catalog and store, where they have none of their own.", secret=True
+        ),
+        OptionSpec("warehouse", "The directory or URL of the warehouse.", is_needed=True),
+        OptionSpec("namespace", "The namespace of the table."),
+        OptionSpec("table", "The table."),
+        OptionSpec("storage_endpoint", "The URL of the store."),
+        OptionSpec("storage_region", "The region of the store."),
+        OptionSpec("storage_credential", "The credential of the store, as `key:secret`.", secret=True),
+        OptionSpec("rest_catalog_sigv4_enabled", "Whether requests are signed by AWS's method.", "flag"),
+        OptionSpec("rest_catalog_signing_region", "The region of the signature."),
+        OptionSpec("rest_catalog_signing_name", "The service of the signature."),
+        OptionSpec(
+            "use_environment_credentials",
+            "Accepted without effect: credentials of the environment are used unless others are given.",
+            "flag",
+            is_idle=True,
+        ),
+    ),
+)
+
+
 def iceberg_options(given: Mapping[str, str], namespace: str, table: str) -> dict[str, str]:
     """Settings of Timeplus as options of connector iceberg. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
 
     namespace, table: unless the settings say others.
     """
-    options = Options(given)
-    kind = options.choice("catalog_type", among=("rest", "sql", "jdbc"), default="rest")
+    options = TABLE_OPTIONS.read(given)
+    options.check()
+    kind = options.choice("catalog_type")
     both = options.text("credential")
     found = {
         "connector": ICEBERG,
         "catalog.type": kind,
         "catalog.name": options.text("catalog_name"),
         "catalog.uri": options.text("catalog_uri"),
-        "catalog.credential": options.text("catalog_credential") or (None if kind != "rest" else both),
+        "catalog.credential": options.text("catalog_credential") or ("" if kind != "rest" else both),
         "catalog.token": options.text("catalog_token"),
         "warehouse.path": options.text("warehouse"),
         "database.name": options.text("namespace") or namespace,
@@ -179,18 +210,16 @@ def iceberg_options(given: Mapping[str, str], namespace: str, table: str) -> dic
     for name, setting in (("catalog.uri", "catalog_uri"), ("warehouse.path", "warehouse")):
         if not found[name]:
             refuse(f'what is of type iceberg needs the setting "{setting}"', hint=f"Write {setting} = '…'.")
-    options.finish("iceberg")
     return {name: value for name, value in found.items() if value}
 
 
-def _store(options: Options, both: str | None) -> dict[str, str | None]:
+def _store(options: Options, both: str) -> dict[str, str]:
     """How the store of the data is reached."""
     endpoint = options.text("storage_endpoint")
     credential = options.text("storage_credential") or both
-    options.flag("use_environment_credentials")  # they are, unless others are given
-    found: dict[str, str | None] = {"s3.region": options.text("storage_region")}
+    found: dict[str, str] = {"s3.region": options.text("storage_region")}
     if endpoint and (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com"):
-        endpoint = None  # the bucket is in the paths of the table, and the service known
+        endpoint = ""  # the bucket is in the paths of the table, and the service known
     found["s3.endpoint"] = endpoint
     if credential:
         key, colon, secret = credential.partition(":")

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
@@ -31,7 +32,6 @@ from watersmeet.connectors.base.targets import (
     Portion,
     Target,
     Unavailable,
-    check_options,
     newest_rows,
     rows_that_came,
 )
@@ -43,7 +43,7 @@ from watersmeet.connectors.lakes.client import (
     iceberg_library,
     iceberg_place,
 )
-from watersmeet.connectors.lakes.targets import LakeColumns, check_form, flag
+from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
@@ -52,15 +52,19 @@ from watersmeet.types import Schema, SqlType
 
 #: How often a commit is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
-#: Options that say how fast RisingWave commits and compacts.
-_TUNING: Final = (
-    "commit_checkpoint_interval",
-    "commit_retry_num",
-    "is_exactly_once",
-    "enable_compaction",
-    "enable_snapshot_expiration",
+_EACH_COMMIT: Final = "Accepted without effect: each batch is one commit, exactly once."
+SINK_OPTIONS: Final = OptionSet(
+    "iceberg of sinks",
+    (
+        *ICEBERG_OPTIONS,
+        *TARGET_OPTIONS,
+        OptionSpec("commit_checkpoint_interval", _EACH_COMMIT, is_idle=True),
+        OptionSpec("commit_retry_num", _EACH_COMMIT, is_idle=True),
+        OptionSpec("is_exactly_once", _EACH_COMMIT, is_idle=True),
+        OptionSpec("enable_compaction", "Accepted without effect: the catalog compacts.", is_idle=True),
+        OptionSpec("enable_snapshot_expiration", "Accepted without effect: the catalog expires.", is_idle=True),
+    ),
 )
-_OPTIONS: Final = (*ICEBERG_OPTIONS, "create_table_if_not_exists", "partition_by", *_TUNING)
 #: Iceberg has no such types: they are written as text, or as wider numbers.
 _AS_TEXT: Final = ("interval",)
 _WIDER: Final = {pa.int16(): pa.int32(), pa.int8(): pa.int32()}
@@ -293,12 +297,12 @@ def _is_partition_type(kind: SqlType) -> bool:
 def _options(delivery: Delivery) -> _Options:
     """CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED."""
     check_form(delivery)
-    check_options(delivery, _OPTIONS)
     given = delivery.connector
+    options = SINK_OPTIONS.read(given)
     return _Options(
         iceberg_place(given),
-        flag(given, "create_table_if_not_exists"),
-        _partition(given.get("partition_by", ""), [c.name for c in delivery.columns]),
+        options.flag("create_table_if_not_exists"),
+        _partition(options.text("partition_by"), [c.name for c in delivery.columns]),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, Literal
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.connectors.kafka.client import properties_of
 from watersmeet.types import Schema
@@ -77,48 +77,81 @@ class KafkaSpec(SourceSpec):
     message_parts: Mapping[str, str]
 
 
+#: The topic and the brokers, of sources and sinks.
+TOPIC_OPTIONS: Final = (
+    OptionSpec("topic", "The topic.", aliases=("kafka.topic",), is_needed=True),
+    OptionSpec(
+        "properties.bootstrap.server",
+        "The brokers, as `host:port`, separated by commas.",
+        aliases=("properties.bootstrap.servers", "kafka.brokers"),
+        is_needed=True,
+    ),
+    OptionSpec("properties.", "A property of the client, under its name in librdkafka.", "prefix"),
+)
+SOURCE_OPTIONS: Final = OptionSet(
+    "kafka",
+    (
+        *TOPIC_OPTIONS,
+        OptionSpec(
+            "scan.startup.mode",
+            "Where reading begins.",
+            "choice",
+            aliases=("kafka.scan.startup.mode",),
+            among=("earliest", "latest"),
+            default="earliest",
+        ),
+        OptionSpec(
+            "scan.startup.timestamp.millis",
+            "Reading begins at the first message of this time or a later one; overrides scan.startup.mode.",
+            "integer",
+            aliases=("kafka.time.offset",),
+            minimum=0,
+            unit="ms since 1970",
+        ),
+        OptionSpec("scan.startup.offsets", "Reading begins at these offsets: one, or one per partition."),
+        OptionSpec("shards", "The partitions that are read, as `0,2`; all if missing."),
+        OptionSpec(
+            "on_data_loss",
+            "What happens when messages expired unread, or the topic was created again.",
+            "choice",
+            among=("stop", "skip"),
+            default="stop",
+        ),
+        OptionSpec(
+            "on_error",
+            "Whether a message that can't be decoded becomes a dead letter, or stops the source.",
+            "choice",
+            among=("skip", "stop"),
+            default="skip",
+        ),
+        OptionSpec("group.id.prefix", "The beginning of the consumer group's name.", default="rw-consumer"),
+        OptionSpec(START, "The offsets at which CREATE began.", is_internal=True),
+        OptionSpec(TOPIC_ID, "The id of the topic at CREATE.", is_internal=True),
+    ),
+)
+
+
 def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     """The options of a statement. CONNECTOR_OPTION."""
-    options = Options(given)
-    options.text("connector")
-    topic = options.text("topic", "kafka.topic")
-    if not topic:
-        refuse('connector kafka needs the option "topic"', hint="Write topic = '…'.")
-    servers = options.text("properties.bootstrap.server", "properties.bootstrap.servers", "kafka.brokers")
-    if not servers:
-        refuse(
-            'connector kafka needs the option "properties.bootstrap.server"',
-            hint="Write properties.bootstrap.server = 'host:9092'.",
-        )
-    mode = options.choice(
-        "scan.startup.mode", "kafka.scan.startup.mode", among=("earliest", "latest"), default="earliest"
-    )
-    millis = options.integer("scan.startup.timestamp.millis", "kafka.time.offset", minimum=0)
-    on_data_loss = options.choice("on_data_loss", among=("stop", "skip"), default="stop")
-    on_error = options.choice("on_error", among=("skip", "stop"), default="skip")
-    prefix = options.text("group.id.prefix") or "rw-consumer"
-    starts = options.text(START)
-    topic_id = options.text(TOPIC_ID) or ""
-    shards = _numbers("shards", options.text("shards"))
-    offsets = _numbers("scan.startup.offsets", options.text("scan.startup.offsets"))
-    properties = properties_of({f"properties.{n}": v for n, v in options.under("properties.").items()})
+    options = SOURCE_OPTIONS.read(given)
+    topic, servers = options.needed("topic"), options.needed("properties.bootstrap.server")
+    properties = properties_of(given)
     for name in _OWN:
         if name in properties:
             refuse(f'option "properties.{name}" can\'t be given', detail="Watersmeet keeps track of offsets itself.")
-    properties["bootstrap.servers"] = servers
-    options.finish("kafka")
+    starts = options.given(START)
     return KafkaOptions(
         topic,
-        properties,
-        "latest" if mode == "latest" else "earliest",
-        millis,
+        {**properties, "bootstrap.servers": servers},
+        "latest" if options.choice("scan.startup.mode") == "latest" else "earliest",
+        options.integer("scan.startup.timestamp.millis"),
         None if starts is None else {int(p): offset for p, offset in json.loads(starts).items()},
-        topic_id,
-        "skip" if on_data_loss == "skip" else "stop",
-        "stop" if on_error == "stop" else "skip",
-        prefix,
-        tuple(sorted(set(shards))),
-        offsets,
+        options.text(TOPIC_ID),
+        "skip" if options.choice("on_data_loss") == "skip" else "stop",
+        "stop" if options.choice("on_error") == "stop" else "skip",
+        options.text("group.id.prefix"),
+        tuple(sorted(set(_numbers("shards", options.given("shards"))))),
+        _numbers("scan.startup.offsets", options.given("scan.startup.offsets")),
     )
 
 

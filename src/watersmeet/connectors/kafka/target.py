@@ -17,8 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable, check_options
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
 from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, library, properties_of
+from watersmeet.connectors.kafka.options import TOPIC_OPTIONS
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
@@ -68,30 +70,27 @@ class KafkaSinkOptions:
         return self.properties["bootstrap.servers"]
 
 
+SINK_OPTIONS: Final = OptionSet(
+    "kafka of sinks",
+    (
+        *TOPIC_OPTIONS,
+        OptionSpec("progress.topic", "The topic that keeps how far sinks are.", default=PROGRESS_TOPIC),
+    ),
+)
+
+
 def kafka_sink_options(delivery: Delivery) -> KafkaSinkOptions:
     """The options of a sink. CONNECTOR_OPTION."""
-    options = delivery.connector
-    check_options(delivery, ("topic", "kafka.topic", "kafka.brokers", "progress.topic"), prefixes=("properties.",))
-    topic = options.get("topic") or options.get("kafka.topic")
-    if not topic:
-        raise error("CONNECTOR_OPTION", 'connector kafka needs the option "topic"', hint="Write topic = '…'.")
-    properties = properties_of(options)
-    servers = properties.get("bootstrap.servers") or options.get("kafka.brokers")
-    if not servers:
-        raise error(
-            "CONNECTOR_OPTION",
-            'connector kafka needs the option "properties.bootstrap.server"',
-            hint="Write properties.bootstrap.server = 'host:9092'.",
-        )
-    properties["bootstrap.servers"] = servers
+    options = SINK_OPTIONS.read(delivery.connector)
+    topic, servers = options.needed("topic"), options.needed("properties.bootstrap.server")
+    properties = properties_of(delivery.connector)
     for name in _OWN:
         if name in properties:
-            raise error(
-                "CONNECTOR_OPTION",
+            refuse(
                 f'option "properties.{name}" can\'t be given',
                 detail="Each change is there once because Watersmeet sets it.",
             )
-    return KafkaSinkOptions(topic, properties, options.get("progress.topic") or PROGRESS_TOPIC)
+    return KafkaSinkOptions(topic, {**properties, "bootstrap.servers": servers}, options.text("progress.topic"))
 
 
 @dataclass(frozen=True)

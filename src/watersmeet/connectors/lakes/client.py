@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from watersmeet import extras
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.objectstores.base import check_endpoint
 from watersmeet.secretvalues import revealed
@@ -43,18 +44,48 @@ ICEBERG_CATALOGS: Final = {
     "catalog.rest.signing_name": "rest.signing-name",
 }
 """What it calls the options of catalogs."""
-ICEBERG_CONNECTION: Final = (
-    *ICEBERG_STORES,
-    *ICEBERG_CATALOGS,
-    "catalog.type",
-    "catalog.name",
-    "catalog.jdbc.user",
-    "catalog.jdbc.password",
-    "s3.path.style.access",
+_STORE_OPTIONS: Final = (
+    OptionSpec("s3.endpoint", "The URL of the server of S3's protocol."),
+    OptionSpec("s3.region", "The region of S3."),
+    OptionSpec("s3.access.key", "The id of the access key of S3.", secret=True),
+    OptionSpec("s3.secret.key", "The access key of S3.", secret=True),
 )
-"""The options that say where a catalog of Iceberg is, and its store."""
-ICEBERG_OPTIONS: Final = (*ICEBERG_CONNECTION, "database.name", "table.name")
-"""Those that say where a table of it is."""
+DELTA_OPTIONS: Final = (
+    OptionSpec("location", "The directory or URL of the table.", is_needed=True),
+    *_STORE_OPTIONS,
+    OptionSpec("gcs.service.account", "The key of a service account of Google Cloud, as JSON.", secret=True),
+)
+"""Options that specify where a table of Delta Lake is."""
+ICEBERG_CATALOG: Final = OptionSet(
+    "iceberg of connections",
+    (
+        *_STORE_OPTIONS,
+        OptionSpec("s3.path.style.access", "Accepted without effect: the library chooses the style.", is_idle=True),
+        OptionSpec("catalog.type", "The type of the catalog: `rest`, or `jdbc` for one in a database.", is_needed=True),
+        OptionSpec("catalog.name", "The name of the catalog.", default="watersmeet"),
+        OptionSpec("catalog.uri", "The URL of the catalog.", is_needed=True),
+        OptionSpec("catalog.credential", "The credential of a REST catalog, as `id:secret`.", secret=True),
+        OptionSpec("catalog.token", "The token of a REST catalog.", secret=True),
+        OptionSpec("catalog.scope", "The scope of the token."),
+        OptionSpec("catalog.oauth2_server_uri", "The URL of the server that issues tokens."),
+        OptionSpec("catalog.rest.sigv4_enabled", "Whether requests to the catalog are signed by AWS's method."),
+        OptionSpec("catalog.rest.signing_region", "The region of the signature."),
+        OptionSpec("catalog.rest.signing_name", "The service of the signature."),
+        OptionSpec("catalog.jdbc.user", "The user of a catalog in a database."),
+        OptionSpec("catalog.jdbc.password", "The password of that user.", secret=True),
+        OptionSpec("warehouse.path", "The directory or URL of the warehouse.", is_needed=True),
+    ),
+)
+"""Options that specify where a catalog of Iceberg is, and its store."""
+ICEBERG_TABLE: Final = OptionSet(
+    "iceberg",
+    (
+        OptionSpec("database.name", "The namespace of the table.", is_needed=True),
+        OptionSpec("table.name", "The table.", is_needed=True),
+    ),
+)
+ICEBERG_OPTIONS: Final = (*ICEBERG_CATALOG.specs, *ICEBERG_TABLE.specs)
+"""Options that specify where a table of Iceberg is."""
 #: RisingWave's types of catalogs, and what they are called there.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 #: Errors that no catalog and no store can be the cause of.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, cast, get_args
 
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
-from watersmeet.connectors.lakes.client import DELTA_STORES, ICEBERG_OPTIONS, delta_location, iceberg_place
+from watersmeet.connectors.lakes.client import DELTA_OPTIONS, ICEBERG_OPTIONS, delta_location, iceberg_place
 from watersmeet.errors import error
 from watersmeet.objectstores.base import HDFS, Location, is_local, is_url
 from watersmeet.types import Schema
@@ -66,24 +66,54 @@ class LakeSpec(SourceSpec):
     options: LakeOptions
 
 
+#: What sources of both systems have.
+_SHARED: Final = (
+    OptionSpec(
+        "on_delete",
+        "What a version that removes rows does: it stops the source, is skipped, or is followed.",
+        "choice",
+        among=get_args(OnDelete),
+        default="stop",
+    ),
+    OptionSpec(
+        "on_error",
+        "Whether a row that can't be read becomes a dead letter, or stops the source.",
+        "choice",
+        among=("skip", "stop"),
+        default="skip",
+    ),
+    OptionSpec("snapshot", "Whether the rows that exist already are read.", "flag", default=True),
+    OptionSpec(
+        "refresh.interval.sec",
+        "How often a table in a store or catalog is asked for new versions.",
+        "integer",
+        default=DEFAULT_REFRESH_S,
+        minimum=1,
+        unit="s",
+    ),
+    OptionSpec(START, "The version after which reading begins, with snapshot = 'false'.", "integer", minimum=0),
+)
+DELTA_SOURCE: Final = OptionSet("deltalake", (*DELTA_OPTIONS, *_SHARED))
+ICEBERG_SOURCE: Final = OptionSet(
+    "iceberg", (*ICEBERG_OPTIONS, *_SHARED, OptionSpec(IDS, "The ids of columns in the table.", is_internal=True))
+)
+
+
 def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOptions:
     """The options of a source. may_lose_rows: whether rows of what it feeds may go. CONNECTOR_OPTION,
     FEATURE_NOT_SUPPORTED.
     """
-    options = Options(connector)
     settings = _settings(connector)
     ids: dict[str, int] = {}
     store = None
     if connector["connector"].lower() == "iceberg":
-        for name in ("connector", *ICEBERG_OPTIONS):
-            options.text(name)
+        options = ICEBERG_SOURCE.read(connector)
         iceberg_place(connector)
         ids = json.loads(options.text(IDS) or "{}")
         root = "/" if is_local(connector["warehouse.path"]) else ""
         is_far = True
     else:
-        for name in ("connector", "location", *DELTA_STORES):
-            options.text(name)
+        options = DELTA_SOURCE.read(connector)
         store, root = _delta_place(connector, settings)
         is_far = store is not None
     found = LakeOptions(
@@ -93,12 +123,11 @@ def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOp
         tuple(sorted(ids.items())),
         is_far,
         _on_delete(options, may_lose_rows=may_lose_rows),
-        options.choice("on_error", among=("skip", "stop"), default="skip"),
-        options.flag("snapshot") is not False,
-        options.integer(START, minimum=0),
-        options.integer("refresh.interval.sec", default=DEFAULT_REFRESH_S, minimum=1) or 1,
+        options.choice("on_error"),
+        options.flag("snapshot"),
+        options.integer(START),
+        options.number("refresh.interval.sec"),
     )
-    options.finish(connector["connector"])
     if found.start is not None and found.snapshot:
         refuse(f"option {START} needs snapshot = 'false'")
     return found
@@ -121,7 +150,7 @@ def _settings(connector: Mapping[str, str]) -> Settings:
 
 
 def _on_delete(options: Options, *, may_lose_rows: bool) -> OnDelete:
-    found = cast("OnDelete", options.choice("on_delete", among=get_args(OnDelete), default="stop"))
+    found = cast("OnDelete", options.choice("on_delete"))
     if found == "follow" and not may_lose_rows:
         raise error(
             "FEATURE_NOT_SUPPORTED",

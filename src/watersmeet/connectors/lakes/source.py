@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation
-from watersmeet.connectors.base.sources import History, News, Poll
-from watersmeet.connectors.delta.log import DeltaLog
+from watersmeet.connectors.base.options import OptionSet
+from watersmeet.connectors.base.sources import History, News, Poll, SourceConnector
 from watersmeet.connectors.files.cutting import GROUP_BYTES
-from watersmeet.connectors.iceberg.log import IcebergLog
 from watersmeet.connectors.lakes.options import IDS, START, LakeOptions, LakeSpec, lake_options
-from watersmeet.connectors.lakes.reading import footer_of
+from watersmeet.connectors.lakes.reading import footer_of, read_lake_slice
 from watersmeet.connectors.lakes.versions import (
     RETRY_US,
     ROLES,
@@ -36,6 +35,10 @@ from watersmeet.types import Schema
 MAX_SLICES: Final = 1000
 
 
+OpenLog = Callable[[Mapping[str, str], LakeOptions, Schema], LakeLog]
+"""Opens the log of a table. The columns are those that are read. LIBRARY_MISSING."""
+
+
 class LakeSource:
     """The rows of a table of a lake.
 
@@ -45,7 +48,7 @@ class LakeSource:
     `base.Source` for the life of a source.
     """
 
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: Relation, open_log: OpenLog) -> None:
         self.relation_id = relation.id
         self.options = _options(relation)
         skipping = relation.connector_altered("on_delete = 'skip'")
@@ -315,13 +318,20 @@ def _options(relation: Relation) -> LakeOptions:
     return options
 
 
-def open_log(connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> LakeLog:
-    """The log of a table. columns: those that are read. LIBRARY_MISSING."""
-    make = IcebergLog if connector["connector"].lower() == "iceberg" else DeltaLog
-    return make(connector, options, columns)
+def lake_connector(open_log: OpenLog, options: OptionSet) -> SourceConnector:
+    """The connector of a system of tables in lakes. open_log: opens the log of a table."""
+    return SourceConnector(
+        lambda relation: LakeSource(relation, open_log),
+        LakeSpec,
+        (LakeSlice, VersionSlice),
+        read_lake_slice,
+        options,
+        lambda relation: begun(relation.as_stored, open_log),
+        lambda connector: lake_schema(connector, open_log),
+    )
 
 
-def begun(relation: Relation) -> dict[str, str]:
+def begun(relation: Relation, open_log: OpenLog) -> dict[str, str]:
     """The options of a source or table, with its columns as the table calls them, for good: for CREATE, which opens the
     table, and ALTER.
 
@@ -341,7 +351,7 @@ def begun(relation: Relation) -> dict[str, str]:
     return {**connector, **noted, **({} if start is None else {START: str(start)})}
 
 
-def lake_schema(connector: Mapping[str, str]) -> Schema:
+def lake_schema(connector: Mapping[str, str], open_log: OpenLog) -> Schema:
     """The columns of a table, in types of SQL. Errors as of `begun`."""
     options = lake_options({**connector, "on_delete": "stop"}, may_lose_rows=False)
     try:

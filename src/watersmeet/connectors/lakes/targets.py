@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import pyarrow as pa
 
+from watersmeet.connectors.base.options import OptionSpec
 from watersmeet.connectors.base.targets import Delivery
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
@@ -86,12 +88,11 @@ def check_form(delivery: Delivery) -> None:
         )
 
 
-def flag(options: dict[str, str], name: str) -> bool:
-    """An option that is true or false; false unless given. CONNECTOR_OPTION."""
-    text = options.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise error("CONNECTOR_OPTION", f'{name} can\'t be "{text}"', hint="true or false.")
-    return text == "true"
+TARGET_OPTIONS: Final = (
+    OptionSpec("create_table_if_not_exists", "Whether a missing table is created.", "flag"),
+    OptionSpec("partition_by", "The columns by which a new table is partitioned."),
+)
+"""Options of targets of both systems."""
 
 
 def _wider(kind: pa.DataType, wider: dict[pa.DataType, pa.DataType]) -> pa.DataType:

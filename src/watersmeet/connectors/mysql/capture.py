@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Captured
-from watersmeet.connectors.base.options import Options
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.databases.captures import (
     Added,
     Batch,
@@ -26,9 +26,10 @@ from watersmeet.connectors.databases.captures import (
     System,
     TablePosition,
     TableThere,
-    needed,
+    database_specs,
+    server_of,
 )
-from watersmeet.connectors.databases.servers import SSL_MODES, Server, ssl_mode
+from watersmeet.connectors.databases.servers import SSL_MODES, ssl_mode
 from watersmeet.connectors.databases.tables import TableColumn
 from watersmeet.connectors.mysql.binlog import LogBatch, LogReader
 from watersmeet.connectors.mysql.client import connect, failure, library
@@ -48,8 +49,6 @@ SERVER_IDS: Final = (1, (1 << 32) - 1)
 #: How MySQL writes the modes of TLS.
 _MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 
-_PORT: Final = 3306
-
 
 @dataclass(frozen=True)
 class MysqlOptions(DatabaseOptions):
@@ -58,28 +57,29 @@ class MysqlOptions(DatabaseOptions):
     server_id: int
 
 
+CAPTURE_OPTIONS: Final = OptionSet(
+    CONNECTOR,
+    database_specs(
+        3306,
+        (*SSL_MODES, *_MODES),
+        OptionSpec(
+            SERVER_ID,
+            "The number of the reader among the replicas of the server; generated if missing.",
+            "integer",
+            default=SERVER_IDS[0],
+            minimum=SERVER_IDS[0],
+            maximum=SERVER_IDS[1],
+        ),
+    ),
+)
+
+
 def database_options(given: Mapping[str, str]) -> MysqlOptions:
     """CONNECTOR_OPTION for what is missing, unknown or wrong. The reader has a number already."""
-    options = Options({n: v for n, v in given.items() if n != "connector" and not n.startswith("debezium.")})
-    mode = options.choice("ssl.mode", among=(*SSL_MODES, *_MODES), default="prefer")
-    database = needed(options, "database.name", CONNECTOR)
-    lowest, highest = SERVER_IDS
-    found = MysqlOptions(
-        Server(
-            needed(options, "hostname", CONNECTOR),
-            options.integer("port", default=_PORT, minimum=1, maximum=65535) or _PORT,
-            needed(options, "username", CONNECTOR),
-            options.text("password") or "",
-            database,
-            ssl_mode(mode.replace("_", "-")),
-        ),
-        database,
-        bool(options.flag("auto.schema.change")),
-        options.integer(SERVER_ID, default=lowest, minimum=lowest, maximum=highest) or lowest,
-    )
-    options.flag("transactional")  # changes of a transaction are always one commit
-    options.finish(CONNECTOR)
-    return found
+    options = CAPTURE_OPTIONS.read(given)
+    options.check()
+    server = server_of(options, ssl_mode(options.choice("ssl.mode").replace("_", "-")))
+    return MysqlOptions(server, server.database, options.flag("auto.schema.change"), options.number(SERVER_ID))
 
 
 #: While no change comes for the tables, the place is committed again after so many bytes of the server's log.

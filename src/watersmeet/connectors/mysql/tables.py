@@ -15,7 +15,7 @@ from watersmeet.connectors.mysql.client import connected, failure, library, quot
 from watersmeet.errors import error
 from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
-_SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
+SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
 #: Most digits of a numeric here.
 _DIGITS: Final = 38
 #: Rows that the library gives at once.
@@ -78,7 +78,7 @@ class MysqlReader(TableReader[Column]):
     """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
-        super().__init__(external, _SYSTEM)
+        super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
         """The place in the server's log of changes, before which all that is read was written. Of a server without one,

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Merging
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
@@ -28,11 +29,9 @@ from watersmeet.connectors.base.targets import (
     RowChange,
     Target,
     Unavailable,
-    check_options,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
-    OPTIONS,
     RIGHTS,
     DatabaseTarget,
     TargetColumn,
@@ -42,6 +41,7 @@ from watersmeet.connectors.databases.targets import (
     check,
     check_form,
     named_table,
+    table_specs,
 )
 from watersmeet.connectors.mysql.client import connect, failure, library, number_and_text, quoted
 from watersmeet.errors import Error, error
@@ -447,12 +447,21 @@ def _string(text: str) -> str:
     return f"'''' || replace({text}, '''', '''''') || ''''"
 
 
+SINK_OPTIONS: Final = OptionSet(
+    "mysql of sinks",
+    table_specs(
+        3306,
+        OptionSpec("on_conflict", "What becomes of an inserted row whose key exists: the end of ON DUPLICATE KEY."),
+    ),
+)
+
+
 def _target(delivery: Delivery, database_id: str) -> MysqlTarget:
     """CONNECTOR_OPTION for options that are wrong."""
     check_form(delivery)
-    check_options(delivery, (*OPTIONS, "on_conflict"))
-    clause = conflict_clause(delivery.connector.get("on_conflict", ""))
-    return MysqlTarget(delivery, database_id, named_table(delivery, 3306, None, clause))
+    options = SINK_OPTIONS.read(delivery.connector)
+    clause = conflict_clause(options.text("on_conflict"))
+    return MysqlTarget(delivery, database_id, named_table(options, None, clause))
 
 
 def conflict_clause(text: str) -> str:

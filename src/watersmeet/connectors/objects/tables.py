@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Table
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.files.listing import ObjectListing
 from watersmeet.connectors.files.source import FileSource
@@ -126,17 +126,35 @@ class ObjectReader(Reader):
         return FileSource(Table("external", table.read_from, columns, connector=connector, message_parts=parts))
 
 
+TABLE_OPTIONS: Final = OptionSet(
+    "s3 of external tables",
+    (
+        OptionSpec("bucket", "The bucket; otherwise it is the path of the endpoint."),
+        OptionSpec("endpoint", "The URL of the store."),
+        OptionSpec("region", "The region of the store."),
+        OptionSpec("access_key_id", "The id of the access key.", secret=True),
+        OptionSpec("secret_access_key", "The access key.", secret=True),
+        OptionSpec(ENVIRONMENT_SETTING, "Whether credentials of the environment are used.", "flag"),
+        OptionSpec("read_from", "The objects that are read, as a pattern."),
+        OptionSpec("write_to", "The object that is written."),
+        OptionSpec("data_format", "The format; otherwise the names of the objects show it.", aliases=("format",)),
+        OptionSpec(
+            "compression_method", "How objects are packed.", "choice", among=("auto", "none", "gzip"), default="auto"
+        ),
+    ),
+)
+
+
 def object_table(given: Mapping[str, str]) -> ObjectTable:
     """The settings of a table of type s3. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
-    options = Options({n: v for n, v in given.items() if not _IDLE.fullmatch(n)})
+    options = TABLE_OPTIONS.read({n: v for n, v in given.items() if not _IDLE.fullmatch(n)})
     bucket = _bucket(options)
-    read_from, write_to = options.text("read_from") or "", options.text("write_to") or ""
+    read_from, write_to = options.text("read_from"), options.text("write_to")
     if not read_from and not write_to:
         refuse("an external table of type s3 needs the setting read_from, or write_to", hint="Write read_from = '…'.")
-    named = options.text("data_format", "format")
+    named = options.text("data_format")
     table = ObjectTable(bucket, read_from or _read_from(write_to), write_to, named or _format(read_from or write_to))
-    compression = options.choice("compression_method", among=("auto", "none", "gzip"), default="auto")
-    options.finish("s3 of external tables")
+    compression = options.choice("compression_method")
     zipped = [name for name in (read_from, write_to) if name.endswith(".gz")]
     if (compression == "gzip" and not zipped) or (compression == "none" and zipped):
         raise error(
@@ -167,10 +185,10 @@ def _bucket(options: Options) -> dict[str, str]:
         refuse('an external table of type s3 needs the setting "bucket"', hint="Write bucket = '…'.")
     found = {
         "s3.bucket_name": bucket,
-        "s3.region_name": options.text("region") or "",
+        "s3.region_name": options.text("region"),
         "s3.endpoint_url": endpoint or "",
-        "s3.credentials.access": options.text("access_key_id") or "",
-        "s3.credentials.secret": options.text("secret_access_key") or "",
+        "s3.credentials.access": options.text("access_key_id"),
+        "s3.credentials.secret": options.text("secret_access_key"),
     }
     found = {"connector": "s3", **{name: value for name, value in found.items() if value}}
     if options.flag(ENVIRONMENT_SETTING):

@@ -20,18 +20,20 @@ import datetime as dt
 import io
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
-from watersmeet.connectors.files.writing import OPTIONS, RowFiles, is_after, stem_of, unavailable
+from watersmeet.connectors.files.options import store_specs
+from watersmeet.connectors.files.writing import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.objectstores.access import check_objects, open_store
-from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path, option_names
+from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path
 
 _STATE: Final = ".watersmeet"
 _NAME: Final = "object_name"
@@ -230,8 +232,21 @@ def _place(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
     """Where the objects are, and what is in them. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     place = object_path(delivery.connector)
     assert place is not None
-    known = ("path", _NAME, *option_names(delivery.connector), *OPTIONS)
+    known = sink_options(delivery.connector)
     return place, RowFiles(delivery, known, _object_name(delivery)[1])
+
+
+def sink_options(connector: Mapping[str, str]) -> OptionSet:
+    """The options of a sink that writes objects of the store that `connector` names."""
+    return OptionSet(
+        f"{connector['connector']} of sinks",
+        (
+            OptionSpec("path", "The URL of a directory, instead of bucket and path."),
+            *store_specs(connector),
+            OptionSpec(_NAME, "How names of objects begin and end; several sinks then share a directory."),
+            *FILE_SPECS,
+        ),
+    )
 
 
 def _object_name(delivery: Delivery) -> tuple[str, str | None]:

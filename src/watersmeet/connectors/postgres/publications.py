@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from watersmeet.connectors.base.options import Options, refuse
-from watersmeet.connectors.databases.captures import DatabaseOptions, TableThere, needed
-from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
+from watersmeet.connectors.databases.captures import DatabaseOptions, TableThere, database_specs, server_of
 from watersmeet.connectors.postgres.client import library
 
 CONNECTOR: Final = "postgres-cdc"
-_SSL: Final = ("disable", "disabled", "allow", "prefer", "preferred", "require", "required", "verify-ca", "verify-full")
-_PORT: Final = 5432
 _SLOT, _PUBLICATION_NAME, _CREATES = "slot.name", "publication.name", "publication.create.enable"
 
 #: RisingWave's name, for publications that are not created here and for sources that were created without a name.
@@ -42,37 +39,44 @@ class PostgresOptions(DatabaseOptions):
         return _OWN_NAME.fullmatch(self.publication) is None
 
 
+CAPTURE_OPTIONS: Final = OptionSet(
+    CONNECTOR,
+    database_specs(
+        5432,
+        ("disable", "disabled", "allow", "prefer", "preferred", "require", "required", "verify-ca", "verify-full"),
+        OptionSpec("schema.name", "The schema of tables that are named without one.", default="public"),
+        OptionSpec(_SLOT, "The replication slot; its name is generated if missing."),
+        OptionSpec(
+            _PUBLICATION_NAME, "The publication; its name is generated if missing.", default=_SHARED_PUBLICATION
+        ),
+        OptionSpec(_CREATES, "Whether the publication is created, and tables are added to it.", "flag", default=True),
+    ),
+)
+
+
 def default_options(given: Mapping[str, str]) -> dict[str, str]:
     """Names of a slot and a publication that only a new source uses. A publication that must exist is RisingWave's."""
     name = f"watersmeet_{secrets.token_hex(8)}"
-    creates = Options(given).flag(_CREATES) is not False
+    creates = CAPTURE_OPTIONS.read(given).flag(_CREATES)
     return {_SLOT: name, _PUBLICATION_NAME: name if creates else _SHARED_PUBLICATION}
 
 
 def database_options(given: Mapping[str, str]) -> PostgresOptions:
     """CONNECTOR_OPTION for what is missing, unknown or wrong. The slot has a name already."""
-    options = Options({n: v for n, v in given.items() if n != "connector" and not n.startswith("debezium.")})
-    mode = options.choice("ssl.mode", among=_SSL, default="prefer")
-    found = PostgresOptions(
-        Server(
-            needed(options, "hostname", CONNECTOR),
-            options.integer("port", default=_PORT, minimum=1, maximum=65535) or _PORT,
-            needed(options, "username", CONNECTOR),
-            options.text("password") or "",
-            needed(options, "database.name", CONNECTOR),
-            {"disabled": "disable", "preferred": "prefer", "required": "require"}.get(mode, mode),
-        ),
-        options.text("schema.name") or "public",
-        bool(options.flag("auto.schema.change")),
-        needed(options, _SLOT, CONNECTOR),
-        options.text(_PUBLICATION_NAME) or _SHARED_PUBLICATION,
-        options.flag(_CREATES) is not False,
+    options = CAPTURE_OPTIONS.read(given)
+    options.check()
+    mode = options.choice("ssl.mode")
+    slot = options.needed(_SLOT)
+    if not all(c.isascii() and (c.isalnum() or c == "_") for c in slot) or slot.lower() != slot:
+        refuse(f'option slot.name can\'t be "{slot}"', hint="It has lower-case letters, digits and _ only.")
+    return PostgresOptions(
+        server_of(options, {"disabled": "disable", "preferred": "prefer", "required": "require"}.get(mode, mode)),
+        options.text("schema.name"),
+        options.flag("auto.schema.change"),
+        slot,
+        options.text(_PUBLICATION_NAME),
+        options.flag(_CREATES),
     )
-    options.flag("transactional")  # changes of a transaction are always one commit
-    if not all(c.isascii() and (c.isalnum() or c == "_") for c in found.slot) or found.slot.lower() != found.slot:
-        refuse(f'option slot.name can\'t be "{found.slot}"', hint="It has lower-case letters, digits and _ only.")
-    options.finish(CONNECTOR)
-    return found
 
 
 #: Servers before 18 have no `pubgencols`.

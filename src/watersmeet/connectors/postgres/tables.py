@@ -14,7 +14,7 @@ from watersmeet.connectors.postgres.client import connected, failure, library
 from watersmeet.connectors.postgres.types import Column, column_of, described, type_of
 from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
 
-_SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
+SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 #: Kinds of relations whose changes are all in the log of the server.
 _LOGGED_KINDS: Final = ("r", "p", "m")
 
@@ -36,7 +36,7 @@ class PostgresReader(TableReader[Column]):
     """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
-        super().__init__(external, _SYSTEM)
+        super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
         """The place in the server's log of changes, before which all that is read was written. A relation whose changes

@@ -16,17 +16,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Portion,
     RowChange,
     Target,
-    check_options,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
-    OPTIONS,
     PROGRESS,
     RIGHTS,
     DatabaseTarget,
@@ -37,6 +36,7 @@ from watersmeet.connectors.databases.targets import (
     check,
     check_form,
     named_table,
+    table_specs,
 )
 from watersmeet.connectors.postgres.client import connect, failure, library
 from watersmeet.errors import Error, error
@@ -362,13 +362,24 @@ def _innermost(kind: SqlType) -> SqlType:
     return kind if kind.element is None else _innermost(kind.element)
 
 
+#: By connector.
+SINK_OPTIONS: Final = {
+    "postgres": OptionSet("postgres of sinks", table_specs(5432)),
+    "postgresql": OptionSet(
+        "postgresql of sinks",
+        table_specs(
+            5432, OptionSpec("on_conflict", "What becomes of an inserted row whose key exists: a clause of INSERT.")
+        ),
+    ),
+}
+
+
 def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
     """CONNECTOR_OPTION for options that are wrong."""
     check_form(delivery)
-    given = delivery.connector
-    check_options(delivery, (*OPTIONS, "on_conflict") if given["connector"] == "postgresql" else OPTIONS)
-    clause = conflict_clause(given.get("on_conflict", ""))
-    return PostgresTarget(delivery, database_id, named_table(delivery, 5432, "public", clause))
+    options = SINK_OPTIONS[delivery.connector["connector"].lower()].read(delivery.connector)
+    clause = conflict_clause(delivery.connector.get("on_conflict", ""))
+    return PostgresTarget(delivery, database_id, named_table(options, "public", clause))
 
 
 def conflict_clause(text: str) -> str:

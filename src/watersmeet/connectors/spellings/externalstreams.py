@@ -11,7 +11,7 @@ from typing import Final
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.errors import did_you_mean
 from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType
 
@@ -63,6 +63,31 @@ _STRATEGIES: Final = {
 }
 
 
+STREAM_OPTIONS: Final = OptionSet(
+    "kafka of external streams",
+    (
+        OptionSpec("brokers", "The brokers, as `host:port`, separated by commas.", is_needed=True),
+        OptionSpec("topic", "The topic.", is_needed=True),
+        OptionSpec("security_protocol", "The protocol of the brokers: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."),
+        OptionSpec("sasl_mechanism", "How the user is authenticated."),
+        OptionSpec("username", "The user."),
+        OptionSpec("password", "The password of the user.", secret=True),
+        OptionSpec("ssl_ca_cert_file", "The file with the certificates of authorities."),
+        OptionSpec("ssl_ca_cert_pem", "The certificates of authorities."),
+        OptionSpec("ssl_ca_pem", "The certificates of authorities."),
+        OptionSpec("skip_ssl_cert_check", "Whether certificates of brokers are not verified.", "flag"),
+        OptionSpec("properties", "Properties of the client, as `name=value;name=value`."),
+        OptionSpec("config_file", "A file with properties of the client, one per line."),
+        OptionSpec("data_format", f"The format of messages: {_NAMES}."),
+        OptionSpec("format_schema", "The schema of messages, as `schema:Message`."),
+        OptionSpec("kafka_schema_registry_url", "The URL of the schema registry."),
+        OptionSpec("kafka_schema_registry_credentials", "Its user and password, as `user:password`.", secret=True),
+        OptionSpec("subject_name_strategy", "How subjects of the registry are named."),
+        OptionSpec("one_message_per_row", "Accepted without effect: each row is one message.", "flag", is_idle=True),
+    ),
+)
+
+
 def stream_columns(declared: Schema) -> tuple[Schema, dict[str, str], tuple[str, ...]]:
     """(all columns of a stream, by column the part of a message that it is, those that `*` leaves out)."""
     names = [c.name for c in declared]
@@ -76,23 +101,18 @@ def kafka_connector(settings: Mapping[str, str], declared: Schema) -> tuple[dict
 
     settings: without `type`. declared: the columns of the statement. CONNECTOR_OPTION.
     """
-    options = Options(settings)
-    servers, topic = options.text("brokers"), options.text("topic")
-    for name, value in (("brokers", servers), ("topic", topic)):
-        if not value:
-            refuse(f'an external stream of type kafka needs the setting "{name}"', hint=f"Write {name} = '…'.")
-    found = _file(options.text("config_file")) | _pairs(options.text("properties") or "")
+    options = STREAM_OPTIONS.read(settings)
+    options.check()
+    servers, topic = options.needed("brokers"), options.needed("topic")
+    found = _file(options.given("config_file")) | _pairs(options.text("properties"))
     for name, property_ in _PROPERTIES.items():
-        if (value := options.text(name)) is not None:
+        if (value := options.given(name)) is not None:
             found[property_] = value
     if "sasl" in found.get("security.protocol", "").lower():
         found.setdefault("sasl.mechanism", "PLAIN")
     if options.flag("skip_ssl_cert_check"):
         found["enable.ssl.certificate.verification"] = "false"
     form = _format(options, declared)
-    options.finish("kafka of external streams")
-    assert servers is not None
-    assert topic is not None
     connector = {"connector": "kafka", "topic": topic, "properties.bootstrap.server": servers}
     return connector | {f"properties.{name}": value for name, value in found.items()}, form
 
@@ -100,7 +120,7 @@ def kafka_connector(settings: Mapping[str, str], declared: Schema) -> tuple[dict
 def _format(options: Options, declared: Schema) -> MessageFormat:
     values = [c for c in declared if c.name not in VIRTUAL]
     raw = len(values) == 1 and values[0].type == VARCHAR
-    named = options.text("data_format")
+    named = options.given("data_format")
     name = (named or ("RawBLOB" if raw else "JSONEachRow")).lower()
     if name not in _FORMATS:
         refuse(
@@ -109,13 +129,12 @@ def _format(options: Options, declared: Schema) -> MessageFormat:
     encoding, many_rows = _FORMATS[name]
     if name == "rawblob" and not raw:
         refuse("data_format RawBLOB needs one column of type string", hint="Or choose JSONEachRow.")
-    options.flag("one_message_per_row")  # each row that is written is a message of its own in any case
     known = {
-        "message": options.text("format_schema"),
-        "schema.registry": options.text("kafka_schema_registry_url"),
-        "schema.registry.name.strategy": _strategy(options.text("subject_name_strategy")),
+        "message": options.given("format_schema"),
+        "schema.registry": options.given("kafka_schema_registry_url"),
+        "schema.registry.name.strategy": _strategy(options.given("subject_name_strategy")),
     }
-    credentials = options.text("kafka_schema_registry_credentials")
+    credentials = options.given("kafka_schema_registry_credentials")
     if credentials is not None:
         user, _, password = credentials.partition(":")
         known |= {"schema.registry.username": user, "schema.registry.password": password}

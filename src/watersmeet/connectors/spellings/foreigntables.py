@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from watersmeet.catalog import External
-from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.databases.servers import jdbc_url
 from watersmeet.errors import did_you_mean, error
 
@@ -17,8 +17,22 @@ from watersmeet.errors import did_you_mean, error
 SYS_JDBC: Final = "SYS_JDBC"
 #: Drivers by the beginning of their class: the system.
 _DRIVERS: Final = {"org.postgresql.": "postgres", "com.mysql.": "mysql", "org.mariadb.": "mysql"}
-#: Options that only say how fast the product reads or writes.
-_TUNING: Final = ("FETCH_SIZE", "TRANSACTION_ROWCOUNT_LIMIT", "TRANSACTION_ROWTIME_LIMIT", "AUTOCOMMIT")
+_TUNING: Final = "Accepted without effect: how fast rows are read or written."
+TABLE_OPTIONS: Final = OptionSet(
+    "foreign tables",
+    (
+        OptionSpec("url", "The URL of the database: `jdbc:postgresql://…` or `jdbc:mysql://…`.", is_needed=True),
+        OptionSpec("user_name", "The user, unless the URL has it."),
+        OptionSpec("password", "The password of the user, unless the URL has it.", secret=True),
+        OptionSpec("driver_class", "The class of the driver, which has to match the URL."),
+        OptionSpec("schema_name", "The schema of the table."),
+        OptionSpec("table_name", "The table; that of the same name if missing."),
+        *(
+            OptionSpec(name, _TUNING, is_idle=True)
+            for name in ("fetch_size", "transaction_rowcount_limit", "transaction_rowtime_limit", "autocommit")
+        ),
+    ),
+)
 
 
 def foreign_table(given: Mapping[str, str], name: str) -> External:
@@ -27,13 +41,13 @@ def foreign_table(given: Mapping[str, str], name: str) -> External:
 
     CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
-    options = Options({n.lower(): v for n, v in given.items() if n.upper() not in _TUNING})
+    options = TABLE_OPTIONS.read({n.lower(): v for n, v in given.items()})
     url = options.text("url")
     if not url:
         refuse(
             'a server of wrapper SYS_JDBC needs the option "URL"', hint="Write URL 'jdbc:postgresql://host/database'."
         )
-    found = jdbc_url(url, options.text("user_name"), options.text("password"))
+    found = jdbc_url(url, options.given("user_name"), options.given("password"))
     driver = options.text("driver_class")
     meant = next((system for begin, system in _DRIVERS.items() if (driver or "").startswith(begin)), None)
     if driver and meant != found.system:
@@ -45,7 +59,6 @@ def foreign_table(given: Mapping[str, str], name: str) -> External:
     is_postgres = found.system == "postgres"
     schema = options.text("schema_name") or (found.properties.get("currentSchema") or "public" if is_postgres else "")
     table = options.text("table_name") or name
-    options.finish("foreign tables")
     if schema not in ("", server.database) and not is_postgres:
         refuse(
             f'SCHEMA_NAME can\'t be "{schema}": a database of MySQL has no schemas',

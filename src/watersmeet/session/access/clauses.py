@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.catalog import LAKES, Connection, EventTime
+from watersmeet.catalog import Connection, EventTime
 from watersmeet.catalog.rowless import ConnectionType
-from watersmeet.connectors.lakes.source import lake_schema
+from watersmeet.connectors.registry import SOURCES
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink, CreateTable, Watermark
@@ -146,16 +146,18 @@ S = TypeVar("S", bound=CreateRelation)
 def with_schema_columns(session: Session, statement: S) -> S:
     """The statement with the columns of the schema, as it is now, before those that it declares.
 
-    A column that it declares, too, has the declared type. Errors of tables of lakes as in `lake_schema`; of messages
+    A column that it declares, too, has the declared type. Errors of tables of lakes as in
+    `lakes.source.lake_schema`; of messages
     CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
     can't be read for now, UNDEFINED_COLUMN if the primary key or a watermark names another column.
     """
     if not statement.takes_columns:
         return statement
-    if statement.options.get("connector", "").lower() in LAKES:
+    known = SOURCES.get(statement.options.get("connector", "").lower())
+    if known is not None and known.columns is not None:
         with located(statement, statement.name_span):
             session.require_files(statement.options)
-            return _with_columns(statement, lake_schema(statement.options))
+            return _with_columns(statement, known.columns(statement.options))
     if statement.format is None:
         return statement
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))

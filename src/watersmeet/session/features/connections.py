@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.catalog.rowless import ConnectionType
-from watersmeet.connectors.lakes.client import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
+from watersmeet.connectors.lakes.client import ICEBERG_CATALOG, ICEBERG_TABLE, iceberg_catalog_type
 from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
@@ -101,15 +101,15 @@ def create_connection(session: Session, statement: CreateConnection) -> Result:
 
 
 def _takes(kind: ConnectionType, option: str) -> bool:
-    return option.startswith(_PREFIXES[kind]) if kind in _PREFIXES else option in ICEBERG_CONNECTION
+    return option.startswith(_PREFIXES[kind]) if kind in _PREFIXES else ICEBERG_CATALOG.having(option) is not None
 
 
 def _hint(kind: ConnectionType, option: str) -> str:
     if kind in _PREFIXES:
         return f"The names of its options begin with {_PREFIXES[kind]}"
-    if option in ICEBERG_OPTIONS and option not in ICEBERG_CONNECTION:
+    if ICEBERG_TABLE.having(option) is not None:
         return f"{option} is an option of the source or sink."
-    return f"These are: {', '.join(ICEBERG_CONNECTION)}."
+    return f"These are: {', '.join(s.name for s in ICEBERG_CATALOG.specs)}."
 
 
 def show_connections(connections: Sequence[Relation]) -> Result:

@@ -20,12 +20,12 @@ from watersmeet.capture.tablechanges import check_version, emptied_table
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.databases.captures import (
-    TABLE_OPTIONS,
     DatabaseOptions,
     DatabasePosition,
     System,
     TableOptions,
     TableThere,
+    is_of_table,
     table_options,
 )
 from watersmeet.connectors.databases.tables import TableColumn
@@ -85,8 +85,8 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE with the connector: a captured database for this table alone."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
-    of_table = {n: v for n, v in statement.options.items() if n in TABLE_OPTIONS}
-    of_database = {n: v for n, v in statement.options.items() if n not in TABLE_OPTIONS}
+    of_table = {n: v for n, v in statement.options.items() if is_of_table(n)}
+    of_database = {n: v for n, v in statement.options.items() if not is_of_table(n)}
     name = of_table.pop("table.name", "")
     connector = statement.options["connector"].lower()
     with located(statement, statement.name_span):

@@ -24,6 +24,7 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
+from watersmeet.connectors.reference import rows as option_rows
 from watersmeet.database.definitions import is_listed, relation_of_kind, undefined_schema
 from watersmeet.database.sessions.context import Session, denied, error_at
 from watersmeet.database.sessions.result import Result, text_result, typed_result
@@ -155,6 +156,12 @@ def _list(session: Session, statement: Show) -> Result:
     if what == "indexes":
         return _indexes(session, rows)
     return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+
+
+def _connectors(session: Session, statement: Show) -> Result:  # noqa: ARG001
+    """SHOW CONNECTORS [LIKE pattern]: the options of all connectors; the pattern is of names of connectors."""
+    names = ("Connector", "Use", "Option", "Type", "Default", "Secret", "Description")
+    return text_result("SHOW", names, [row for row in option_rows() if _is_like(row[0], statement)])
 
 
 def _sources(session: Session, sources: Sequence[Relation]) -> Result:
@@ -463,6 +470,7 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "databases": _databases,
     "dead letters": _dead_letters,
     "errors": _errors,
+    "connectors": _connectors,
     "functions": show_functions,
     "grants": lambda session, statement: show_grants(session, lambda name: _is_like(name, statement)),
     "jobs": _jobs,

@@ -1,0 +1,127 @@
+"""All options of all connectors: for SHOW CONNECTORS, and for the reference page that `scripts/connectors_page.py`
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from watersmeet.connectors import blackhole, http, jdbc
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.clickhouse import tables as clickhouse_tables
+from watersmeet.connectors.clickhouse import target as clickhouse
+from watersmeet.connectors.databases.captures import TABLE_OPTIONS
+from watersmeet.connectors.delta import target as delta
+from watersmeet.connectors.files import target as files
+from watersmeet.connectors.iceberg import tables as iceberg_tables
+from watersmeet.connectors.iceberg import target as iceberg
+from watersmeet.connectors.kafka import target as kafka
+from watersmeet.connectors.mysql import capture as mysql_capture
+from watersmeet.connectors.mysql import tables as mysql_tables
+from watersmeet.connectors.mysql import target as mysql
+from watersmeet.connectors.objects import tables as object_tables
+from watersmeet.connectors.objects.target import sink_options
+from watersmeet.connectors.postgres import publications
+from watersmeet.connectors.postgres import tables as postgres_tables
+from watersmeet.connectors.postgres import target as postgres
+from watersmeet.connectors.registry import SOURCES
+from watersmeet.connectors.spellings import externalstreams, foreigntables
+
+_SINKS: Final = {
+    "blackhole": blackhole.SINK_OPTIONS,
+    "clickhouse": clickhouse.SINK_OPTIONS,
+    "deltalake": delta.SINK_OPTIONS,
+    "file": files.SINK_OPTIONS,
+    "iceberg": iceberg.SINK_OPTIONS,
+    "jdbc": jdbc.SINK_OPTIONS,
+    "kafka": kafka.SINK_OPTIONS,
+    "mysql": mysql.SINK_OPTIONS,
+    **postgres.SINK_OPTIONS,
+    **{name: sink_options({"connector": name}) for name in ("azblob", "gcs", "s3")},
+}
+_CAPTURES: Final = {
+    "mysql-cdc": mysql_capture.CAPTURE_OPTIONS,
+    "postgres-cdc": publications.CAPTURE_OPTIONS,
+}
+_TABLES: Final = {
+    "clickhouse": clickhouse_tables.SYSTEM.options,
+    "http": http.TABLE_OPTIONS,
+    "iceberg": iceberg_tables.TABLE_OPTIONS,
+    "mysql": mysql_tables.SYSTEM.options,
+    "postgresql": postgres_tables.SYSTEM.options,
+    "s3": object_tables.TABLE_OPTIONS,
+}
+#: Why the page exists, and what its columns mean.
+_HEAD: Final = """# Options of connectors
+
+All options of all connectors, by their use. Another name of an option stands in brackets behind it. An option in
+**bold** is required. `scripts/connectors_page.py` writes this page; `SHOW CONNECTORS` has the same content.
+[SOURCES.md](SOURCES.md) and [SINKS.md](SINKS.md) explain how connectors behave.
+"""
+
+
+def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
+    """(connector, use, options)."""
+    yield from ((name, "source", SOURCES[name].options) for name in sorted(SOURCES))
+    yield from ((name, "sink", _SINKS[name]) for name in sorted(_SINKS))
+    yield from ((name, "captured database", _CAPTURES[name]) for name in sorted(_CAPTURES))
+    yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", TABLE_OPTIONS)
+    yield from ((name, "external table", _TABLES[name]) for name in sorted(_TABLES))
+    yield "kafka", "external stream", externalstreams.STREAM_OPTIONS
+    yield "SYS_JDBC", "foreign table", foreigntables.TABLE_OPTIONS
+
+
+def rows() -> list[tuple[str, ...]]:
+    """The rows of SHOW CONNECTORS: connector, use, option, type, default, whether it is secret, description."""
+    return [
+        (connector, use, spec.name, _type(spec), _default(spec), "yes" if spec.secret else "no", spec.doc)
+        for connector, use, known in option_sets()
+        for spec in known.shown
+    ]
+
+
+def page() -> str:
+    """The reference page, in Markdown. Connectors with the same options share a table."""
+    parts: dict[tuple[str, tuple[OptionSpec, ...]], list[str]] = {}
+    for connector, use, known in option_sets():
+        parts.setdefault((use, known.shown), []).append(connector)
+    text, last = [_HEAD], ""
+    for (use, specs), connectors in parts.items():
+        if not specs:
+            continue
+        if use != last:
+            text.append(f"\n## As {'an' if use[0] in 'aeiou' else 'a'} {use}\n")
+            last = use
+        text.append("\n### " + ", ".join(f"`{c}`" for c in connectors) + "\n")
+        text += ["| option | type | default | meaning |", "|---|---|---|---|"]
+        text += [f"| {_named(s)} | {_type(s)} | {_quoted(_default(s))} | {_meaning(s)} |" for s in specs]
+    return "\n".join(text).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _quoted(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _named(spec: OptionSpec) -> str:
+    begin = f"`{spec.name}…`" if spec.kind == "prefix" else f"`{spec.name}`"
+    others = f" ({', '.join(f'`{n}`' for n in spec.aliases)})" if spec.aliases else ""
+    return (f"**{begin}**" if spec.is_needed else begin) + others
+
+
+def _type(spec: OptionSpec) -> str:
+    if spec.kind == "choice":
+        return ", ".join(spec.among)
+    if spec.kind == "integer" and spec.unit:
+        return f"integer, {spec.unit}"
+    return {"prefix": "text", "flag": "boolean"}.get(spec.kind, spec.kind)
+
+
+def _default(spec: OptionSpec) -> str:
+    if spec.default is None or spec.default == "":
+        return ""
+    return str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
+
+
+def _meaning(spec: OptionSpec) -> str:
+    return spec.doc.replace("|", "\\|") + (" Secret." if spec.secret else "")

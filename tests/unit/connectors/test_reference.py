@@ -1,0 +1,81 @@
+"""Every connector declares its options: the reference page, SHOW CONNECTORS and what is secret follow from that."""
+
+from pathlib import Path
+
+import pytest
+
+import watersmeet
+from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.targets import _MODULES
+from watersmeet.connectors.reference import option_sets, page, rows
+from watersmeet.connectors.registry import READERS, SOURCES, SYSTEMS
+from watersmeet.errors import Error
+from watersmeet.secretnames import is_secret
+
+
+def test_the_reference_page_is_up_to_date():
+    """If it is not: python scripts/connectors_page.py."""
+    found = Path(__file__).parents[3] / "docs" / "CONNECTORS.md"
+    assert found.read_text(encoding="utf-8") == page()
+
+
+def test_every_connector_declares_its_options():
+    known = {(name, use) for name, use, _ in option_sets()}
+    assert {(name, "source") for name in SOURCES} <= known
+    aliases = {"fs": "file", "posix_fs": "file"}
+    sinks = {aliases.get(name, name) for name in _MODULES if name != "rotating_file"}
+    assert {(name, "sink") for name in sinks} <= known
+    assert {(name, "captured database") for name in SYSTEMS} <= known
+    assert {(name, "external table") for name in READERS if name != "file"} <= known
+
+
+def test_the_names_of_secret_options_say_so():
+    """Messages and SHOW CREATE conceal values by the names of options, before anything has read them."""
+    specs = [s for _, _, known in option_sets() for s in known.specs if s.kind != "flag"]
+    declared = {(n, s.secret) for s in specs for n in s.names}
+    assert {(n, secret) for n, secret in declared if is_secret(n, "") != secret} == set()
+    with pytest.raises(ValueError, match="secret"):
+        OptionSpec("hush", "What nobody may see.", secret=True)
+
+
+def test_each_option_has_one_sentence_and_one_meaning():
+    for _, _, known in option_sets():
+        names = [n for s in known.specs for n in s.names]
+        assert len(names) == len(set(names))
+        assert all(s.doc.endswith((".", "`.")) and len(s.doc) < 120 for s in known.specs)
+
+
+def test_options_are_read_as_declared():
+    known = OptionSet(
+        "test",
+        (
+            OptionSpec("rate", "Rows per second.", "integer", aliases=("pace",), default=3, minimum=1, maximum=9),
+            OptionSpec("mode", "What happens.", "choice", among=("a", "b"), default="a"),
+            OptionSpec("big", "Whether it is big.", "flag"),
+            OptionSpec("more.", "Others.", "prefix"),
+        ),
+    )
+    read = known.read({"connector": "test", "pace": "5", "mode": "B", "big": "on", "more.x": "y"})
+    assert (read.number("rate"), read.choice("mode"), read.flag("big")) == (5, "b", True)
+    assert read.under("more.") == {"x": "y"}
+    assert known.read({}).number("rate") == 3
+    wrong_rates = ({"rate": "0"}, {"rate": "10"}, {"rate": "x"}, {"rate": "1", "pace": "2"})
+    for wrong in (*wrong_rates, {"mode": "c"}, {"big": "2"}):
+        with pytest.raises(Error) as found:
+            known.read(wrong).check()
+        assert found.value.condition == "CONNECTOR_OPTION"
+    with pytest.raises(Error, match='connector test has no option "rat"') as found:
+        known.read({"rat": "1"})
+    assert '"rate"' in found.value.hint
+
+
+def test_show_connectors_lists_all_options(tmp_path):
+    with watersmeet.connect(tmp_path / "db") as connection:
+        cursor = connection.execute("SHOW CONNECTORS")
+        assert [c[0] for c in cursor.description] == [
+            "Connector", "Use", "Option", "Type", "Default", "Secret", "Description",
+        ]  # fmt: skip
+        found = cursor.fetchall()
+        assert found == rows()
+        some = connection.execute("SHOW CONNECTORS LIKE 'kafka'").fetchall()
+        assert some == [r for r in found if r[0] == "kafka"]
