@@ -25,7 +25,7 @@ from watersmeet.connectors.objects.target import sink_options
 from watersmeet.connectors.postgres import publications
 from watersmeet.connectors.postgres import tables as postgres_tables
 from watersmeet.connectors.postgres import target as postgres
-from watersmeet.connectors.registry import SOURCES
+from watersmeet.connectors.registry import BUILT_IN, SOURCES
 from watersmeet.connectors.spellings import externalstreams, foreigntables
 
 _SINKS: Final = {
@@ -85,6 +85,8 @@ def page() -> str:
     """The reference page, in Markdown. Connectors with the same options share a table."""
     parts: dict[tuple[str, tuple[OptionSpec, ...]], list[str]] = {}
     for connector, use, known in option_sets():
+        if use == "source" and connector not in BUILT_IN:
+            continue
         parts.setdefault((use, known.shown), []).append(connector)
     text, last = [_HEAD], ""
     for (use, specs), connectors in parts.items():

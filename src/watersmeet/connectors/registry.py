@@ -99,6 +99,8 @@ SOURCES: Final[dict[str, SourceConnector]] = {
         for name in ("azblob", "gcs", "s3", "s3_v2")
     },
 }
+#: Those of this package.
+BUILT_IN: Final = frozenset(SOURCES)
 #: The classes of `Source.spec()` by their kind.
 _SPECS: Final[dict[str, type[SourceSpec]]] = {c.spec.kind: c.spec for c in SOURCES.values()}
 kinds(SourceSpec, _SPECS)

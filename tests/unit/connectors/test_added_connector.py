@@ -21,7 +21,7 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.sources import History, Poll, Source, SourceConnector, SourceRows, SourceSpec
 from watersmeet.connectors.base.targets import Connector, Target, register
 from watersmeet.connectors.registry import register_source
-from watersmeet.slices import SourceSlice
+from watersmeet.slices import KINDS, SourceSlice
 
 # Step 1
 OPTIONS = OptionSet("squares", (OptionSpec("count", "How many squares there are.", "integer", default=5, minimum=0),))
@@ -35,6 +35,9 @@ class SquareSlice(SourceSlice):
     kind: ClassVar[str] = "squares"
     begin: int
     end: int
+
+
+del KINDS[SquareSlice.kind]  # other tests list all kinds
 
 
 # Step 3
@@ -115,6 +118,7 @@ def _check(delivery):
 # Step 7
 @pytest.fixture(autouse=True)
 def registered():
+    KINDS[SquareSlice.kind] = SquareSlice
     register_source("squares", SourceConnector(SquareSource, SquareSpec, (SquareSlice,), read_squares, OPTIONS))
     register(
         "squares",
@@ -151,7 +155,7 @@ def test_the_classes_have_the_methods_of_their_contracts():
 
 
 def test_a_view_over_a_source_from_outside_and_a_sink_of_it(tmp_path):
-    with watersmeet.connect(tmp_path / "db") as connection:
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("CREATE SOURCE s (number bigint, square bigint) WITH (connector = 'squares', count = '7')")
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT number, square FROM s WHERE number % 2 = 0")
         connection.execute("CREATE SINK k FROM v WITH (connector = 'squares', type = 'append-only')")
@@ -162,7 +166,7 @@ def test_a_view_over_a_source_from_outside_and_a_sink_of_it(tmp_path):
             with pytest.raises(watersmeet.Error) as found:
                 connection.execute(f"CREATE SOURCE t (number bigint) WITH (connector = 'squares', {wrong})")
             assert found.value.condition == "CONNECTOR_OPTION"
-    with watersmeet.connect(tmp_path / "db") as connection:
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         assert len(connection.execute("SELECT * FROM v").fetchall()) == 4
 
 

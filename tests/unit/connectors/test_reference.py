@@ -70,7 +70,7 @@ def test_options_are_read_as_declared():
 
 
 def test_show_connectors_lists_all_options(tmp_path):
-    with watersmeet.connect(tmp_path / "db") as connection:
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         cursor = connection.execute("SHOW CONNECTORS")
         assert [c[0] for c in cursor.description] == [
             "Connector", "Use", "Option", "Type", "Default", "Secret", "Description",
