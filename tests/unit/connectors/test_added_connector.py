@@ -130,6 +130,7 @@ def registered():
         registry._SPECS["squares"],
         registry._BY_SPEC[SquareSpec],
         targets_module._REGISTERED["squares"],
+        KINDS[SquareSlice.kind],
     )
 
 
