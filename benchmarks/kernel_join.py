@@ -26,7 +26,7 @@ from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, join
 from watersmeet.kernel.runs.delta import Delta, slices_of
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
+from watersmeet.values.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
 
 SCHEMA = (Field("k1", BIGINT), Field("k2", INTEGER), Field("ts", TIMESTAMP), Field("name", VARCHAR))
 

@@ -20,8 +20,8 @@ from watersmeet.connectors.base.sources import DeadLetterSink, SourceConnector, 
 from watersmeet.connectors.datagen.paced import PacedSource
 from watersmeet.connectors.registry import register_source
 from watersmeet.errors import did_you_mean
-from watersmeet.slices import EventSlice
-from watersmeet.types import BIGINT, Field, SqlType
+from watersmeet.values.slices import EventSlice
+from watersmeet.values.types import BIGINT, Field, SqlType
 
 DEFAULT_GAP_NS: Final = 100_000
 _ROW_BYTES: Final = {"person": 200, "auction": 500, "bid": 100}

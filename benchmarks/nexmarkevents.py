@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.datagen.generators import mix
-from watersmeet.types import BIGINT, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, TIMESTAMP, VARCHAR, SqlType
 
 Numbers = npt.NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from tests.tpch.refresh import Refreshes
 
 import watersmeet
 from benchmarks.processes import PeakMemory, median
-from watersmeet.machine import cores
+from watersmeet.system.machine import cores
 from watersmeet.testing.harness import Harness
 
 

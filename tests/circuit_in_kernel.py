@@ -23,7 +23,7 @@ from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.types import arrow_schema
+from watersmeet.values.types import arrow_schema
 
 
 def run(circuit: Circuit, connection: duckdb.DuckDBPyConnection, relation_id: str, rng: random.Random) -> Counter:

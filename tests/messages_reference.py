@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 BAD = object()
 """A value that the type can't take."""

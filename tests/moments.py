@@ -15,7 +15,7 @@ from functools import singledispatch
 
 from watersmeet.algebra.nodes import Cut, Node, Scan, TimeFilter
 from watersmeet.algebra.trees import empty, with_inputs
-from watersmeet.watermarks import NOW, Term, value
+from watersmeet.values.watermarks import NOW, Term, value
 
 START = "start"
 #: A source of which rows come in the order of time.

@@ -34,8 +34,8 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Stream, Table
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
-from watersmeet.watermarks import NOW, Step, Term, Watermark
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.values.watermarks import NOW, Step, Term, Watermark
 
 TYPES = {
     "timestamp": TIMESTAMP,

@@ -13,7 +13,6 @@ from unittest import mock
 
 import numpy as np
 
-from watersmeet import files
 from watersmeet.database import opened
 from watersmeet.kernel.aggregates import collected
 from watersmeet.kernel.arrays import exact_sum, hashing
@@ -22,6 +21,7 @@ from watersmeet.kernel.runs import delta, frames, groups, matching, merge, trace
 from watersmeet.runtime import coordinator, intents
 from watersmeet.runtime.workers import Budget
 from watersmeet.store import changes, commits, compaction, content, packs, retention, tables
+from watersmeet.system import files
 
 _SIZES = {
     (delta, "_MOST_BITS"): 3,

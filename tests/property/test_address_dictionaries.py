@@ -22,7 +22,7 @@ from watersmeet.expressions.lenient import address_sql
 from watersmeet.formats.scalars import evaluate
 from watersmeet.maintenance.addressranges import address_ranges
 from watersmeet.testing.harness import Harness
-from watersmeet.types import VARCHAR, Field
+from watersmeet.values.types import VARCHAR, Field
 
 START_US = 1_700_000_000_000_000
 MAPPED = 0xFFFF << 32

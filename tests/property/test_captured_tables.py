@@ -16,13 +16,13 @@ import watersmeet
 from tests.captures import ask, source
 from tests.thorough import mostly_slow
 from tests.waiting import until
-from watersmeet import faults
 from watersmeet.capture.tablechanges import content
 from watersmeet.catalog import CapturedTable
 from watersmeet.connectors.databases.captures import DatabasePosition
 from watersmeet.connectors.postgres import capture
 from watersmeet.connectors.postgres.replication import lsn_of
-from watersmeet.serialization import from_json
+from watersmeet.system import faults
+from watersmeet.values.serialization import from_json
 
 POINTS = ("capture.commit", "capture.committed", "capture.chunk")
 TABLES = """
@@ -350,7 +350,7 @@ def test_tables_equal_those_of_a_server_that_is_killed(tmp_path, own_postgres, s
 KILLED = """
 import os, signal, sys
 import watersmeet
-from watersmeet import faults
+from watersmeet.system import faults
 from watersmeet.capture import capturing
 path, point, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def kill(now):

@@ -15,9 +15,9 @@ import watersmeet
 from tests.captures import ask, source
 from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
-from watersmeet import faults
 from watersmeet.connectors.mysql import binlog, capture
 from watersmeet.connectors.mysql.servers import Gtids
+from watersmeet.system import faults
 
 TABLES = """
 CREATE TABLE a (k varchar(20) PRIMARY KEY, n int, big text);

@@ -18,7 +18,7 @@ import watersmeet
 from tests.property.oracle import rows
 from tests.property.runs import Run
 from tests.unit.store.faults import FaultyOs, Killed
-from watersmeet import files
+from watersmeet.system import files
 
 _PLACES = (1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 21, 27, 34, 50)
 

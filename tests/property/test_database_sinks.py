@@ -9,9 +9,9 @@ from tests.property.test_delivery import KEYS, SOURCES, History
 from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import POINTS, content, written_options
 from tests.unit.sinks.processes import killed_twice, overtaken
-from watersmeet import faults
 from watersmeet.delivery import deliveries, portions
 from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.system import faults
 
 
 @pytest.fixture(autouse=True)

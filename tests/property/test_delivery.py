@@ -9,9 +9,9 @@ import pytest
 import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.sinks.memory import Memory, Unavailable
-from watersmeet import faults
 from watersmeet.delivery import deliveries, portions
 from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.system import faults
 
 SOURCES = {
     "from_table": ("FROM t", "t"),

@@ -22,11 +22,11 @@ import pytest
 
 from tests.thorough import FAST, FRESH, THOROUGH, mostly_slow
 from tests.unit.sources.helpers import Driver, file_source, put
-from watersmeet import types as t
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.registry import read_slice
-from watersmeet.slices import AsideSlice, SourceSlice
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.slices import AsideSlice, SourceSlice
+from watersmeet.values.types import Field, SqlType
 
 FILES: Final = 3_000 if THOROUGH else 10 if FAST else 60
 CHUNKS: Final = 6

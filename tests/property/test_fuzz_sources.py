@@ -20,8 +20,8 @@ import pytest
 
 from tests.thorough import FAST, FRESH, THOROUGH, mostly_slow
 from tests.unit.sources.helpers import Driver, file_source, put
-from watersmeet import types as t
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 FILES: Final = 7_000 if THOROUGH else 50 if FAST else 240
 """How many files of all formats together are tried; `test_fuzz_parquet` tries 3,000, 10 or 60 more."""

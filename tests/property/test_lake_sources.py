@@ -25,8 +25,8 @@ import watersmeet
 from tests.lakes import compact_iceberg, sql_catalog
 from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
-from watersmeet import files
 from watersmeet.runtime.workers import Budget
+from watersmeet.system import files
 
 
 class History:

@@ -18,11 +18,11 @@ import pytest
 from tests.messages_reference import UNSENT, Reference, UnreadableError
 from tests.thorough import mostly_slow
 from tests.unit.formats.messages import messages
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.formats.payloads import Decoder
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 REGRESSIONS: Final = [54, 275, 600, 3596, 3799]
 SEEDS: Final = mostly_slow([*REGRESSIONS, *range(60)], 20)

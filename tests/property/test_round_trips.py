@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.formats.fake_registry import fake_registry
 from tests.unit.formats.messages import decode, messages, rows
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.formats import avrowriter
 from watersmeet.formats.encoders import Destination, open_encoder
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 ARRAY = SqlType("array", element=t.BIGINT)
 POINT = SqlType("struct", fields=(("x", t.INTEGER), ("y", t.VARCHAR)))

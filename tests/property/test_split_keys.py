@@ -19,10 +19,10 @@ from tests.property import test_timed_joins as timed
 from tests.property.oracle import rows
 from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
-from watersmeet import files
 from watersmeet.kernel import metrics
 from watersmeet.kernel.runs import shares
 from watersmeet.runtime import committer, splitting
+from watersmeet.system import files
 
 TABLES = {"a": "k int, x int", "b": "k int, y int", "c": "k int, z int, PRIMARY KEY (k)"}
 PAIRS = "FROM a JOIN b ON a.k = b.k"

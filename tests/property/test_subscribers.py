@@ -22,7 +22,7 @@ from tests.property.oracle import UnanswerableError
 from tests.property.runs import Run
 from tests.thorough import mostly_slow
 from watersmeet.database.values import python_rows
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
 REGRESSIONS: tuple[int, ...] = ()

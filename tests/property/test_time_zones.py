@@ -14,7 +14,7 @@ import pytest
 import watersmeet
 from tests.servers import PostgresDatabase
 from tests.thorough import THOROUGH, mostly_slow
-from watersmeet.timezones import ABBREVIATIONS, is_zone_name
+from watersmeet.values.times import ABBREVIATIONS, is_zone_name
 
 _ROWS = 1000 if THOROUGH else 60
 #: Zones that PostgreSQL also has: offsets with the signs of POSIX, and rules that are written out.

@@ -14,8 +14,8 @@ from tests.property.test_replay import Again
 from tests.property.test_timed_arrival import QUERIES as ARRIVAL
 from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
-from watersmeet import files
 from watersmeet.runtime import inprocess
+from watersmeet.system import files
 
 SEEDS = mostly_slow(range(6), 0)
 

@@ -22,7 +22,7 @@ from tests.property.test_messages import Case, shown
 from tests.thorough import mostly_slow
 from watersmeet.catalog import MessageFormat
 from watersmeet.runtime.workers import Budget
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 #: 0: FLUSH did not see the messages of a partition that was just added.
 #: 260200587: a transaction of old partitions was open while one was added, so that those of a key were in no order.

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from tests.simulation.objects import flipped
 from tests.simulation.world import Killed, Process, World
-from watersmeet import files, storage
+from watersmeet.objectstores import storage
 from watersmeet.store import filesystem, layout, readers
+from watersmeet.system import files
 
 
 @dataclass(frozen=True)

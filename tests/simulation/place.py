@@ -14,7 +14,7 @@ from tests.simulation.audit import Audit
 from tests.simulation.disk import DiskRates, SimulatedDisk
 from tests.simulation.objects import Rates, SimulatedStore
 from tests.simulation.world import Violation, World
-from watersmeet import storage
+from watersmeet.objectstores import storage
 from watersmeet.store import layout
 from watersmeet.store.packfiles import PackFiles
 

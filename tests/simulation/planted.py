@@ -8,12 +8,10 @@ from functools import cached_property
 from typing import Any
 from unittest import mock
 
-from watersmeet import files, storage
 from watersmeet.database import plans
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.runtime import tasks
-from watersmeet.serialization import to_json
 from watersmeet.store import packfiles, readers, retention
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
@@ -21,6 +19,8 @@ from watersmeet.store.layout import file_numbers
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Floor
 from watersmeet.store.retention import Cleaner, Keep
+from watersmeet.system import files
+from watersmeet.values.serialization import to_json
 
 
 def _replaced(place: object, name: str, value: object) -> Callable[[], contextlib.AbstractContextManager[Any]]:

@@ -21,10 +21,10 @@ from typing import Any, Self
 from unittest import mock
 
 from tests.simulation.world import World
-from watersmeet import files, underway
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.runtime import tasks
 from watersmeet.store import commits, readers
+from watersmeet.system import files
 
 #: The main thread lets another one run queries, to hear of Ctrl-C: there are no steps in them.
 _REAL = ("watersmeet.kernel.evaluation.duck",)
@@ -277,7 +277,7 @@ def installed(simulated: World) -> Iterator[None]:
                             patches.enter_context(mock.patch.object(module, attribute, instead))
             for module, name, instead in (
                 (databasefiles, "ThreadPoolExecutor", InTurn),
-                (underway, "ThreadPoolExecutor", InTurn),
+                (storage, "ThreadPoolExecutor", InTurn),
                 (databasefiles, "_OF_PROCESS", OfProcess("requests")),
                 (readers, "_HERE", OfProcess("holds")),
                 (commits, "os", _Os(commits.os)),

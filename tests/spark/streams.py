@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 
 class Stream:

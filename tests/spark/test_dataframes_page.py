@@ -11,9 +11,9 @@ import pytest
 from tests.spark.streams import Result, Stream
 from tests.unit.frames.query import at
 
-from watersmeet import types as t
 from watersmeet.runtime.spark import session
-from watersmeet.types import Field
+from watersmeet.values import types as t
+from watersmeet.values.types import Field
 
 pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[2] / "docs" / "DATAFRAMES.md"

@@ -15,10 +15,10 @@ from tests.unit.frames.query import COLUMNS, START, at
 from tests.unit.frames.test_regular import joined, nearest, rows
 
 import watersmeet
-from watersmeet import types as t
 from watersmeet.errors import Error
 from watersmeet.runtime.spark import session
 from watersmeet.runtime.spark.shipping import spark_hash
+from watersmeet.values import types as t
 
 pytestmark = pytest.mark.spark
 DDL = "k int, ts timestamp_ntz, v string"

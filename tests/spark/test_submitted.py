@@ -14,8 +14,8 @@ from tests.spark.cluster import HOME, JAVA_OPTIONS, cluster
 from tests.spark.test_interrupts import PATIENCE_S, processes_of
 
 import watersmeet
-from watersmeet import storage
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = b"""

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from watersmeet import catalog as c
-from watersmeet.types import INTEGER, TIMESTAMP, Field
-from watersmeet.watermarks import Term
+from watersmeet.values.types import INTEGER, TIMESTAMP, Field
+from watersmeet.values.watermarks import Term
 
 COLUMNS = (Field("a", INTEGER), Field("at", TIMESTAMP, nullable=False))
 TOPIC = c.Topic("INT", "AVRO", 3, ("a",), compacted=True)

@@ -8,7 +8,7 @@ import json
 import watersmeet
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.runtime import limits
-from watersmeet.serialization import from_json, to_json
+from watersmeet.values.serialization import from_json, to_json
 
 
 def views(connection, first, last):

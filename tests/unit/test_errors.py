@@ -10,9 +10,9 @@ import pytest
 
 from watersmeet import errors
 from watersmeet.errors import CONDITIONS, Span, did_you_mean, error
-from watersmeet.secretnames import concealed
+from watersmeet.errors.secretnames import concealed
 
-SOURCES = Path(errors.__file__).parent
+SOURCES = Path(errors.__file__).parents[1]
 
 
 def test_catalogue_is_sorted_and_complete():

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Self
 
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Span
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Literal, Self
 
 from watersmeet.algebra.base import Column, Node, PassThrough, Unary
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 
 @dataclass(frozen=True)

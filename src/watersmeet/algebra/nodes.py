@@ -37,7 +37,7 @@ from watersmeet.algebra.scalars import AggregateFunction as AggregateFunction
 from watersmeet.algebra.scalars import Comparison as Comparison
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.scalars import SortKey as SortKey
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL JOIN", "anti": "an anti join"}

@@ -14,9 +14,9 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from watersmeet import duckdbs
 from watersmeet.errors import again
-from watersmeet.types import (
+from watersmeet.system import duckdbs
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

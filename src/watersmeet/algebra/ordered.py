@@ -9,7 +9,7 @@ from typing import Final, Literal, Self
 
 from watersmeet.algebra.base import Column, Partitioned, PassThrough
 from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.
 _BACK: Final = ("row_number", "rank", "dense_rank")

@@ -28,7 +28,7 @@ from watersmeet.algebra.nodes import (
     Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.types import BOOLEAN
+from watersmeet.values.types import BOOLEAN
 
 
 def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.types import BOOLEAN, SqlType
+from watersmeet.values.types import BOOLEAN, SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def rejected_columns(predicate: Scalar) -> frozenset[str]:
     """Columns of which each alone keeps the predicate from being true when it is NULL.
 
     >>> from sqlglot import parse_one
-    >>> from watersmeet.types import BOOLEAN
+    >>> from watersmeet.values.types import BOOLEAN
     >>> sorted(rejected_columns(Scalar(parse_one("a > 1 AND (b = 2 OR b = c) AND NOT d IS NULL"), BOOLEAN)))
     ['a', 'b', 'd']
     """

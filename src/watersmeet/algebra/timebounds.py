@@ -20,7 +20,7 @@ from watersmeet.algebra.nodes import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.timewindows import TIME_TYPES, lengths_us
 from watersmeet.algebra.trees import read
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
 
 _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)

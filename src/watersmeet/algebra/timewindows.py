@@ -22,15 +22,15 @@ from typing import Final, Literal
 import duckdb
 from sqlglot import exp
 
-from watersmeet import units
 from watersmeet.algebra.oracle import ORACLE
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error, Span, error
-from watersmeet.places import own_place, set_place
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import TIMESTAMP, SqlType
-from watersmeet.units import DAY_US
-from watersmeet.watermarks import Term
+from watersmeet.values import times
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import TIMESTAMP, SqlType
+from watersmeet.values.watermarks import Term
 
 #: Types of times: a column with a watermark has one of them.
 TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
@@ -158,9 +158,9 @@ class TimeWindow:
 #: a Monday).
 UNITS_US: Final = {
     "microseconds": (1, 0),
-    "milliseconds": (units.UNITS_US["millisecond"], 0),
-    **{unit: (units.UNITS_US[unit], 0) for unit in ("second", "minute", "hour", "day")},
-    "week": (units.UNITS_US["week"], 4 * units.DAY_US),
+    "milliseconds": (times.UNITS_US["millisecond"], 0),
+    **{unit: (times.UNITS_US[unit], 0) for unit in ("second", "minute", "hour", "day")},
+    "week": (times.UNITS_US["week"], 4 * times.DAY_US),
 }
 
 #: The same for units without a fixed length, in months.

@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Column, Filter, Node, Project, Scan, Values
 from watersmeet.algebra.oracle import ORACLE
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
-from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, SqlType
+from watersmeet.values.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, SqlType
 
 _MAX_DIGITS: Final = 38
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
@@ -20,7 +20,7 @@ _TIMES: Final = ("date", "timestamp", "timestamptz")
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     """The type in which values of two types are compared; None if they can't be.
 
-    >>> from watersmeet.types import SqlType
+    >>> from watersmeet.values.types import SqlType
     >>> common_type(SqlType("integer"), SqlType("bigint")).sql
     'bigint'
     >>> common_type(SqlType("bigint"), SqlType("numeric", 10, 2)).sql

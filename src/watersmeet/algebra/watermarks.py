@@ -49,7 +49,7 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, floor_of, least_of, months_floor_of, months_of
 from watersmeet.algebra.trees import read, transform_up
-from watersmeet.watermarks import Term, Watermark, both, by_months, floored, shifted
+from watersmeet.values.watermarks import Term, Watermark, both, by_months, floored, shifted
 
 #: The time later than all others.
 INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)

@@ -26,14 +26,14 @@ from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.query import bind
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, Relation, View
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.setfunctions import table_call
-from watersmeet.types import Origin
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values.types import Origin
 
 
 @dataclass(frozen=True)

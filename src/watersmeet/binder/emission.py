@@ -41,7 +41,7 @@ from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
 from watersmeet.errors import Error, error
-from watersmeet.watermarks import NOW, Watermark, delayed
+from watersmeet.values.watermarks import NOW, Watermark, delayed
 
 _NONE = frozenset[str]()
 

@@ -25,11 +25,11 @@ from watersmeet.binder.queries.selects import Selecting
 from watersmeet.binder.queries.setops import bind_set_operation
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.tree.nodes import kind_of
 from watersmeet.dialects.tree.queries import depth_checked, name_of, place_of
 from watersmeet.errors import error
-from watersmeet.types import Field
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values.types import Field
 
 
 def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:

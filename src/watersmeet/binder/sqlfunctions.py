@@ -25,7 +25,7 @@ from watersmeet.expressions.calls import Argument, Inlined, returned
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.places import set_place
+from watersmeet.values.places import set_place
 
 #: A limit on the nodes of a statement: functions that call others twice grow fast.
 _MOST_NODES: Final = 10_000

@@ -44,8 +44,8 @@ from watersmeet.database.transaction import Change, consolidated
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
-from watersmeet.faults import fault
-from watersmeet.serialization import from_json, to_json
+from watersmeet.system.faults import fault
+from watersmeet.values.serialization import from_json, to_json
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
 _LOOK_S: Final = 0.05

@@ -40,7 +40,7 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error
 from watersmeet.store.changes import quoted
-from watersmeet.types import Field, Schema, SqlType, arrow_schema
+from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 
 class Captor(NamedTuple):

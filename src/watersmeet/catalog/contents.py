@@ -12,7 +12,7 @@ from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.roles import Role, RoleChange, changed
 from watersmeet.catalog.tables import Index
 from watersmeet.catalog.views import MaterializedView
-from watersmeet.serialization import from_json, to_json
+from watersmeet.values.serialization import from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from watersmeet.catalog.parts import COMMON_SCHEMA
-from watersmeet.serialization import to_json
-from watersmeet.types import Schema, SqlType
+from watersmeet.values.serialization import to_json
+from watersmeet.values.types import Schema, SqlType
 
 
 @dataclass(frozen=True)

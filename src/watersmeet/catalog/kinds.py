@@ -32,7 +32,7 @@ from watersmeet.catalog.views import (
     TopicWriter,
     View,
 )
-from watersmeet.serialization import kinds
+from watersmeet.values.serialization import kinds
 
 #: Each is stored under the name of its `entry`.
 KINDS: Final[tuple[type[Relation], ...]] = (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
 #: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
 #: last row of each primary key; versioned_kv also older ones where a join asks for them, changelog_kv takes rows away

@@ -28,9 +28,9 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.catalog.words import Words
-from watersmeet.dialectnames import DEFAULT_DIALECT
-from watersmeet.types import Field, Schema
-from watersmeet.watermarks import Term, Watermark
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values.types import Field, Schema
+from watersmeet.values.watermarks import Term, Watermark
 
 #: Marks a field that names columns, so that they can be renamed: a tuple of names, a dict by name, or a part of a
 #: relation that has a method `renamed`.

@@ -19,7 +19,7 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 """By connector that reads tables of lakes, the name of their system."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 _PUMP: Final = Words("pump", show=("pumps",), show_create=("pump",), drop=("pump",))
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from watersmeet.serialization import from_json, kinds, to_json
-from watersmeet.types import Schema
+from watersmeet.values.serialization import from_json, kinds, to_json
+from watersmeet.values.types import Schema
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from watersmeet.serialization import kinds
+from watersmeet.values.serialization import kinds
 
 #: The values by whose hash a row is in its bucket: each the first of some columns that is not NULL.
 Keys = tuple[tuple[int, ...], ...]

@@ -15,8 +15,8 @@ from watersmeet.circuit.base import KINDS as KINDS
 from watersmeet.circuit.base import InputColumn as InputColumn
 from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
-from watersmeet.types import INTEGER, Field, SqlType
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import INTEGER, Field, SqlType
+from watersmeet.values.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -280,9 +280,9 @@ class Changes(PassThrough):
 class TimeFilter(Operator):
     """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
 
-    bound: a watermark (`watersmeet.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`:
-    rows wait until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are
-    taken back
+    bound: a watermark (`values.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows
+    wait until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken
+    back
     when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
     input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays:
     (of `<`, `<=`)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import watersmeet
-from watersmeet import passwords
 from watersmeet.cli import consoles
 from watersmeet.cli.failures import reporting
 from watersmeet.cli.interrupts import Deadline
 from watersmeet.cli.scripts import read_script, read_scripts, write_text
-from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error, error
-from watersmeet.lazyimport import block_import, lazy_import
 from watersmeet.objectstores.base import is_url
+from watersmeet.system import passwords
+from watersmeet.system.libraries import block_import, lazy_import
+from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.parsing import split_statements
-from watersmeet.secretnames import concealed
+from watersmeet.errors.secretnames import concealed
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 _WORDS: Final = (
     "AND", "AS", "BEGIN", "BY", "CASE", "CAST", "COMMIT", "CREATE", "CROSS", "DELETE", "DESCRIBE", "DISTINCT", "DROP",

@@ -13,10 +13,10 @@ from rich.text import Text
 from watersmeet.cli.render import bytes_text
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.status import database_status
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 #: The columns of the table, and which of them a narrow terminal goes without first.
 _COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")

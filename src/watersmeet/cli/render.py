@@ -14,7 +14,7 @@ from rich.text import Text
 from watersmeet.cli.tables import NULL, Grid, visible
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.texts import json_value, shown
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: Rows that a terminal shows; the rest is counted.
 MAX_ROWS: Final = 1000

@@ -20,11 +20,11 @@ from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.progress import status_of
 from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.cli.scripts import Script, read_script
-from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects.parsing import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
+from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
 
 HELP: Final = rf"""Statements end with a semicolon and may have several lines.
   \d            list all relations          \d NAME       describe one

@@ -22,9 +22,9 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.files.tables import Refusing, file_connector, present_files, read_files
 from watersmeet.errors import error
-from watersmeet.scratch import scratch_folder
-from watersmeet.secretvalues import revealed_options
-from watersmeet.types import Schema
+from watersmeet.system.machine import scratch_folder
+from watersmeet.system.secretvalues import revealed_options
+from watersmeet.values.types import Schema
 
 #: How names of the options of headers begin: `headers.<name>`.
 HEADERS: Final = "headers."

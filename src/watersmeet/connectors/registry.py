@@ -53,8 +53,8 @@ from watersmeet.connectors.postgres.tables import PostgresReader
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.registry import with_kept_schema
-from watersmeet.serialization import kinds
-from watersmeet.slices import (
+from watersmeet.values.serialization import kinds
+from watersmeet.values.slices import (
     AsideSlice,
     EventSlice,
     FileSlice,
@@ -64,8 +64,8 @@ from watersmeet.slices import (
     Slice,
     SourceSlice,
 )
-from watersmeet.types import Field, Schema, arrow_schema
-from watersmeet.units import SECOND_US, length_us
+from watersmeet.values.times import SECOND_US, length_us
+from watersmeet.values.types import Field, Schema, arrow_schema
 
 Made = TypeVar("Made", bound=Input)
 

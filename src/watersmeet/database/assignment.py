@@ -34,9 +34,9 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import is_clock, reads_clock
 from watersmeet.expressions.context import Context, Value, columns_of, decimal_literal, first_line
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.places import own_place, set_place
 from watersmeet.store.changes import quoted
-from watersmeet.types import NUMERIC, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.types import NUMERIC, VARCHAR, Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "boolean": exp.DataType.Type.BOOLEAN,

@@ -40,7 +40,7 @@ from watersmeet.dialects.tree.definitions import Alter, Create, CreateSchema, Cr
 from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
-from watersmeet.types import Field, Schema
+from watersmeet.values.types import Field, Schema
 
 #: The entry of `search_path` that stands for a schema with the user's name. There is none here.
 USER_SCHEMA: Final = "$user"

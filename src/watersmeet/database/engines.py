@@ -6,11 +6,11 @@ import importlib
 from typing import Any, Final
 
 from watersmeet.errors import error
-from watersmeet.machine import cores
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import workers_here
+from watersmeet.system.machine import cores
 
 #: So many buckets for each core if workers have little memory: then a task has little of an epoch at a time, and epochs
 #: may be large, of which each may read most of the state.

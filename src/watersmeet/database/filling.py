@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from watersmeet import storage
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
 from watersmeet.binder.context.binding import Fill
@@ -21,6 +20,7 @@ from watersmeet.database.plans import Plans
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
 
 if TYPE_CHECKING:
     from watersmeet.planner import Producers

@@ -22,14 +22,12 @@ from watersmeet.database.transaction import Change
 from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.lazyimport import lazy_import
 from watersmeet.runtime import backfill
 from watersmeet.runtime.database import Clock, Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.runtime.plans import begin_parallelism, check_parallelism, parallelism, store_parallelism
 from watersmeet.runtime.workers import merge_bytes, workers_here
-from watersmeet.scratch import scratch_folder
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog, write_transaction
 from watersmeet.store.compaction import Compactor, RelationSizes
@@ -40,6 +38,8 @@ from watersmeet.store.notes import Note, drop_unused, nameless_secrets
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
+from watersmeet.system.libraries import lazy_import
+from watersmeet.system.machine import scratch_folder
 
 if TYPE_CHECKING:
     from watersmeet import planner

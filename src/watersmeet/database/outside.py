@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from watersmeet.catalog import External
 from watersmeet.database.locks import lock
 from watersmeet.errors import Error
-from watersmeet.lazyimport import lazy_import
 from watersmeet.store.layout import Layout
 from watersmeet.store.notes import Note
-from watersmeet.types import Schema
+from watersmeet.system.libraries import lazy_import
+from watersmeet.values.types import Schema
 
 if TYPE_CHECKING:
     from watersmeet.connectors import registry as readers

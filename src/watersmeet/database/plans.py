@@ -13,17 +13,17 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from watersmeet import storage
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import Error, error
-from watersmeet.lazyimport import lazy_import
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 from watersmeet.runtime.plans import load_circuit, save_circuit
-from watersmeet.serialization import from_json
-from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
+from watersmeet.system.libraries import lazy_import
+from watersmeet.values.serialization import from_json
 
 if TYPE_CHECKING:
     from watersmeet import planner

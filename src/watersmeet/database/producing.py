@@ -34,7 +34,7 @@ from watersmeet.formats.encoders import (
 )
 from watersmeet.kernel.metrics import Counters
 from watersmeet.runtime.slices import computed
-from watersmeet.types import Field, Schema
+from watersmeet.values.types import Field, Schema
 
 _KEY_COLUMN: Final = "_tp_message_key"
 

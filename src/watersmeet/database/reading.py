@@ -30,8 +30,8 @@ from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.store.changes import quoted
-from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb
+from watersmeet.values.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
 
 #: The name under which Watersmeet's own rows are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"

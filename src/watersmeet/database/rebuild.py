@@ -23,7 +23,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import compile_connector_table, compile_view
 from watersmeet.planner.distribution import Placings
-from watersmeet.watermarks import Term, Watermark
+from watersmeet.values.watermarks import Term, Watermark
 
 
 def reopened_scans(tree: Node) -> list[Reopened]:

@@ -16,7 +16,7 @@ from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.metrics import Counters
 from watersmeet.runtime.slices import computed
 from watersmeet.store.changes import quoted
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -24,7 +24,7 @@ from watersmeet.store.changes import quoted
 from watersmeet.store.commits import Commit
 from watersmeet.store.moments import PastContent, check_there, commit_at, gone, hold_past, shown_time
 from watersmeet.store.readers import Reader, floor_number
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 
 @contextmanager

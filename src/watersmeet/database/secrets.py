@@ -11,10 +11,10 @@ from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.parsing import without_secrets
 from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
+from watersmeet.errors.secretnames import is_secret
 from watersmeet.objectstores.base import CREDENTIALS
-from watersmeet.secretnames import is_secret
-from watersmeet.secretvalues import is_nameless, reference, referred
 from watersmeet.store.notes import keep_secret, secret_names
+from watersmeet.system.secretvalues import is_nameless, reference, referred
 
 Given = TypeVar("Given", bound=CreateOptions | CreateRelation | CreateSink | AlterConnector)
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from watersmeet.errors import error
-from watersmeet.types import NUMERIC, SqlType
+from watersmeet.values.types import NUMERIC, SqlType
 
 _DAYS_PER_MONTH: Final = 30
 _ONE: Final = Decimal(1)

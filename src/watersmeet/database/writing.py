@@ -35,7 +35,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.store.changes import key_sql, quoted
-from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
 _MILLISECOND_US = 1000
 

@@ -24,11 +24,11 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.delivery.portions import PORTION_ROWS, DeadLetterPortions, Portions
 from watersmeet.errors import Error, error, error_from_json
-from watersmeet.faults import fault
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import Reader
+from watersmeet.system.faults import fault
 
 #: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
 #: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet import duckdbs
 from watersmeet.catalog import Relation, Table
 from watersmeet.connectors.base.deadletters import letters_of_slice
 from watersmeet.connectors.base.targets import Delivery, Place, Portion
@@ -28,13 +27,14 @@ from watersmeet.delivery.changes import Changes
 from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.scratch import scratch_folder
 from watersmeet.store.changes import Diff, as_type, fitted, key_sql, sum_sql
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.commits import Commit
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import DELIVERED
-from watersmeet.types import arrow_schema
+from watersmeet.system import duckdbs
+from watersmeet.system.machine import scratch_folder
+from watersmeet.values.types import arrow_schema
 
 #: No portion has more rows, but for one whose rows are all of one key …
 PORTION_ROWS: Final = 1 << 16

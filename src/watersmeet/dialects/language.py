@@ -16,7 +16,7 @@ from watersmeet.dialects.tree.queries import Parameters
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.dialects.variables import Variable
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def _no_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:  # noqa: ARG001 - the signature of all

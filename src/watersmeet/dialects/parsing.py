@@ -12,7 +12,6 @@ from typing import Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token
 
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.language import Language
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
@@ -20,7 +19,8 @@ from watersmeet.dialects.tree.queries import Parameters, check_characters, depth
 from watersmeet.dialects.tree.statements import SetVariable, Statement
 from watersmeet.dialects.tree.tokens import words_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.secretnames import is_secret
+from watersmeet.errors.secretnames import is_secret
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
 _SET: Final = re.compile(

@@ -15,7 +15,7 @@ from watersmeet.dialects.tree.nodes import ImpliedAlias, KnownTable
 from watersmeet.dialects.tree.queries import is_folded, name_of
 from watersmeet.dialects.tree.tokens import unquoted
 from watersmeet.errors import did_you_mean
-from watersmeet.places import own_place, set_place
+from watersmeet.values.places import own_place, set_place
 
 #: What the one database of a directory is called, as in RisingWave at first.
 DATABASE: Final = "dev"

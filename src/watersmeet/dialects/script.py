@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.queries import Parameters, read_tree
 from watersmeet.dialects.tree.statements import Refused, Select, SetVariable, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 #: What a query begins with.
 QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")

@@ -18,7 +18,7 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import is_aggregate
 from watersmeet.expressions.nestedfunctions import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VARCHAR, SqlType
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")

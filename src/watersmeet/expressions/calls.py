@@ -35,7 +35,7 @@ from watersmeet.expressions.context import (
     first_line,
     typed_null,
 )
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

@@ -19,9 +19,9 @@ from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, n
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context, Value, boolean, call, columns_of, duckdb_cast, family, wrap
-from watersmeet.types import DATE, INTERVAL, TIMESTAMP
-from watersmeet.units import DAY_US
-from watersmeet.watermarks import NOW, MonthStep, Step, Term
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import DATE, INTERVAL, TIMESTAMP
+from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
 

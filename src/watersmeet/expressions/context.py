@@ -17,7 +17,7 @@ from watersmeet.algebra.oracle import ORACLE, Oracle
 from watersmeet.algebra.scalars import Scalar, SortKey
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     DEFAULT_SCALE,

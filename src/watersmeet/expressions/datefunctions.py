@@ -20,8 +20,8 @@ from watersmeet.expressions.calls import (
 )
 from watersmeet.expressions.casts import at_time_zone, cast
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
-from watersmeet.types import BIGINT, DATE, DOUBLE, INTERVAL, NUMERIC, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTERVAL, NUMERIC, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 _DATES: Final = ("timestamp", "timestamptz", "date")
 

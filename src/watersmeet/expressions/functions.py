@@ -31,7 +31,7 @@ from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
-from watersmeet.types import (
+from watersmeet.values.types import (
     BOOLEAN,
     DOUBLE,
     INTEGER,

@@ -15,7 +15,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, string, wrap
-from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 DIGITS: Final = 32
 

@@ -19,7 +19,7 @@ from watersmeet.expressions.context import (
     duckdb_cast,
     failing,
 )
-from watersmeet.types import NUMERIC
+from watersmeet.values.types import NUMERIC
 
 _PI: Final = "pi()"
 

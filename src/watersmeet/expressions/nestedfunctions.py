@@ -20,7 +20,17 @@ from watersmeet.expressions.calls import (
 )
 from watersmeet.expressions.casts import cast, coerce, text_of, unify
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSON_MAX_DEPTH, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    INTEGER,
+    JSON_MAX_DEPTH,
+    JSONB,
+    NUMERIC,
+    TIMESTAMP,
+    VARCHAR,
+    SqlType,
+)
 
 _ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
 _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"

@@ -39,7 +39,8 @@ from watersmeet.expressions.context import (
 from watersmeet.expressions.datefunctions import extracted
 from watersmeet.expressions.mathfunctions import POWER
 from watersmeet.expressions.nestedfunctions import JOINED
-from watersmeet.types import (
+from watersmeet.values.times import UNITS_US
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -54,7 +55,6 @@ from watersmeet.types import (
     VARCHAR,
     SqlType,
 )
-from watersmeet.units import UNITS_US
 
 SIGNS: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^",

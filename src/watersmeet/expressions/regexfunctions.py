@@ -18,7 +18,7 @@ from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _ESCAPES: Final = {"m": r"\b", "M": r"\b", "y": r"\b", "Y": r"\B", "Z": r"\z", "<": r"\b", ">": r"\b"}
 _FLAGS: Final = {"i": "i", "c": "c", "n": "n", "m": "n", "p": "n", "s": "s", "g": "g", "t": "", "e": ""}

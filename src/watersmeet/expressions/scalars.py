@@ -45,7 +45,7 @@ from watersmeet.expressions.operators import (
     power,
     quantified,
 )
-from watersmeet.types import BOOLEAN, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
 #: SQL's words for the parts that a query, an item of FROM, a join or an expression can have.
 _WORDS: Final = {

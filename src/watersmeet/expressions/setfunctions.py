@@ -17,7 +17,7 @@ from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string, wrap
 from watersmeet.expressions.regexfunctions import matches, split
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
-from watersmeet.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
 #: Of a number or a time in a series.
 _ELEMENT_BYTES: Final = 8

@@ -21,7 +21,7 @@ from watersmeet.expressions.calls import (
 )
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context, Value, call, fill, string
-from watersmeet.types import BOOLEAN, BYTEA, VARCHAR
+from watersmeet.values.types import BOOLEAN, BYTEA, VARCHAR
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
 

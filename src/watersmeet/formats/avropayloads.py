@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
-from watersmeet.extras import library
 from watersmeet.formats.avroschema import Node, container_block, container_head, read_schema
 from watersmeet.formats.convert import convert
 from watersmeet.formats.logicaltypes import decimals, with_meaning
@@ -25,7 +24,8 @@ from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, o
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.formats.scalars import Converted, Mask, evaluate
-from watersmeet.types import Field, SqlType
+from watersmeet.system.libraries import library
+from watersmeet.values.types import Field, SqlType
 
 #: The option of a format that keeps the text of the schema from which the columns were taken.
 TAKEN_SCHEMA: Final = "taken.schema"

@@ -20,7 +20,19 @@ import pyarrow.compute as pc
 from watersmeet.errors import Error, error
 from watersmeet.formats.logicaltypes import Logical, of_avro
 from watersmeet.formats.registry import RegisteredSchema, Registry
-from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, INTEGER, JSONB, REAL, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DOUBLE,
+    INTEGER,
+    JSONB,
+    REAL,
+    VARCHAR,
+    Field,
+    Schema,
+    SqlType,
+)
 
 Kind = Literal[
     "null", "boolean", "int", "long", "float", "double", "bytes", "string", "record", "enum", "array", "map", "fixed",

@@ -40,7 +40,7 @@ from watersmeet.formats.writers import (
     with_nulls,
     zigzag,
 )
-from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, Field, Schema, SqlType
+from watersmeet.values.types import DEFAULT_PRECISION, DEFAULT_SCALE, Field, Schema, SqlType
 
 _PRIMITIVE: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _DERIVED: Final[dict[str, Any]] = {

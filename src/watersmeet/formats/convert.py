@@ -35,8 +35,8 @@ from watersmeet.formats.scalars import (
     convert_scalars,
     evaluate,
 )
-from watersmeet.types import BIGINT, JSON_MAX_DEPTH, SqlType, is_json_too_deep
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import BIGINT, JSON_MAX_DEPTH, SqlType, is_json_too_deep
 
 _BRACE, _BRACKET, _NULL, _QUOTE = b'{[n"'
 _NUMBERS: Final = np.zeros(256, np.bool_)

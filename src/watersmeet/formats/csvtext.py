@@ -23,7 +23,7 @@ import pyarrow.csv as pacsv
 from watersmeet.formats.convert import convert
 from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows, option_error
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 
 def csv_table(

@@ -27,7 +27,7 @@ from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid,
 from watersmeet.formats.logicaltypes import of_connect
 from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, REAL, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, REAL, VARCHAR, Field, SqlType
 
 _KINDS: Final[dict[str, Kind]] = {
     "boolean": "boolean",

@@ -33,7 +33,7 @@ from watersmeet.formats.payloads import (
 )
 from watersmeet.formats.readers import open_envelope_reader, open_key_reader, open_value_reader
 from watersmeet.formats.scalars import Converted, Mask
-from watersmeet.types import Field, Schema
+from watersmeet.values.types import Field, Schema
 
 #: Characters of an error that nobody thought of.
 _SHOWN: Final = 200

@@ -38,7 +38,7 @@ from watersmeet.formats.writers import (
     tsv_writer,
 )
 from watersmeet.formats.xmltext import xml_writer
-from watersmeet.types import BIGINT, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import BIGINT, VARCHAR, Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
 _FALSE: Final = ("false", "f", "0", "no", "off")

@@ -21,7 +21,7 @@ from watersmeet.formats.jsonpayloads import JsonReader, objects_in
 from watersmeet.formats.jsonscan import elements, first_bytes, first_deep, is_valid, member
 from watersmeet.formats.payloads import Numbers, Read, as_texts, first_of, of_rows, spread
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 _BRACE, _BRACKET = b"{["
 _STEP: Final = re.compile(

@@ -15,7 +15,7 @@ from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, jso
 from watersmeet.formats.jsonscan import canonical, elements, first_bytes, is_valid
 from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error, without_head
 from watersmeet.formats.scalars import Converted, Mask, convert_scalars
-from watersmeet.types import DEFAULT_PRECISION, Field
+from watersmeet.values.types import DEFAULT_PRECISION, Field
 
 _BRACE, _BRACKET = b"{["
 _NOT_OBJECT: Final = "json: not a JSON object"

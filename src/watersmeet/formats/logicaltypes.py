@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.scalars import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask, convert_scalars
-from watersmeet.types import DATE, INTERVAL, JSONB, TIME, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import DATE, INTERVAL, JSONB, TIME, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 Meaning = Literal[
     "decimal", "date", "time", "timestamp", "local timestamp", "duration", "uuid", "json", "zoned text", "interval text"

@@ -20,7 +20,7 @@ from watersmeet.formats.jsonpayloads import documents
 from watersmeet.formats.payloads import Messages, Numbers, PayloadReader, Read, as_texts, moved, nothing, of_rows
 from watersmeet.formats.scalars import Converted, Mask
 from watersmeet.formats.writers import Writer, concatenated, fixed
-from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
+from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 _HEADER: Final = "header:"
 _PARTS: Final = ("key", "partition", "offset", "timestamp", "payload", "headers", "topic", "tombstone")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
 from watersmeet.formats.scalars import Converted, Mask
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 Numbers = npt.NDArray[np.int64]
 

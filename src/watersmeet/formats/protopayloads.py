@@ -20,7 +20,7 @@ from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, o
 from watersmeet.formats.protoschema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema, from_text, wrapped_type
 from watersmeet.formats.registry import Registry, UnknownSchemaError
 from watersmeet.formats.scalars import Converted, Mask
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]

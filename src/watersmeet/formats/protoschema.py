@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watersmeet.errors import error
-from watersmeet.extras import library
 from watersmeet.formats.avroschema import Node
 from watersmeet.formats.logicaltypes import Logical
 from watersmeet.formats.payloads import option_error
 from watersmeet.formats.registry import RegisteredSchema, Registry, schema_bytes
+from watersmeet.system.libraries import library
 
 #: By number of a descriptor's type, its word in .proto files.
 _WORDS: Final = (

@@ -44,7 +44,7 @@ from watersmeet.formats.writers import (
     with_nulls,
     zigzag,
 )
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.values.types import Field, Schema, SqlType
 
 _VARINT, _FIXED64, _SPAN, _FIXED32 = 0, 1, 2, 5
 #: By type of an integer field: its least and its greatest value.

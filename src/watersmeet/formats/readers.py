@@ -34,7 +34,19 @@ from watersmeet.formats.registry import (
 )
 from watersmeet.formats.scalars import Converted
 from watersmeet.formats.xmltext import XmlReader
-from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, JSONB, TIME, TIMESTAMPTZ, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    JSONB,
+    TIME,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    Schema,
+    SqlType,
+)
 
 _WIDTHS: Final[dict[str, int]] = {"int": 4, "long": 8}
 

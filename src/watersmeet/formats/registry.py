@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
-from watersmeet import storage
 from watersmeet.errors import Error, error
 from watersmeet.formats.payloads import option_error
+from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import is_url
-from watersmeet.secretvalues import revealed
+from watersmeet.system.secretvalues import revealed
 
 #: Seconds until a registry that does not answer counts as down.
 TIMEOUT_SECONDS: Final = 10

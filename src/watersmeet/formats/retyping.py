@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.scalars import Converted, Mask
-from watersmeet.types import (
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,
@@ -28,7 +29,6 @@ from watersmeet.types import (
     Schema,
     SqlType,
 )
-from watersmeet.units import DAY_US
 
 
 def can_read(found: pa.DataType, kind: SqlType) -> bool:

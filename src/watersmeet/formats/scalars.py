@@ -19,10 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet import duckdbs
-from watersmeet.timezones import with_offset_sql
-from watersmeet.types import SqlType
-from watersmeet.units import DAY_US
+from watersmeet.system import duckdbs
+from watersmeet.values.times import DAY_US, with_offset_sql
+from watersmeet.values.types import SqlType
 
 Mask = npt.NDArray[np.bool_]
 

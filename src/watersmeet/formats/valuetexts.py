@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import did_you_mean, error
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 NumericForm = Literal["string", "number"]
 DateForm = Literal["days_from_ce", "days_from_epoch", "string"]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import Error, error
 from watersmeet.formats.scalars import evaluate
 from watersmeet.formats.valuetexts import JsonStyle, json_object, literal, plain_text
-from watersmeet.types import Schema, SqlType
+from watersmeet.values.types import Schema, SqlType
 
 
 class Writer(Protocol):

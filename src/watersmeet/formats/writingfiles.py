@@ -27,7 +27,7 @@ from watersmeet.formats.writers import (
     value_bytes,
 )
 from watersmeet.formats.xmltext import DATA_ELEMENTS, tags, xml_writer
-from watersmeet.types import Schema, SqlType
+from watersmeet.values.types import Schema, SqlType
 
 FileFormat = Literal["parquet", "json", "csv"]
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = ("parquet", "json", "csv")

@@ -21,7 +21,7 @@ from watersmeet.formats.payloads import Read, spread
 from watersmeet.formats.scalars import Converted
 from watersmeet.formats.valuetexts import literal, plain_text
 from watersmeet.formats.writers import SqlWriter, places
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.values.types import Field, Schema, SqlType
 
 #: Options: the paths of elements that are rows, with commas between them; whether columns may be attributes of them;
 #: before the name of a column the path of that.

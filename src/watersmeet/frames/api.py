@@ -44,8 +44,8 @@ from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparabl
 from watersmeet.frames.tasks import Decoder, Encoder, LookUp, static_rows
 from watersmeet.frames.tolerances import duration_us, result_watermark
 from watersmeet.runtime.spark.shipping import bucket_keys, make_zip
-from watersmeet.types import Field
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import Field
+from watersmeet.values.watermarks import Watermark
 
 
 def once_per_batch(

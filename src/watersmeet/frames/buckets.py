@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Live, Start
 from watersmeet.circuit.operators import Exchange
@@ -30,8 +29,9 @@ from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import decode, encode, send
 from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import Schema
+from watersmeet.system.blobs import BlobRef, Pieces
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import Schema
 
 #: Channels: the rows of a side, and its clock.
 ROWS: Final = (0, 1)

@@ -22,7 +22,7 @@ from watersmeet.frames.arguments import (
 from watersmeet.frames.circuits import waiting
 from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, ResultColumn, Side, Tolerance, Within
 from watersmeet.frames.tolerances import duration_us, has_distance, tolerance_of
-from watersmeet.types import BIGINT, INTEGER, SMALLINT, Field, Schema
+from watersmeet.values.types import BIGINT, INTEGER, SMALLINT, Field, Schema
 
 KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")
 #: Spark's other names, without underscores.

@@ -11,8 +11,8 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Comparison, InputColumn, Operator, Scan, Sink
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
 from watersmeet.frames.tolerances import Horizon, horizons, tolerance_sql
-from watersmeet.types import BIGINT, Field, Schema
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import BIGINT, Field, Schema
+from watersmeet.values.watermarks import Watermark
 
 #: The relation that the circuit publishes.
 JOINED: Final = "joined"

@@ -16,11 +16,11 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from watersmeet.blobs import BlobRef, Pieces, joined
 from watersmeet.errors import error
 from watersmeet.frames.buckets import Piece, Step, bodies, check_identity, repeated, run_bucket
 from watersmeet.frames.shapes import JoinShape
-from watersmeet.watermarks import Watermark, value
+from watersmeet.system.blobs import BlobRef, Pieces, joined
+from watersmeet.values.watermarks import Watermark, value
 
 #: A value of the state store is copied several times on its way through a socket and the JVM.
 CHUNK_BYTES: Final = 8 << 20

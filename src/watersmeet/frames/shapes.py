@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from watersmeet import types as sql
 from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, InputColumn, JoinKind
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.types import Schema, SqlType
+from watersmeet.values import types as sql
+from watersmeet.values.types import Schema, SqlType
 
 Emit = Literal["changes", "final", "arrival"]
 

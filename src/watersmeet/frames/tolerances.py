@@ -24,9 +24,9 @@ from typing import Any, Final
 from watersmeet.circuit.operators import Comparison
 from watersmeet.errors import Error, error
 from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Tolerance, microseconds
-from watersmeet.types import SqlType
-from watersmeet.units import length_us
-from watersmeet.watermarks import Term, Watermark, both, floored, shifted
+from watersmeet.values.times import length_us
+from watersmeet.values.types import SqlType
+from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
 #: Longer ones would leave the range of times when they are added to one: 36,000 years.
 _LONGEST_US: Final = 1 << 60

@@ -18,7 +18,7 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing
 from watersmeet.kernel.runs.matching import Amplification, Arranged, TooManyRowsError
 from watersmeet.kernel.runs.run import Run
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, sl
 from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, receive, send, spooled, whole
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
-from watersmeet.types import arrow_schema
+from watersmeet.values.types import arrow_schema
 
 #: What comes for a bucket is taken at once up to so many slices: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2

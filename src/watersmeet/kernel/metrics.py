@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: A step with fewer rows tells nothing of its keys. Told are so many at most, each with at least one of so many rows.
 LEAST_ROWS: Final = 256

@@ -27,7 +27,7 @@ from watersmeet.kernel.arrays import exact_sum, wide
 from watersmeet.kernel.arrays.exact_sum import Floats
 from watersmeet.kernel.arrays.ordering import order_keys
 from watersmeet.kernel.runs.groups import Ints, key_form
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 #: Stretches of places: [low, high) of each row, not empty where low < high.
 Stretch = tuple[Ints, Ints]

@@ -39,7 +39,7 @@ from watersmeet.lineage.origins import JOINS, Found, Origins, Read, Row, counted
 from watersmeet.lineage.steps import Cell, Names, Step, conditions_text
 from watersmeet.lineage.subqueries import numbered_rounds, of_all_rounds, of_round
 from watersmeet.lineage.trees import Explained, bound_cell, plain
-from watersmeet.types import BIGINT, BOOLEAN, VARCHAR
+from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR
 
 Conditions = Sequence[Scalar]
 #: So many rounds of a recursion are searched one by one.

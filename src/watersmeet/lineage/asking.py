@@ -12,9 +12,9 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import filtered
 from watersmeet.lineage.steps import Cell, Cells, Names, equal, expression_text, filled
-from watersmeet.types import VARCHAR
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import cast, quoted, sql
+from watersmeet.values.types import VARCHAR
 
 _NESTED = ("array", "struct")
 

@@ -17,14 +17,14 @@ from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import conformed, lent
 from watersmeet.database.scans import own_commit
-from watersmeet.duckdbs import ARRIVAL, arrival_view
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import ADDED, COMMIT
 from watersmeet.store.changes import RelationChange, fitted, quoted
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, floor_number
-from watersmeet.types import BIGINT, Field, arrow_schema
+from watersmeet.system.duckdbs import ARRIVAL, arrival_view
+from watersmeet.values.types import BIGINT, Field, arrow_schema
 
 #: Columns beside those of a relation: how often a row came, as of which commits it was there, and what orders rows, the
 #: newest first.

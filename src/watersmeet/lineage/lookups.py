@@ -51,7 +51,7 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import null_of
 from watersmeet.algebra.trees import Rule, read, transform_up, walk, with_inputs
-from watersmeet.watermarks import NOW
+from watersmeet.values.watermarks import NOW
 
 _DECIDED_ALONE: Final = (Cut, Expand, Filter, LateRowFilter, Project, Repartition, TimeFilter, Union, Unnest)
 

@@ -44,8 +44,8 @@ from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit
-from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema
-from watersmeet.watermarks import value
+from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
+from watersmeet.values.watermarks import value
 
 
 class Explaining(Protocol):

@@ -53,7 +53,7 @@ from watersmeet.lineage.steps import (
 from watersmeet.lineage.subqueries import of_round
 from watersmeet.lineage.told import MOMENT
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
-from watersmeet.types import BIGINT
+from watersmeet.values.types import BIGINT
 
 #: So many rows one statement explains.
 MOST_ROWS: Final = 1000

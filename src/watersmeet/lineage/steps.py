@@ -17,7 +17,7 @@ from watersmeet.algebra.nodes import Aggregate, Column, Expand, Node, Project, S
 from watersmeet.algebra.scalars import AggregateCall, Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import read, walk
 from watersmeet.expressions.casts import as_written
-from watersmeet.types import BOOLEAN, SqlType
+from watersmeet.values.types import BOOLEAN, SqlType
 
 
 @dataclass(frozen=True)

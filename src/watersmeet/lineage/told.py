@@ -35,7 +35,7 @@ from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import exactly, read, walk, with_inputs
 from watersmeet.lineage.lookups import decision, gives_candidates, stands_still, untold
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.values.types import BIGINT, BOOLEAN
 
 #: So begin the ids of columns with commits.
 MOMENT: Final = "#moment"

@@ -78,8 +78,8 @@ from watersmeet.lineage.lookups import (
 from watersmeet.lineage.steps import TRY, Cell
 from watersmeet.lineage.subqueries import all_rounds, inlined, numbered_rounds, reads_rounds_within, with_joined_values
 from watersmeet.lineage.told import CantTellError, Ever, with_what_was_decided
-from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
-from watersmeet.watermarks import Watermark, value
+from watersmeet.values.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.watermarks import Watermark, value
 
 _RULES: Final[tuple[Rule, ...]] = (
     unnest,

@@ -53,8 +53,8 @@ from watersmeet.runtime.plans import kept_circuit
 from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.store.readers import floor_number
-from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema
-from watersmeet.watermarks import NOW
+from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
+from watersmeet.values.watermarks import NOW
 
 #: So many rounds one recursion may have.
 MOST_ROUNDS: Final = 1000

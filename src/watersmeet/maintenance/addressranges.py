@@ -17,7 +17,7 @@ from watersmeet.catalog import AddressRanges
 from watersmeet.errors import error
 from watersmeet.expressions.lenient import DIGITS, address_sql, network_sql, rest_sql
 from watersmeet.formats.scalars import evaluate
-from watersmeet.types import VARCHAR, Field, Schema
+from watersmeet.values.types import VARCHAR, Field, Schema
 
 NETWORK: Final = "~network"
 FIRST: Final = "~first"

@@ -24,7 +24,7 @@ from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error, error
 from watersmeet.maintenance.addressranges import PLACES, address_ranges
 from watersmeet.store.changes import quoted
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 _INCOMING = "_incoming"
 

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet import storage
 from watersmeet.catalog import (
     DELTA_COLUMN,
     CacheFill,
@@ -43,6 +42,7 @@ from watersmeet.database.writing import accepting, apply, by_time, deliver, in_o
 from watersmeet.delivery.changes import Change, Changes
 from watersmeet.errors import Error
 from watersmeet.maintenance.refreshing import is_due, refresh
+from watersmeet.objectstores import storage
 from watersmeet.store.changes import quoted
 
 _PAUSE_S: Final = 1.0

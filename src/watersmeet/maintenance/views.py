@@ -38,8 +38,8 @@ from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_view
 from watersmeet.runtime.rebuilds import LateRowsError
 from watersmeet.store.readers import Reader
-from watersmeet.types import Field
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import Field
+from watersmeet.values.watermarks import Watermark
 
 
 def queried_options(session: Session, text: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from watersmeet.objectstores.base import HDFS, Location, Store, StoreProblem, object_path
 from watersmeet.objectstores.clouds import CloudStore
 from watersmeet.objectstores.hdfs import HdfsStore
-from watersmeet.secretvalues import revealed
+from watersmeet.system.secretvalues import revealed
 
 BLOCK_BYTES: Final = 8 << 20
 """Objects are read in blocks of so many bytes, which begin at multiples of that."""

@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet import files
-from watersmeet.environment import bytes_of
 from watersmeet.errors import Error, error
-from watersmeet.files import Bytes
 from watersmeet.objectstores.base import ObjectPath
+from watersmeet.system import files
+from watersmeet.system.files import Bytes
+from watersmeet.system.machine import bytes_of
 
 DIRECTORY: Final = "WATERSMEET_CACHE_DIR"
 """Environment: the directory of the copies; without it, one in the directory of temporary files."""

@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from watersmeet.errors import error
-from watersmeet.extras import library
 from watersmeet.objectstores.base import (
     ENDPOINTS,
     Location,
@@ -24,6 +23,7 @@ from watersmeet.objectstores.base import (
     StoreProblem,
     check_endpoint,
 )
+from watersmeet.system.libraries import library
 
 #: An object up to this size is one request; a larger one is sent in parts, which takes two more …
 _WHOLE_BYTES: Final = 64 << 20

@@ -17,12 +17,12 @@ from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.environment import seconds_of
 from watersmeet.errors import Error, error
-from watersmeet.files import Bytes
 from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import ObjectPath, Store, StoreProblem
 from watersmeet.objectstores.cache import BlockCopy, cache
+from watersmeet.system.files import Bytes
+from watersmeet.system.machine import seconds_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from watersmeet.errors import error
-from watersmeet.extras import library
 from watersmeet.objectstores.base import Location, ObjectReplacedError, ObjectStat, StoreProblem
+from watersmeet.system.libraries import library
 
 #: How the names of files begin that are being written; in `list` they are not there.
 _UNFINISHED: Final = ".unfinished-"

@@ -18,8 +18,8 @@ from watersmeet.planner.builder import Builder, Sharing, Side, Stream, at, of_op
 from watersmeet.planner.display import position, sql
 from watersmeet.planner.distribution import key_columns
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
-from watersmeet.types import BIGINT, Field
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import BIGINT, Field
+from watersmeet.values.watermarks import Watermark
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:

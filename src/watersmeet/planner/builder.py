@@ -37,8 +37,8 @@ from watersmeet.catalog import Catalog, Index, Relation
 from watersmeet.circuit.operators import Arrange, Exchange, LateRowFilter, Map, Operator, Scan, SortKey
 from watersmeet.planner.display import column_at, index_of, position, sql
 from watersmeet.planner.distribution import Placement
-from watersmeet.types import BOOLEAN, Field, Schema, SqlType
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import BOOLEAN, Field, Schema, SqlType
+from watersmeet.values.watermarks import Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:

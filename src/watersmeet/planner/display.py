@@ -12,9 +12,9 @@ from sqlglot import exp, parse_one
 from watersmeet.algebra.timewindows import clock_text, duration_us
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.expressions.casts import as_written
-from watersmeet.types import Schema, SqlType
-from watersmeet.units import DAY_US
-from watersmeet.watermarks import NOW, MonthStep, Term, Watermark
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import Schema, SqlType
+from watersmeet.values.watermarks import NOW, MonthStep, Term, Watermark
 
 
 def position(index: int, side: str = "c") -> exp.Column:

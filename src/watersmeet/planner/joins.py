@@ -27,7 +27,7 @@ from watersmeet.planner.builder import Builder, Side, Stream, at, emit, emit_exa
 from watersmeet.planner.display import index_of, position, sql
 from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type
-from watersmeet.types import BOOLEAN
+from watersmeet.values.types import BOOLEAN
 
 _ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz")
 

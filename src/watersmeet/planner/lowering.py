@@ -62,7 +62,7 @@ from watersmeet.planner.display import position, sql
 from watersmeet.planner.distribution import Placement, key_columns, matching, plain_keys, shows_place
 from watersmeet.planner.joins import JoinLowering, MultiwayLowering, PartneredLowering, cluster_of
 from watersmeet.planner.windows import WindowLowering
-from watersmeet.types import BIGINT, INTEGER, Field, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, Field, SqlType
 
 _Ids = frozenset[str]
 

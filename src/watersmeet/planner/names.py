@@ -31,7 +31,7 @@ from watersmeet.circuit.operators import (
     WindowSpec,
 )
 from watersmeet.planner.display import constant_text, display, parsed, watermark_text
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 ROW_ID: Final = "_row_id"
 

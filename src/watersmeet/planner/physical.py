@@ -50,8 +50,8 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.planner.display import PlanTree, display, interval_text, parsed
 from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, window_text
-from watersmeet.types import BOOLEAN
-from watersmeet.watermarks import NOW
+from watersmeet.values.types import BOOLEAN
+from watersmeet.values.watermarks import NOW
 
 
 def cleaning(

@@ -12,7 +12,7 @@ from watersmeet.algebra.watermarks import of_order, of_partition
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import Builder, Stream, emit, identity, of_operator, positional
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 _Ids = frozenset[str]
 LowerInput = Callable[[Node, _Ids], Stream]

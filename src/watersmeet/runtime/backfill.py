@@ -37,14 +37,14 @@ from watersmeet.circuit.operators import (
 from watersmeet.connectors.base.sources import Source
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import blob_slice, commit_slices
-from watersmeet.slices import Slice
 from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose
 from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.readers import Reader
-from watersmeet.types import arrow_schema
+from watersmeet.values.slices import Slice
+from watersmeet.values.types import arrow_schema
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.rescaling import rescaled_packs, split_packs
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.workers import Workers, merge_bytes
-from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import (
     REBUILT,
@@ -35,6 +34,7 @@ from watersmeet.store.manifests import (
     RelationChange,
     RelationTotals,
 )
+from watersmeet.values.slices import SourceSlice
 
 #: Operators without rows are listed if they took so long: some remove what is of no use any more.
 _MUCH_US: Final = 100

@@ -41,10 +41,10 @@ from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.workers import Budget
-from watersmeet.slices import Slice, SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
+from watersmeet.values.slices import Slice, SourceSlice
 
 #: What the sources remember is saved after so many epochs.
 SAVE_EPOCHS: Final = 256

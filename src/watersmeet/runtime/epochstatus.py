@@ -9,7 +9,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from watersmeet import secretvalues
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import COPY
@@ -24,6 +23,7 @@ from watersmeet.runtime.sourcestatus import read_source_status
 from watersmeet.runtime.status import OperatorStatus, SourceStatus, Status, ViewStatus
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import OperatorCounts, RelationTotals
+from watersmeet.system import secretvalues
 
 _NOTHING: Final = RelationTotals()
 

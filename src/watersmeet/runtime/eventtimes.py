@@ -24,7 +24,7 @@ from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.intents import TimedInput
 from watersmeet.store.manifests import OperatorCounts
-from watersmeet.watermarks import NOW, within
+from watersmeet.values.watermarks import NOW, within
 
 Numbers = Mapping[str, int]
 """By relation id, in microseconds."""

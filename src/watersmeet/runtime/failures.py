@@ -22,11 +22,11 @@ import duckdb
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.epochs import Live, Mode, Rebuild
 from watersmeet.errors import Error, error, error_from_json
-from watersmeet.extras import library
 from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.system.libraries import library
 
 Result = TypeVar("Result")
 

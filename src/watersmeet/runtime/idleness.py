@@ -20,9 +20,9 @@ from watersmeet.circuit.operators import Operator, TemporalJoin, TimeFilter
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
-from watersmeet.slices import Slice
 from watersmeet.store.manifests import Progress
-from watersmeet.watermarks import NOW, value
+from watersmeet.values.slices import Slice
+from watersmeet.values.watermarks import NOW, value
 
 Idle = Mapping[str, tuple[str, ...]]
 

@@ -17,20 +17,21 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from watersmeet import files, storage
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.connectors.base.deadletters import forget_dead_letters
 from watersmeet.connectors.base.sources import News, Poll, Source
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.sourcestatus import SourceStatusFile
-from watersmeet.slices import ChangeSlice, Slice
-from watersmeet.storage import Place
 from watersmeet.store.commits import Commit
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier
+from watersmeet.system import files
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.slices import ChangeSlice, Slice
 
 #: How long a source is left alone: twice as long each time, up to the second number.
 _FIRST_US: Final = 1_000_000

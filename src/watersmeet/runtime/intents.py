@@ -11,10 +11,10 @@ from watersmeet.catalog import GeneratedColumn
 from watersmeet.circuit.epochs import Live, Mode
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import error
-from watersmeet.serialization import from_json, to_json
-from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.store.manifests import Frontier
-from watersmeet.types import Field
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.slices import ChangeSlice, Slice
+from watersmeet.values.types import Field
 
 #: A task is not worth starting for less.
 _TASK_BYTES: Final = 1 << 20

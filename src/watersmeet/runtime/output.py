@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.circuit.epochs import COPY
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
@@ -25,6 +24,7 @@ from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter
+from watersmeet.system.blobs import BlobRef, Pieces
 
 
 @cache

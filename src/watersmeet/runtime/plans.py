@@ -16,13 +16,13 @@ import zlib
 from functools import lru_cache
 from typing import Final
 
-from watersmeet import storage
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import Error, error
-from watersmeet.serialization import from_json
+from watersmeet.objectstores import storage
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Rebuilding
+from watersmeet.values.serialization import from_json
 
 
 def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> None:

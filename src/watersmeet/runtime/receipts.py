@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watersmeet.runtime.eventtimes import Observed
-from watersmeet.serialization import from_json, to_json
 from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange
+from watersmeet.values.serialization import from_json, to_json
 
 #: The channel of frames whose body is a receipt.
 RECEIPT: Final = "receipt"

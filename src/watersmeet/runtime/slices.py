@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
@@ -33,12 +32,13 @@ from watersmeet.kernel.runs.order import ones
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
-from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
 from watersmeet.store.changes import fitted
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.types import Field, arrow_schema
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
+from watersmeet.values.types import Field, arrow_schema
 
 
 def computed(rows: pa.Table, column: Field, made: GeneratedColumn, counters: Counters) -> pa.ChunkedArray:

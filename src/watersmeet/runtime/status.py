@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
-from watersmeet.serialization import to_json
 from watersmeet.store.manifests import Backfill, Metrics
+from watersmeet.values.serialization import to_json
 
 ErrorJson = Mapping[str, Any]
 """`Error.to_json`."""

@@ -17,8 +17,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet import serialization
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
@@ -44,11 +42,13 @@ from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import count_dead, read_slices, set_row_aside
 from watersmeet.runtime.workers import Workers
-from watersmeet.slices import Slice
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values import serialization
+from watersmeet.values.slices import Slice
 
 
 def set_orphans_aside(

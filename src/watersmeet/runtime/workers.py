@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.environment import bytes_of
 from watersmeet.kernel.runs.merge import MERGE_BYTES, SEGMENT_BYTES
-from watersmeet.machine import container_bytes
+from watersmeet.system.machine import bytes_of, container_bytes
 
 WORKER: Final = "WATERSMEET_WORKER_BYTES"
 

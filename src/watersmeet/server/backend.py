@@ -35,7 +35,7 @@ from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, St
 from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.connections.execute import commit_whole, execute_statement
 from watersmeet.session.statements.describing import described_result
-from watersmeet.types import BIGINT, SqlType
+from watersmeet.values.types import BIGINT, SqlType
 
 #: What is not the session's, by first word.
 _READERS: Final = {**UTILITY, **PREPARING, "COPY": read_copy}

@@ -33,7 +33,7 @@ from watersmeet.server.datarows import (
 )
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
 from watersmeet.session.statements.copying import copied_columns, copied_rows, insert_copied
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 _STRING: Final = pa.large_string()
 _FORMATS: Final = ("text", "csv", "binary")

@@ -21,7 +21,7 @@ from pyarrow import csv
 
 from watersmeet.errors import Error, error
 from watersmeet.server.valuebytes import EPOCH_DAYS, EPOCH_US
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.values.types import Field, Schema, SqlType
 
 #: Characters and what stands for them in text format; the backslash itself is first there and back.
 ESCAPES: Final = (

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.server import valuebytes
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 BINARY: Final = pa.large_binary()
 NOTHING: Final = pa.scalar(b"", BINARY)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watersmeet.errors import Error, error
-from watersmeet.secretnames import concealed
+from watersmeet.errors.secretnames import concealed
 
 #: Numbers in the place of a protocol's version that ask for something else.
 CANCEL_REQUEST: Final = 80877102

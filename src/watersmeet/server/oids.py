@@ -10,7 +10,7 @@ from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.server.messages import Column
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

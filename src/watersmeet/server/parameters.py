@@ -21,7 +21,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import UUID, UUIDS, sql_type
 from watersmeet.server.valuebytes import EPOCH_US
-from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}
 _OID_BYTES: Final = 4

@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE, amount
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
-from watersmeet.extras import library
-from watersmeet.lazyimport import lazy_import
 from watersmeet.server.backend import Backend
 from watersmeet.server.catalog.answers import CatalogTables
 from watersmeet.server.clients import Activity, Client, Limits, Traffic
 from watersmeet.server.connection import Connection, Service
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
+from watersmeet.system.libraries import lazy_import, library
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.server.web import service as web

@@ -25,7 +25,7 @@ from watersmeet.server.catalog import queries
 from watersmeet.server.catalog.tables import relation_oid
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import UUID, UUIDS, result_column
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 #: First words of statements that are queries, which the catalog may have to answer.
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "TABLE", "(")

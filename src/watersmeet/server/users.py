@@ -19,8 +19,8 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, error
-from watersmeet.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
-from watersmeet.secretvalues import revealed
+from watersmeet.system.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
+from watersmeet.system.secretvalues import revealed
 
 #: Failed logins of one address before the next ones wait: under one name, and under all names together.
 _FREE_OF_USER: Final = 5

@@ -18,8 +18,8 @@ from watersmeet.server.portals import Portal
 from watersmeet.server.settings import Settings
 from watersmeet.server.steps import Outcome, Reader, Source, Step, outcome_of
 from watersmeet.session.features.namedsubscriptions import read_beginning, subscription_rows
-from watersmeet.types import VARCHAR, Field
-from watersmeet.units import length_us
+from watersmeet.values.times import length_us
+from watersmeet.values.types import VARCHAR, Field
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from watersmeet.errors import error
 from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.datarows import BINARY, NOTHING, Rows, fixed, sized
 from watersmeet.server.oids import oid_of
-from watersmeet.types import NUMERIC, SqlType
+from watersmeet.values.types import NUMERIC, SqlType
 
 _STRING: Final = pa.large_string()
 _EMPTY: Final = pa.scalar("", _STRING)

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from watersmeet.errors import error
-from watersmeet.passwords import DIGEST, MECHANISM, Verifier, decoded, encoded
 from watersmeet.server import messages
 from watersmeet.server.messages import Body, Message, authentication, violation
 from watersmeet.server.users import Login, Users, refused
+from watersmeet.system.passwords import DIGEST, MECHANISM, Verifier, decoded, encoded
 
 
 class Hangup(Exception):  # noqa: N818 - no error

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from watersmeet import storage
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
+from watersmeet.objectstores import storage
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 

@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet import duckdbs
-from watersmeet.blobs import BlobRef
-from watersmeet.narrowing import has_texts, is_narrowed, narrowed, widened
-from watersmeet.scratch import scratch_folder
 from watersmeet.store.packs import PackWriter
+from watersmeet.system import duckdbs
+from watersmeet.system.blobs import BlobRef
+from watersmeet.system.machine import scratch_folder
+from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
 
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"

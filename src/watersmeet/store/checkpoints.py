@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from watersmeet import storage
-from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
-from watersmeet.serialization import from_json, to_json
+from watersmeet.objectstores import storage
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.moments import Moment
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.serialization import from_json, to_json
 
 #: So many checkpoints are read at a time by who wants all.
 _AT_ONCE: Final = 64

@@ -27,9 +27,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import storage
 from watersmeet.errors import Error, ProgrammingError, again, error
-from watersmeet.serialization import to_json
+from watersmeet.objectstores import storage
 from watersmeet.store.changes import ChangeWriter, Diff
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit as Commit
@@ -39,6 +38,7 @@ from watersmeet.store.manifests import RelationChange as RelationChange
 from watersmeet.store.packs import PackWriter, transaction_prefix
 from watersmeet.store.readers import Floor, floor_number, read_floor
 from watersmeet.store.recent import Recent
+from watersmeet.values.serialization import to_json
 
 _CACHE_BYTES: Final = 16 << 20
 

@@ -24,7 +24,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
 from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted, merged
@@ -44,7 +43,8 @@ from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.packs import PackWriter, file_snapshot, snapshot_prefix
 from watersmeet.store.readers import Reader
 from watersmeet.store.retention import Cleaner, Keep, no_history
-from watersmeet.types import arrow_schema
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.types import arrow_schema
 
 #: A checkpoint is due after this many commits …
 COMMITS: Final = 256

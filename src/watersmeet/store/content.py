@@ -14,12 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet import duckdbs
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation, Table
-from watersmeet.duckdbs import arrival_view
 from watersmeet.errors import Error, error
-from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.store.changes import Diff, fitted, quoted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
@@ -29,7 +25,11 @@ from watersmeet.store.overlay import MOMENT, NEWEST, Overlay, Settings, connect,
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.readers import READING, Reader, floor_number
 from watersmeet.store.tables import ContentTable
-from watersmeet.types import arrow_schema
+from watersmeet.system import duckdbs
+from watersmeet.system.blobs import BlobRef
+from watersmeet.system.duckdbs import arrival_view
+from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.values.types import arrow_schema
 
 #: A loaded relation that no query touches is brought up to date when it is this many commits behind.
 _LAG_COMMITS: Final = 512

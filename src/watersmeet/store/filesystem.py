@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from watersmeet import files, storage
 from watersmeet.errors import error
+from watersmeet.objectstores import storage
 from watersmeet.store.layout import Layout
+from watersmeet.system import files
 
 #: The object by which it is tested whether a store obeys.
 _PROBE: Final = "PROBE"

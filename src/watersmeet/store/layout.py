@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from watersmeet import files, storage
 from watersmeet.errors import error
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.scratch import make_folder, remove_folder
-from watersmeet.secretvalues import serve
-from watersmeet.storage import Place
+from watersmeet.objectstores.storage import Place
+from watersmeet.system import files
+from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.secretvalues import serve
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write,

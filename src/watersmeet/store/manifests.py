@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from watersmeet.errors import error
-from watersmeet.serialization import from_json, kinds
-from watersmeet.slices import SourceSlice
 from watersmeet.store.changes import RelationChange as RelationChange
+from watersmeet.values.serialization import from_json, kinds
+from watersmeet.values.slices import SourceSlice
 
 #: Keys of packs that a rebuild has made so far start so.
 REBUILT: Final = "~"

@@ -15,11 +15,11 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from watersmeet import storage
 from watersmeet.errors import Error, error
-from watersmeet.secretvalues import is_nameless, nameless
-from watersmeet.storage import Place
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 from watersmeet.store.layout import Layout
+from watersmeet.system.secretvalues import is_nameless, nameless
 
 
 class Note:

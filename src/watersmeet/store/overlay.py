@@ -21,11 +21,11 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from watersmeet import duckdbs
-from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff, quoted
 from watersmeet.store.tables import GONE, SPACE, ContentTable
+from watersmeet.system import duckdbs
+from watersmeet.system.duckdbs import ARRIVAL
 
 #: Above all row ids.
 _LATER: Final = 1 << 62

@@ -17,12 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import files, storage
-from watersmeet.blobs import BlobRef
-from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error, error
+from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.storage import Place
+from watersmeet.objectstores.storage import Place
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
 from watersmeet.store.packs import (
@@ -39,6 +37,8 @@ from watersmeet.store.packs import (
     tail_hash,
 )
 from watersmeet.store.recent import Recent
+from watersmeet.system import files
+from watersmeet.system.blobs import BlobRef, DirectBlob
 
 _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 

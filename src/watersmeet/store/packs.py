@@ -33,12 +33,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from watersmeet import storage
-from watersmeet.blobs import BlobParts, BlobRef, Pieces, Ranges
 from watersmeet.errors import Error, error
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.storage import Place
+from watersmeet.objectstores.storage import Place
+from watersmeet.system.blobs import BlobParts, BlobRef, Pieces, Ranges
 
 MAGIC: Final = b"WMPACK\r\n"
 PACK_FORMAT_VERSION: Final = 4

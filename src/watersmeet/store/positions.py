@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
-from watersmeet import storage
 from watersmeet.errors import Error, error
-from watersmeet.serialization import from_json, to_json
-from watersmeet.storage import Place
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
 from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, floor_number
+from watersmeet.values.serialization import from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)

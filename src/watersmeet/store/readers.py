@@ -35,11 +35,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
-from watersmeet import files, storage
 from watersmeet.errors import error
-from watersmeet.storage import Place
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
+from watersmeet.system import files
 
 #: So many of the last writers are known.
 _KNOWN_REIGNS: Final = 1024

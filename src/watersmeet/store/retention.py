@@ -20,10 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from watersmeet import storage
 from watersmeet.catalog import Catalog, NamedSubscription
-from watersmeet.environment import seconds_of
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
 from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import (
@@ -42,6 +41,7 @@ from watersmeet.store.moments import commit_at, past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
+from watersmeet.system.machine import seconds_of
 
 #: When there are so many …
 _MOST: Final = 2048

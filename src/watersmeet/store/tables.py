@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.duckdbs import ARRIVAL
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import Diff, key_sql, quoted, sum_sql
 from watersmeet.store.layout import check_id
-from watersmeet.types import arrow_schema
+from watersmeet.system.duckdbs import ARRIVAL
+from watersmeet.values.types import arrow_schema
 
 #: The DuckDB schema that holds the tables.
 SPACE: Final = "_watersmeet"

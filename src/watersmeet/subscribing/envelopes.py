@@ -20,7 +20,7 @@ from watersmeet.formats.valuetexts import EXACT_JSON, JsonStyle
 from watersmeet.formats.writers import json_writer
 from watersmeet.store.changes import Diff
 from watersmeet.subscribing.updates import ChangeBatch, Update
-from watersmeet.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema, arrow_schema
+from watersmeet.values.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema, arrow_schema
 
 #: How changes of a relation become rows: each change, the new row of a key, or what was and what is.
 Envelope = Literal["none", "upsert", "debezium"]

@@ -15,7 +15,7 @@ from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, error
 from watersmeet.subscribing.subscriber import BUFFER_BYTES, Subscriber
 from watersmeet.subscribing.updates import BATCH_ROWS, Update
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 
 def subscribe(

@@ -33,7 +33,7 @@ from watersmeet.subscribing.updates import (
     dropped,
     tailer_of,
 )
-from watersmeet.types import arrow_schema
+from watersmeet.values.types import arrow_schema
 
 #: So many bytes of changes may wait for a subscriber, beside the oldest of them.
 BUFFER_BYTES: Final = 16 << 20

@@ -27,7 +27,7 @@ from watersmeet.store.manifests import Commit, RelationChange
 from watersmeet.store.moments import EMPTY, Moment, past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import ACTIVE, Reader
-from watersmeet.types import arrow_schema
+from watersmeet.values.types import arrow_schema
 
 #: No batch has more rows.
 BATCH_ROWS: Final = 1 << 16

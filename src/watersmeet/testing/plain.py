@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from watersmeet.session.connections.texts import shown
 from watersmeet.testing.comparison import read, written
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 Values = tuple[Any, ...]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from watersmeet.dialectnames import DEFAULT_DIALECT
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 _COMMENTED: Final = re.compile(r"^\s*#")
 _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from watersmeet.database.values import python_rows
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
@@ -28,6 +27,7 @@ from watersmeet.testing.harness import Harness
 from watersmeet.testing.plain import error_matches, mismatch
 from watersmeet.testing.plans import broken, contains_in_order
 from watersmeet.testing.records import Record, Script
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program

@@ -24,8 +24,8 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
 from watersmeet.connectors.base.readers import Condition, Constant, Narrowed, Operator
-from watersmeet.types import TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.unparsing.texts import quoted
+from watersmeet.values.types import TIMESTAMP, VARCHAR, Field, SqlType
 
 _OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
     exp.EQ: "=",

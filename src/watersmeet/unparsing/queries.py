@@ -16,16 +16,16 @@ from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.connectors.base.readers import Narrowed
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import FAILURES, first_line
-from watersmeet.timezones import NO_TIME
-from watersmeet.types import Field, Origin, Schema
 from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values.times import NO_TIME
+from watersmeet.values.types import Field, Origin, Schema
 
 
 @dataclass(frozen=True)

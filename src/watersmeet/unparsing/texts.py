@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import AggregateCall, Column, SortKey, WindowCall, WindowFrame
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.store.changes import quoted as quoted
-from watersmeet.types import BIGINT, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, NUMERIC, VARCHAR, SqlType
 
 
 def sql(scalar: Scalar) -> str:

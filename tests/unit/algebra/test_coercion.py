@@ -7,7 +7,7 @@ from tests.trees import e
 
 from watersmeet.algebra.nodes import Column
 from watersmeet.algebra.trees import cast, common_type, is_exact, part_of
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BYTEA,
     DATE,

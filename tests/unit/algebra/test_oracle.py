@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from watersmeet.algebra.oracle import Oracle
-from watersmeet.types import BIGINT, NUMERIC, SqlType
+from watersmeet.values.types import BIGINT, NUMERIC, SqlType
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.trees import e, p
 
 from watersmeet.algebra.nodes import Column, Join, KeyPair, Scan
 from watersmeet.algebra.timebounds import time_bounds
-from watersmeet.types import DATE, INTEGER, INTERVAL, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.types import DATE, INTEGER, INTERVAL, TIMESTAMP, TIMESTAMPTZ
 
 S, DAY = 1_000_000, 86_400_000_000
 COLUMNS = {"k": INTEGER, "ts": TIMESTAMP, "te": TIMESTAMP, "tz": TIMESTAMPTZ, "d": DATE, "i": INTERVAL}

@@ -10,7 +10,7 @@ from sqlglot import exp, parse_one
 
 from watersmeet.algebra.timewindows import TimeWindow, floor_of, least_of
 from watersmeet.kernel.evaluation.duck import connect
-from watersmeet.types import TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ
 
 SECOND = 1_000_000
 EPOCH = dt.datetime(1970, 1, 1)

@@ -10,8 +10,8 @@ from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, EventTime, Source, Table
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
-from watersmeet.types import Field, SqlType
-from watersmeet.watermarks import Term, both, by_months, floored, shifted
+from watersmeet.values.types import Field, SqlType
+from watersmeet.values.watermarks import Term, both, by_months, floored, shifted
 
 A, B = (Term("s1"),), (Term("s2"),)
 MINUTE = 60_000_000

@@ -14,8 +14,8 @@ from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, EventTime, Table
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script
-from watersmeet.types import Field, SqlType
-from watersmeet.watermarks import Term, both, shifted
+from watersmeet.values.types import Field, SqlType
+from watersmeet.values.watermarks import Term, both, shifted
 
 A, B, C = ((Term(f"t{i}"),) for i in (1, 2, 3))
 SECOND = 1_000_000

@@ -17,7 +17,7 @@ from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Value
-from watersmeet.types import INTEGER
+from watersmeet.values.types import INTEGER
 
 LANGUAGE = language_named("risingwave")
 

@@ -13,9 +13,9 @@ import watersmeet
 import watersmeet.binder
 from watersmeet.binder.dialects import registry
 from watersmeet.binder.dialects.registry import register, rules_of
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import language_named
+from watersmeet.values.dialectnames import DIALECTS
 
 BINDER = Path(watersmeet.binder.__file__).parent
 #: Where the text of a query comes in, with the name of its dialect.

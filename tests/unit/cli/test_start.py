@@ -9,11 +9,11 @@ import sys
 import pytest
 
 import watersmeet
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.readers import load_features
 from watersmeet.dialects.registry import language_named
-from watersmeet.lazyimport import lazy_import
 from watersmeet.session import handlers
+from watersmeet.system.libraries import lazy_import
+from watersmeet.values.dialectnames import DIALECTS
 
 LOADED = """
 import sys

@@ -21,7 +21,7 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.sources import History, Poll, Source, SourceConnector, SourceRows, SourceSpec
 from watersmeet.connectors.base.targets import Connector, Target, register
 from watersmeet.connectors.registry import register_source
-from watersmeet.slices import KINDS, SourceSlice
+from watersmeet.values.slices import KINDS, SourceSlice
 
 # Step 1
 OPTIONS = OptionSet("squares", (OptionSpec("count", "How many squares there are.", "integer", default=5, minimum=0),))

@@ -10,7 +10,7 @@ from watersmeet.connectors.base.targets import _MODULES
 from watersmeet.connectors.reference import option_sets, page, rows
 from watersmeet.connectors.registry import READERS, SOURCES, SYSTEMS
 from watersmeet.errors import Error
-from watersmeet.secretnames import is_secret
+from watersmeet.errors.secretnames import is_secret
 
 
 def test_the_reference_page_is_up_to_date():

@@ -7,7 +7,7 @@ from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree import definitions as df
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 
 def one(text):

@@ -8,7 +8,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 
 def shown(value: Any, kind: SqlType) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from watersmeet.catalog import MessageFormat
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.formats.payloads import Decoded, Messages
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 Bytes = bytes | str | None
 

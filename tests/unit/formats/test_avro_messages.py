@@ -16,12 +16,12 @@ import pytest
 from tests.unit.formats.fake_registry import FakeRegistry, fake_registry
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import avropayloads
 from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
-from watersmeet.types import SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import SqlType
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from watersmeet.formats import avrowriter
 from watersmeet.formats.avrowriter import derived_schema, record_encoder
 from watersmeet.formats.encoders import Destination, open_encoder
 from watersmeet.formats.registry import RegisteredSchema
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

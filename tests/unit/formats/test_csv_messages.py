@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
+from watersmeet.values import types as t
 
 CSV = MessageFormat(encoding="csv")
 COLUMNS = columns(a=t.BIGINT, b=t.VARCHAR)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 FORM = MessageFormat(rows="debezium")
 COLUMNS = columns(id=t.INTEGER, v=t.VARCHAR)

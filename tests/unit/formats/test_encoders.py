@@ -14,7 +14,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.dialects.semantics import LENSES_JSON
 from watersmeet.errors import Error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

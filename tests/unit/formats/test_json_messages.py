@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import jsonpayloads
-from watersmeet.types import SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import SqlType
 
 PLAIN = MessageFormat()
 NULLS = MessageFormat(bad_field="null")

@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
+from watersmeet.values import types as t
 
 COLUMNS = columns(a=t.BIGINT, b=t.VARCHAR)
 

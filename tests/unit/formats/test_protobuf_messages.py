@@ -14,12 +14,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from tests.unit.formats.fake_registry import FakeRegistry, fake_registry
 from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats.protoschema import ProtoSchema, from_descriptors, from_text
 from watersmeet.formats.registry import RegisteredSchema
-from watersmeet.types import SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import SqlType
 
 TEXT = """
 // a file

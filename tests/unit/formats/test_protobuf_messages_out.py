@@ -14,12 +14,12 @@ from tests.unit.formats.fake_registry import FakeRegistry, fake_registry
 from tests.unit.formats.messages import columns, decode, messages, rows
 from tests.unit.formats.test_protobuf_messages import DESCRIPTORS, SCHEMA, TEXT, UINT64, Order
 
-from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats.encoders import Destination, open_encoder
 from watersmeet.formats.protowriter import message_encoder
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 LINE = SqlType(
     "struct",

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet import types as t
 from watersmeet.formats import scalars
-from watersmeet.types import SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import SqlType
 
 NUMBER = st.one_of(
     st.text(alphabet="0123456789.-", min_size=1, max_size=45),

@@ -16,7 +16,7 @@ from watersmeet.frames.circuits import appends
 from watersmeet.frames.processor import MemoryStore
 from watersmeet.frames.tasks import Decoder
 from watersmeet.kernel.runs.frames import decode
-from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 START = datetime(2026, 1, 1)
 COLUMNS = (Field("k", INTEGER), Field("ts", TIMESTAMP), Field("v", VARCHAR))

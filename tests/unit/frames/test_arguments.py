@@ -13,7 +13,7 @@ from watersmeet.errors import Error
 from watersmeet.frames.arguments import Options, asof, latest
 from watersmeet.frames.building import build
 from watersmeet.frames.circuits import compile_join
-from watersmeet.types import BIGINT, DATE, DOUBLE, INTEGER, SMALLINT, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, SMALLINT, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 KINDS = (SMALLINT, INTEGER, BIGINT, DOUBLE, VARCHAR, TIMESTAMP, TIMESTAMPTZ, DATE, SqlType("numeric", 38, 10))
 NAMES = ("a", "A", "b", "ts", "Ts", "v", "diff", "window", "x_right", "")

@@ -14,7 +14,7 @@ from watersmeet.frames.arguments import Options, asof, latest
 from watersmeet.frames.buckets import check_identity
 from watersmeet.frames.building import build
 from watersmeet.frames.processor import MemoryStore
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
 
 
 def rows(rng: random.Random, count: int, tag: str) -> list[tuple]:

@@ -18,8 +18,8 @@ from tests.unit.frames.test_regular import joined, nearest
 from watersmeet.errors import Error
 from watersmeet.frames.arguments import Direction, Options, asof, latest
 from watersmeet.frames.tolerances import result_watermark
-from watersmeet.types import INTEGER, TIMESTAMP
-from watersmeet.watermarks import value
+from watersmeet.values.types import INTEGER, TIMESTAMP
+from watersmeet.values.watermarks import value
 
 DELAYS = (3, 6)
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from watersmeet.blobs import BlobRef, joined
 from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.arrays import hashing
 from watersmeet.kernel.arrays.columns import Mask
@@ -23,7 +22,8 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import BlobDict, StageState, State
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.system.blobs import BlobRef, joined
+from watersmeet.values.types import Field, Schema, SqlType
 
 
 def schema_of(*types: SqlType) -> Schema:

@@ -30,7 +30,7 @@ from watersmeet.kernel.operators import aggregate
 from watersmeet.kernel.runs import groups as groups_module
 from watersmeet.kernel.runs import trace as latest_module
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

@@ -17,7 +17,7 @@ from watersmeet.circuit.operators import FOREVER_US, Arrange
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.memo import ANSWERS
 from watersmeet.kernel.operators import arrange, temporal
-from watersmeet.watermarks import NOW
+from watersmeet.values.watermarks import NOW
 
 SCHEMA, VALUES = lookups.SCHEMA, lookups.VALUES
 

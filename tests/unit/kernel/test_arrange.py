@@ -13,7 +13,7 @@ from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.kernel.operators.arrange import ROWS, replay
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.types import BIGINT, Field
+from watersmeet.values.types import BIGINT, Field
 
 BUCKETS = 3
 SCHEMA = (Field("a", BIGINT), Field("b", BIGINT))

@@ -20,7 +20,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.joins.nearest import nearer_above
 from watersmeet.kernel.operators import arrange, asof, join
-from watersmeet.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 
 DECIMAL = SqlType("numeric", 20, 2)
 EVALUATOR = Evaluator()

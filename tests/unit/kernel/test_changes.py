@@ -11,8 +11,8 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import logs
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BOOLEAN, INTEGER, TIMESTAMP
 
 #: What ON equates, the key and the time of each side.
 ROWS = schema_of(INTEGER, INTEGER, TIMESTAMP, INTEGER, TIMESTAMP)

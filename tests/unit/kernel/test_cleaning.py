@@ -29,9 +29,9 @@ from watersmeet.kernel.operators import aggregate, arrange, join
 from watersmeet.kernel.runs.cleaning import SMALL_ROWS, Retention
 from watersmeet.kernel.runs.run import arrange as arranged_run
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BIGINT, DATE, INTEGER, TIMESTAMP, Field
-from watersmeet.watermarks import Term, value
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BIGINT, DATE, INTEGER, TIMESTAMP, Field
+from watersmeet.values.watermarks import Term, value
 
 EVALUATOR = Evaluator()
 KINDS = ["inner", "left", "right", "full", "semi", "anti"]

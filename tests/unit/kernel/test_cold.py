@@ -33,7 +33,7 @@ from watersmeet.kernel.runs import run as blocks
 from watersmeet.kernel.runs.cold import ColdRun, near, opened, together
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.trace import find
-from watersmeet.types import BIGINT, VARCHAR
+from watersmeet.values.types import BIGINT, VARCHAR
 
 
 def far_run(run, *, filters=True):

@@ -18,7 +18,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

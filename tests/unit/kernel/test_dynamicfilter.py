@@ -21,7 +21,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.types import BIGINT, BYTEA, DATE, DOUBLE, INTEGER, NUMERIC, TIME, TIMESTAMP, VARCHAR
+from watersmeet.values.types import BIGINT, BYTEA, DATE, DOUBLE, INTEGER, NUMERIC, TIME, TIMESTAMP, VARCHAR
 
 VALUES = {
     INTEGER: [-(2**31), -1, 0, 1, 2, 2**31 - 1],

@@ -35,9 +35,9 @@ from watersmeet.kernel.metrics import OperatorMetrics, Stopwatch, Worker
 from watersmeet.kernel.runs import frames as frames_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, count_rows, decode, encode, send
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
-from watersmeet.watermarks import NOW, Term
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
+from watersmeet.values.watermarks import NOW, Term
 
 ORDERS = schema_of(INTEGER, DOUBLE)
 NAMES = schema_of(INTEGER, VARCHAR)

@@ -11,7 +11,7 @@ import pytest
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, Failure
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

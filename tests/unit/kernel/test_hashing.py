@@ -25,7 +25,7 @@ from watersmeet.kernel.arrays.hashing import (
 )
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import arrange
-from watersmeet.types import VARCHAR
+from watersmeet.values.types import VARCHAR
 
 
 @pytest.mark.parametrize("kind", list(VALUES), ids=lambda k: k.sql)

@@ -19,7 +19,7 @@ from watersmeet.kernel.arrays.hashing import NULL_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.runs.delta import Delta, Slicing
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()
 KINDS = ["inner", "left", "right", "full", "semi", "anti"]

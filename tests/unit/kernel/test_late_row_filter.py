@@ -11,9 +11,9 @@ from watersmeet.circuit.operators import LateRowFilter, Operator
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
-from watersmeet.watermarks import Term, both, shifted
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.watermarks import Term, both, shifted
 
 BOUND = shifted(both((Term("a"),), (Term("b"),)), -10)
 

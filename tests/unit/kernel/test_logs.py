@@ -15,8 +15,8 @@ from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import logs
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
 
 SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)
 KEY, VALUE, KEPT = 0, 1, 2

@@ -21,7 +21,6 @@ from tests.unit.kernel.kernel_tools import (
 )
 from tests.unit.kernel.test_delta import deltas
 
-from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error
 from watersmeet.kernel.runs import cold as mapped
 from watersmeet.kernel.runs.cold import PassingRun, near, opened, together
@@ -29,7 +28,8 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.kernel.runs.trace import find
-from watersmeet.types import BIGINT
+from watersmeet.system.blobs import DirectBlob
+from watersmeet.values.types import BIGINT
 
 
 def stored_run(run, path, begin=0, offset=0):

@@ -17,7 +17,6 @@ from tests.thorough import examples, mostly_slow
 from tests.unit.kernel.kernel_tools import delta_of, index_all_runs, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import SortKey
-from watersmeet.directfiles import DirectBlob
 from watersmeet.kernel.arrays.hashing import bucket_start, hash_columns
 from watersmeet.kernel.operators.filters import by_value
 from watersmeet.kernel.runs import merge as merge_module
@@ -30,7 +29,8 @@ from watersmeet.kernel.runs.shares import HASHES, HashRange
 from watersmeet.kernel.runs.state import BlobDict, StageState, StateManifest
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
 from watersmeet.runtime.rescaling import in_levels
-from watersmeet.types import BIGINT, TIMESTAMP
+from watersmeet.system.blobs import DirectBlob
+from watersmeet.values.types import BIGINT, TIMESTAMP
 
 SCHEMA = schema_of(BIGINT, BIGINT)
 KEYS = ((0,),)

@@ -18,8 +18,8 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import STEPS
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field
 
 ROWS = (Field("c0", INTEGER), Field("c1", VARCHAR))
 ORDERED = (*ROWS, Field("_seq", BIGINT, nullable=False))

@@ -19,7 +19,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange, multijoin
 from watersmeet.kernel.runs import trace
 from watersmeet.kernel.runs.delta import Slicing
-from watersmeet.types import BIGINT, INTEGER, Field
+from watersmeet.values.types import BIGINT, INTEGER, Field
 
 RESIDUALS = {
     None: lambda *rows: True,

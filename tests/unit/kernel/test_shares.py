@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 import pytest
 from tests.unit.kernel.kernel_tools import blob_of, delta_of, schema_of
 
-from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.shares import HashRange, RunRef, load
-from watersmeet.types import BIGINT
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.types import BIGINT
 
 
 def a_run():

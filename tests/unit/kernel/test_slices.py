@@ -40,7 +40,7 @@ from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, sl
 from watersmeet.kernel.runs.frames import Spool, consolidated, contiguous, receive, whole
 from watersmeet.kernel.runs.matching import TooManyRowsError
 from watersmeet.kernel.runs.state import StageState
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
 
 EVALUATOR = Evaluator()
 #: A hot key, keys of one row, NULLs, and values that are equal though their bytes are not.

@@ -18,7 +18,7 @@ from watersmeet.circuit.operators import Arrange, TemporalJoin
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, temporal
-from watersmeet.types import DOUBLE, INTEGER, VARCHAR, Field
+from watersmeet.values.types import DOUBLE, INTEGER, VARCHAR, Field
 
 SCHEMA = schema_of(INTEGER, VARCHAR, DOUBLE)
 VALUES = [[None, 0, 1, 2], ["x", "y", None], [None, 0.0, float("nan"), 1.5]]

@@ -13,16 +13,16 @@ import pytest
 from tests import reference
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
-from watersmeet import watermarks
 from watersmeet.circuit.operators import Operator, TimeFilter
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters
 from watersmeet.kernel.runs import merge
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
-from watersmeet.watermarks import Term
+from watersmeet.values import watermarks
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.values.watermarks import Term
 
 SCHEMA = schema_of(INTEGER, TIMESTAMP, VARCHAR)
 BOUND = watermarks.both((Term("a"),), watermarks.shifted((Term("b"),), -5))

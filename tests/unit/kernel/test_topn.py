@@ -19,7 +19,7 @@ from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import topn
 from watersmeet.kernel.runs import groups as groups_module
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR
 
 EVALUATOR = Evaluator()
 SCHEMA = schema_of(VARCHAR, INTEGER, DOUBLE, BIGINT)

@@ -25,7 +25,7 @@ from watersmeet.kernel.runs.merge import FAN_IN, LARGE_FAN_IN, merge_runs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, ScopedState, StageState, StateManifest
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import BIGINT, INTEGER, VARCHAR
+from watersmeet.values.types import BIGINT, INTEGER, VARCHAR
 
 
 def content_of(runs):

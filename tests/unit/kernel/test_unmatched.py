@@ -13,7 +13,7 @@ from tests.unit.kernel.test_join import random_change
 from tests.unit.kernel.test_temporal import RESIDUALS, SCHEMA, VALUES, make, step
 
 from watersmeet.circuit.operators import Operator
-from watersmeet.serialization import from_json, to_json
+from watersmeet.values.serialization import from_json, to_json
 
 
 def look_up_of(op):

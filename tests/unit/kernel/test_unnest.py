@@ -15,7 +15,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import rowwise
 from watersmeet.kernel.runs.delta import Delta, Slicing, slices_of
-from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 EVALUATOR = Evaluator()
 STRUCT = SqlType("struct", fields=(("a", INTEGER), ("b", VARCHAR)))

@@ -19,7 +19,7 @@ from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.operators.upsert import step
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
 
 EVALUATOR = Evaluator()
 SCHEMA = schema_of(VARCHAR, DOUBLE, INTEGER)

@@ -18,8 +18,8 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, versions
 from watersmeet.kernel.runs import cleaning
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
-from watersmeet.watermarks import Term
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
+from watersmeet.values.watermarks import Term
 
 EVALUATOR = Evaluator()
 START = datetime(2024, 1, 1)

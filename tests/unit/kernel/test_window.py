@@ -24,7 +24,7 @@ from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import window
 from watersmeet.kernel.runs import groups as groups_module
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, VARCHAR
 
 EVALUATOR = Evaluator()
 # key, order, the value of functions, a filter, and the bounds of RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING of column 1

@@ -7,7 +7,7 @@ import threading
 import hdfs_native
 import pytest
 
-from watersmeet import storage
+from watersmeet.objectstores import storage
 from watersmeet.objectstores.access import ObjectFile, open_store
 from watersmeet.objectstores.base import Location, ObjectReplacedError, StoreProblem
 from watersmeet.objectstores.hdfs import HdfsStore

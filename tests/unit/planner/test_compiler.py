@@ -15,7 +15,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit.operators import Aggregate, Map, Scan, Sink, Upsert
 from watersmeet.errors import Error, Span
 from watersmeet.planner import assemble, compile_connector_table, compile_view
-from watersmeet.types import BIGINT, JSONB, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, JSONB, VARCHAR, SqlType
 
 a, b, c = (scan(n) for n in "abc")
 

@@ -51,9 +51,9 @@ from watersmeet.kernel.operators import STEPS
 from watersmeet.planner import compile_view, logical
 from watersmeet.planner.display import PlanTree
 from watersmeet.planner.lowering import Lowering
-from watersmeet.types import BIGINT, DOUBLE, TIMESTAMP
 from watersmeet.unparsing.relations import Writer
-from watersmeet.watermarks import Term
+from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMP
+from watersmeet.values.watermarks import Term
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ from watersmeet.errors import Error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
 from watersmeet.planner.distribution import Placings
-from watersmeet.serialization import from_json, to_json
-from watersmeet.types import INTEGER, TIMESTAMP
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import INTEGER, TIMESTAMP
 
 KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 

@@ -18,7 +18,7 @@ from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.retention import clean_at_start
-from watersmeet.types import BIGINT, VARCHAR, Field, arrow_schema
+from watersmeet.values.types import BIGINT, VARCHAR, Field, arrow_schema
 
 
 class Kit:

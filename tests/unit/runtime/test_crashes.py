@@ -7,10 +7,10 @@ import random
 import pytest
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
-from watersmeet import files
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import Budget
+from watersmeet.system import files
 
 STEPS = ("create_file", "replace_file", "publish_content", "publish_file", "sync_directory", "remove_files")
 

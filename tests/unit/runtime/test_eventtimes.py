@@ -10,7 +10,7 @@ import pytest
 
 from watersmeet.catalog import EventTime
 from watersmeet.runtime.eventtimes import Observed, observe, promised, risen
-from watersmeet.watermarks import NOW
+from watersmeet.values.watermarks import NOW
 
 DAY = 86_400_000_000
 TIME = EventTime("ts", delay_us=20, ahead_us=100)

@@ -14,7 +14,6 @@ from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
-from watersmeet.machine import cores
 from watersmeet.runtime import workers
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
@@ -33,9 +32,10 @@ from watersmeet.runtime.workers import (
     workers_elsewhere,
     workers_here,
 )
-from watersmeet.slices import ChangeSlice
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
-from watersmeet.types import BIGINT, TIMESTAMP, Field
+from watersmeet.system.machine import cores
+from watersmeet.values.slices import ChangeSlice
+from watersmeet.values.types import BIGINT, TIMESTAMP, Field
 
 OPTIONS = FileOptions("/in", "*.csv", None, recursive=False, format="csv", delimiter=";", settle_ms=7)
 

@@ -7,21 +7,21 @@ import subprocess
 import sys
 
 from tests.unit.runtime.test_planning import an_intent
-from tests.unit.test_serialization import OPERATORS
+from tests.unit.values.test_serialization import OPERATORS
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.runtime.tasks import Job
-from watersmeet.serialization import to_json
+from watersmeet.values.serialization import to_json
 
 CODE = """
 import json, sys
 from unittest import mock
 
-from watersmeet.blobs import BlobRef
+from watersmeet.system.blobs import BlobRef
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.runtime.receipts import Receipt, SourceCounts
 from watersmeet.runtime.tasks import Job, prepare
-from watersmeet.serialization import from_json
+from watersmeet.values.serialization import from_json
 from watersmeet.store.manifests import OperatorCounts, RelationChange
 
 job, circuit = json.load(sys.stdin)

@@ -14,7 +14,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import Workers
-from watersmeet.types import BIGINT, DOUBLE, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR
 
 SUMS = (
     lambda kit: trees.group(kit.scan("f"), ["k"], ("n", "count", None)),

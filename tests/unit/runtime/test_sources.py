@@ -17,8 +17,8 @@ from watersmeet.runtime import coordinator as coordinating
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import Budget
-from watersmeet.serialization import to_json
-from watersmeet.types import BIGINT, VARCHAR, Field
+from watersmeet.values.serialization import to_json
+from watersmeet.values.types import BIGINT, VARCHAR, Field
 
 
 def small(db):

@@ -9,7 +9,6 @@ import pytest
 from tests.trees import group, join, scan, sink_of
 
 import watersmeet
-from watersmeet.blobs import BlobRef
 from watersmeet.circuit.splitting import Roles, meetings, roles
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.runs import shares
@@ -17,6 +16,7 @@ from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime import splitting, tasks
 from watersmeet.runtime.rescaling import _Move
+from watersmeet.system.blobs import BlobRef
 
 a, b, c = (scan(n) for n in "abc")
 

@@ -13,7 +13,7 @@ from tests.unit.runtime.kit import Kit
 
 from watersmeet.algebra.nodes import KeyPair, Project, TemporalJoin
 from watersmeet.errors import Error
-from watersmeet.types import BIGINT, VARCHAR
+from watersmeet.values.types import BIGINT, VARCHAR
 
 OUTPUT = reference.columns("l0", "l1", "l2", "r0", "r1")
 

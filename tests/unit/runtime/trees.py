@@ -6,7 +6,7 @@ import itertools
 
 from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Join, KeyPair, Project, Scan
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.types import BIGINT, NUMERIC
+from watersmeet.values.types import BIGINT, NUMERIC
 
 _numbers = itertools.count()
 

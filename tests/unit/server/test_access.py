@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.passwords import Verifier
 from watersmeet.server.clients import Limits
 from watersmeet.server.service import Endpoint
 from watersmeet.server.users import Users
+from watersmeet.system.passwords import Verifier
 
 USERS = "CREATE USER ann PASSWORD 'sécret' SUPERUSER; CREATE USER bob PASSWORD 'other';"
 

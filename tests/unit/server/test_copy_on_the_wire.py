@@ -16,7 +16,7 @@ from tests.unit.server.test_any_messages import message, spoken, started
 
 from watersmeet import Error
 from watersmeet.server import copyrows
-from watersmeet.types import INTEGER, JSONB, NUMERIC, TIMESTAMP, VARCHAR, Field
+from watersmeet.values.types import INTEGER, JSONB, NUMERIC, TIMESTAMP, VARCHAR, Field
 
 SHOP = """
 CREATE TABLE t (id int PRIMARY KEY, name varchar, n numeric(10, 2), b bytea, a int[]);

@@ -19,9 +19,9 @@ from tests.unit.session.test_bad_disk import FullDisk
 from tests.waiting import until
 
 import watersmeet
-from watersmeet import files
 from watersmeet.cli.run import Pump
 from watersmeet.errors import error
+from watersmeet.system import files
 
 SCRIPT = "CREATE TABLE t (a int, b varchar); CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t;"
 

@@ -11,9 +11,9 @@ from tests.unit.server.conftest import Served
 from tests.waiting import until
 
 from watersmeet.catalog.roles import PutRole, RemoveRole, RenameRole, Role, changed
-from watersmeet.passwords import Verifier
 from watersmeet.server.clients import Limits
 from watersmeet.server.users import Guesses
+from watersmeet.system.passwords import Verifier
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1);

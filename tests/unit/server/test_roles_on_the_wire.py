@@ -10,8 +10,8 @@ import pytest
 from tests.unit.server.test_access import connected
 from tests.unit.server.test_catalog_answers import psql
 
-from watersmeet.passwords import Verifier
 from watersmeet.server.clients import Limits
+from watersmeet.system.passwords import Verifier
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 2);

@@ -10,7 +10,7 @@ import sys
 import psycopg
 import pytest
 
-from watersmeet.passwords import Verifier
+from watersmeet.system.passwords import Verifier
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen, int]:

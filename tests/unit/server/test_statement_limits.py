@@ -13,7 +13,7 @@ from tests.waiting import until
 from watersmeet.database import reading
 from watersmeet.errors import Error
 from watersmeet.server.clients import Limits
-from watersmeet.types import INTEGER, Field
+from watersmeet.values.types import INTEGER, Field
 
 TABLE = (
     "CREATE TABLE t (a int PRIMARY KEY, b varchar);"

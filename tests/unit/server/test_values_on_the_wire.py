@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from watersmeet.server import valuebytes
 from watersmeet.server.datarows import data_rows
-from watersmeet.types import (
+from watersmeet.values.types import (
     BYTEA,
     DATE,
     DOUBLE,

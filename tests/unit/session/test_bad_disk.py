@@ -12,8 +12,8 @@ import sys
 import pytest
 
 import watersmeet
-from watersmeet import files
 from watersmeet.store.layout import Layout
+from watersmeet.system import files
 
 #: Calls of the system that can find no space.
 WRITES = ("open", "write", "writev", "fsync", "link", "mkdir")

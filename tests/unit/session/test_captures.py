@@ -26,7 +26,8 @@ from tests.thorough import mostly_slow
 from tests.waiting import until as wait_until
 
 import watersmeet
-from watersmeet import errors, faults
+from watersmeet import errors
+from watersmeet.system import faults
 
 
 @pytest.fixture

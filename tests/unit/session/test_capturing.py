@@ -16,10 +16,11 @@ from tests import waiting
 from tests.captures import ask, options, rows, source, until
 
 import watersmeet
-from watersmeet import errors, faults
+from watersmeet import errors
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.postgres.replication import SlotReader
 from watersmeet.connectors.postgres.servers import drop_slot
+from watersmeet.system import faults
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

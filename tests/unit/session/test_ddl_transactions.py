@@ -11,7 +11,7 @@ import pytest
 from tests.unit.store.faults import FaultyOs, Killed
 
 import watersmeet
-from watersmeet import files
+from watersmeet.system import files
 
 
 def names(run):

@@ -4,8 +4,8 @@ import pytest
 from tests.kafkatopics import delivered, messages, partitions, rows, send
 from tests.thorough import mostly_slow
 
-from watersmeet import faults
 from watersmeet.errors import Error
+from watersmeet.system import faults
 
 
 def letters(broker, topic):

@@ -13,9 +13,9 @@ from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
 
 import watersmeet
-from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.runtime.workers import Budget
+from watersmeet.system import files
 
 UNSENT = PLACEHOLDERS[0]
 

@@ -9,7 +9,6 @@ import pytest
 
 import watersmeet
 from watersmeet import catalog as c
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements.captured import CreateCapturedTable
 from watersmeet.dialects.tree import definitions as df
@@ -18,7 +17,8 @@ from watersmeet.session.features.connections import CreateConnection
 from watersmeet.session.features.formatschemas import CreateFormatSchema
 from watersmeet.session.features.namedcollections import CreateNamedCollection
 from watersmeet.session.features.namedsubscriptions import CreateSubscription
-from watersmeet.types import INTEGER, Field
+from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
 MADE = {

@@ -11,11 +11,11 @@ from tests.thorough import mostly_slow
 import watersmeet
 from watersmeet import Error
 from watersmeet.catalog.roles import WRITER
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.readers import load_features
-from watersmeet.passwords import Verifier
-from watersmeet.secretvalues import revealed
 from watersmeet.session.handlers import HANDLERS
+from watersmeet.system.passwords import Verifier
+from watersmeet.system.secretvalues import revealed
+from watersmeet.values.dialectnames import DIALECTS
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 2);

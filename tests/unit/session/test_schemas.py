@@ -7,7 +7,7 @@ import pytest
 import watersmeet
 from watersmeet.catalog import Catalog, Table
 from watersmeet.testing.harness import Harness
-from watersmeet.types import INTEGER, Field
+from watersmeet.values.types import INTEGER, Field
 
 COLUMNS = (Field("a", INTEGER),)
 

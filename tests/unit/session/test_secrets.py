@@ -12,9 +12,9 @@ import watersmeet
 from watersmeet.connectors.kafka.client import client_config
 from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
-from watersmeet.secretvalues import reference, revealed
 from watersmeet.store.layout import Layout
 from watersmeet.store.notes import create_secret
+from watersmeet.system.secretvalues import reference, revealed
 
 VALUE = "open sesame 4711"
 MAKE = f"CREATE SECRET s WITH (backend = 'meta') AS '{VALUE}'"

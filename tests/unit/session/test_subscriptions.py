@@ -18,10 +18,10 @@ import pytest
 from tests.unit.store.faults import FaultyOs, Killed
 
 import watersmeet
-from watersmeet import files
 from watersmeet.runtime import coordinator
 from watersmeet.runtime.workers import Budget
 from watersmeet.store import retention
+from watersmeet.system import files
 
 ROOT = Path(__file__).parents[3]
 

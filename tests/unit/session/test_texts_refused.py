@@ -10,7 +10,7 @@ import pytest
 
 import watersmeet
 from watersmeet.session.connections.texts import shown
-from watersmeet.types import JSON_MAX_DEPTH, JSONB
+from watersmeet.values.types import JSON_MAX_DEPTH, JSONB
 
 ZERO, SURROGATE = "a\0b", "a\ud800b"
 

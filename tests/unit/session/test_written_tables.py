@@ -10,9 +10,10 @@ from scripts.servers.postgres import PASSWORD, USER
 from tests.unit.sinks.databasetargets import selected
 
 import watersmeet
-from watersmeet import Error, faults
+from watersmeet import Error
 from watersmeet.connectors.base.targets import Unavailable
 from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.system import faults
 
 
 def table(postgres, name, more=""):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.connectors.base.targets import Place, Portion
-from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
+from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
 TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 

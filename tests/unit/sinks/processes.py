@@ -15,7 +15,7 @@ from pathlib import Path
 _KILLED = """
 import os, signal, sys
 import watersmeet
-from watersmeet import faults
+from watersmeet.system import faults
 from watersmeet.delivery.deliveries import Deliveries
 path, point, count, statement, table = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:]
 signal.alarm(300)  # or who waits for it would wait for ever
@@ -38,7 +38,7 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
 _PAUSED = """
 import os, signal, sys, time
 import watersmeet
-from watersmeet import faults
+from watersmeet.system import faults
 from watersmeet.delivery.deliveries import Deliveries
 path, point, statement = sys.argv[1:]
 signal.alarm(300)  # or who waits for it would wait for ever

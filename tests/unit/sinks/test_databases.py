@@ -20,10 +20,10 @@ from tests.unit.sinks.databasetargets import (
 from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.connectors.base.targets import Place, RowChange, Unavailable
 from watersmeet.errors import Error
-from watersmeet.types import VARCHAR, Field
+from watersmeet.system import faults
+from watersmeet.values.types import VARCHAR, Field
 
 
 class Killed(BaseException):

@@ -14,13 +14,13 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place
 from watersmeet.connectors.delta.target import DeltaTarget
 from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
-from watersmeet.types import (
+from watersmeet.system import faults
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

@@ -14,12 +14,12 @@ import pytest
 from tests.unit.sinks.portions import TWO, portion
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Unavailable
 from watersmeet.connectors.files.target import CONNECTOR, FileTarget
 from watersmeet.errors import Error
-from watersmeet.types import (
+from watersmeet.system import faults
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

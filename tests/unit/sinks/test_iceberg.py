@@ -17,12 +17,12 @@ from tests.unit.sinks.portions import TWO, portion
 from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place
 from watersmeet.connectors.iceberg.target import IcebergTarget
 from watersmeet.errors import Error
-from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field
+from watersmeet.system import faults
+from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field
 
 POINTS = ("iceberg.looked", "iceberg.fenced", "iceberg.begun", "iceberg.committed")
 

@@ -14,9 +14,9 @@ from tests.unit.sinks.test_delta import history
 from tests.unit.sinks.test_iceberg import POINTS, Killed, content
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.errors import Error
+from watersmeet.system import faults
 
 
 @pytest.fixture

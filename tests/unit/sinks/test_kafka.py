@@ -15,12 +15,12 @@ from tests.thorough import THOROUGH, mostly_slow
 from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.delivery import deliveries
-from watersmeet.types import INTEGER, VARCHAR, Field
+from watersmeet.system import faults
+from watersmeet.values.types import INTEGER, VARCHAR, Field
 
 ROOT = Path(__file__).parents[3]
 POINTS = ("sink.open", "kafka.fenced", "kafka.read", "sink.opened", "sink.deliver", "kafka.begin", "kafka.produced",

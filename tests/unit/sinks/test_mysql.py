@@ -12,7 +12,7 @@ import watersmeet
 import watersmeet.connectors.mysql.target
 from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.errors import Error
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

@@ -16,12 +16,12 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.test_files import TWO, Killed, commits, delivery, portion
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.connectors.objects.target import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.system import faults
 
 POINTS = ("objects.looked", "objects.fenced", "objects.one written", "objects.written", "objects.committed")
 

@@ -11,7 +11,7 @@ from tests.unit.sinks.portions import portion
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.types import (
+from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,

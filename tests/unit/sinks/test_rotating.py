@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet import faults
 from watersmeet.catalog import ROWTIME, MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
 from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
-from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field, arrow_schema
+from watersmeet.system import faults
+from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, arrow_schema
 
 COLUMNS = (Field(ROWTIME, TIMESTAMP), Field("id", INTEGER), Field("name", VARCHAR))
 START = dt.datetime(2024, 5, 1, 10, 0, 0)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from watersmeet import types as t
 from watersmeet.catalog import Source as CatalogSource
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Source, SourceSpec
 from watersmeet.connectors.datagen.source import DatagenSpec
 from watersmeet.connectors.files.options import FileSpec
 from watersmeet.connectors.registry import open_source, read_slice
-from watersmeet.serialization import from_json, to_json
-from watersmeet.slices import SourceSlice
-from watersmeet.types import Field
+from watersmeet.values import types as t
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.slices import SourceSlice
+from watersmeet.values.types import Field
 
 S = 1_000_000
 T0 = 1_700_000_000 * S

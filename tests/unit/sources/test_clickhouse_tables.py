@@ -12,13 +12,13 @@ import pytest
 from scripts.servers.clickhouse import PASSWORD, USER
 
 import watersmeet
-from watersmeet import faults
 from watersmeet.catalog import External
 from watersmeet.connectors.base.targets import Unavailable
 from watersmeet.connectors.clickhouse.client import clickhouse_type
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
+from watersmeet.system import faults
 
 ENGINE = "ENGINE = MergeTree ORDER BY tuple()"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.sources.helpers import AB, T0, Driver, file_source, put
 
-from watersmeet import types as t
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 
 def read(tmp_path: Path, text: str | bytes, columns: Any = AB, **options: str) -> Driver:

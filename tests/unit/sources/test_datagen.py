@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
-from watersmeet import types as t
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Source
 from watersmeet.connectors.datagen.generators import duration_us
 from watersmeet.connectors.datagen.source import DatagenSpec
 from watersmeet.connectors.registry import open_source, read_slice
 from watersmeet.errors import Error
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 POINT = SqlType("struct", fields=(("x", t.INTEGER), ("name", t.VARCHAR)))
 ALL = (

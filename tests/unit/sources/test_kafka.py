@@ -20,8 +20,8 @@ from watersmeet.connectors.kafka.options import kafka_options
 from watersmeet.connectors.kafka.reading import TopicReader
 from watersmeet.connectors.registry import check_connector, expect, open_source, read_slice
 from watersmeet.errors import Error
-from watersmeet.slices import JumpSlice, MessageSlice
-from watersmeet.types import BIGINT, VARCHAR, Field
+from watersmeet.values.slices import JumpSlice, MessageSlice
+from watersmeet.values.types import BIGINT, VARCHAR, Field
 
 MANY = 1 << 40
 NOBODY = SimpleNamespace(bootstrap="127.0.0.1:1")

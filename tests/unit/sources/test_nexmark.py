@@ -14,10 +14,10 @@ from benchmarks.nexmarkconnector import CONNECTOR
 from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
-from watersmeet import types as t
 from watersmeet.connectors.registry import open_source, register_source
 from watersmeet.errors import Error
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 
 def columns(kind: str) -> tuple[Field, ...]:

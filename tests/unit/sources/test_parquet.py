@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.sources.helpers import AB, T0, Driver, file_source
 
-from watersmeet import types as t
 from watersmeet.connectors.files import cutting, parquet
 from watersmeet.connectors.files.parquet import Footer, checked_footer
-from watersmeet.types import Field, SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import Field, SqlType
 
 
 def read(tmp_path: Path, table: pa.Table, columns: Any = AB, **write: Any) -> tuple[list[Any], Driver]:

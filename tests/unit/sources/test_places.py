@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.sources.helpers import AB, Driver, put, relation
 
-from watersmeet import types as t
 from watersmeet.connectors.registry import open_source
-from watersmeet.types import Field
+from watersmeet.values import types as t
+from watersmeet.values.types import Field
 
 PLACES = {"file": "file", "base": "base", "line": "line", "at": "offset"}
 COLUMNS = (*AB, Field("file", t.VARCHAR), Field("base", t.VARCHAR), Field("line", t.BIGINT), Field("at", t.VARCHAR))

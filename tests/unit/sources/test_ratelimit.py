@@ -6,8 +6,8 @@ from watersmeet.catalog import Source
 from watersmeet.connectors.base.rates import LimitedSource
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
-from watersmeet.types import BIGINT, Field
-from watersmeet.units import SECOND_US
+from watersmeet.values.times import SECOND_US
+from watersmeet.values.types import BIGINT, Field
 
 
 def source(tmp_path, limit, rows=1000):

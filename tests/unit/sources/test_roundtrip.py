@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
-from watersmeet import types as t
 from watersmeet.connectors.files import cutting, reading
 from watersmeet.connectors.files import source as files
 from watersmeet.connectors.files import texts as textrows
 from watersmeet.connectors.files.cutting import ListedFile
-from watersmeet.types import Field
+from watersmeet.values import types as t
+from watersmeet.values.types import Field
 
 COLUMNS = (Field("n", t.INTEGER), Field("s", t.VARCHAR), Field("u", t.VARCHAR))
 #: The letters that matter to the formats, and some that are longer than a byte.

@@ -12,8 +12,8 @@ import pytest
 
 from watersmeet.connectors.files.seen import SeenFiles
 from watersmeet.errors import Error
-from watersmeet.serialization import to_json
-from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
+from watersmeet.values.serialization import to_json
+from watersmeet.values.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
 
 
 def piece(ordinal, name, begin=0, end=100, **more):

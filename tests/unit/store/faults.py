@@ -1,4 +1,4 @@
-"""A stand-in for `os` in watersmeet.files: stops the process, as far as the store can tell, at any step."""
+"""A stand-in for `os` in watersmeet.system.files: stops the process, as far as the store can tell, at any step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for `os` in watersmeet.files: stops one thread at any step of its work, while others go on."""
+"""A stand-in for `os` in watersmeet.system.files: stops one thread at any step of its work, while others go on."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.retention import clean_at_start
-from watersmeet.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
+from watersmeet.values.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
 
 COLUMNS = (Field("k", BIGINT), Field("name", VARCHAR), Field("x", DOUBLE))
 NESTED = (

@@ -13,8 +13,6 @@ import pytest
 from faults import FaultyOs
 from support import CATALOG, Database, read
 
-from watersmeet import files
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
 from watersmeet.store import readers
@@ -26,6 +24,8 @@ from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCount
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Floor, Reader, raise_floor
 from watersmeet.store.retention import clean_at_start
+from watersmeet.system import files
+from watersmeet.system.blobs import BlobRef
 
 COMMIT = Commit(
     "epoch",

@@ -13,9 +13,8 @@ from dataclasses import replace
 import pytest
 from support import CATALOG, Database, counted, read, rows_table
 
-from watersmeet import storage
-from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
+from watersmeet.objectstores import storage
 from watersmeet.store import compaction, packs, retention
 from watersmeet.store.checkpoints import Level, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog, Frontier
@@ -26,6 +25,7 @@ from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix, file_snapshot
 from watersmeet.store.readers import Reader, commits_there, floor_number, read_floor
 from watersmeet.store.retention import Cleaner
+from watersmeet.system.blobs import BlobRef
 
 
 @pytest.fixture

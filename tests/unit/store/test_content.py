@@ -24,7 +24,7 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.overlay import Settings, connect, give_back
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.tables import ContentTable
-from watersmeet.types import BIGINT, Field
+from watersmeet.values.types import BIGINT, Field
 
 VALUES = st.tuples(
     st.sampled_from([None, 0, 1, 2]),

@@ -14,10 +14,10 @@ from faults import FaultyOs, Killed
 from support import CATALOG, Database, read
 from tests.thorough import some
 
-from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.layout import Layout
+from watersmeet.system import files
 
 ROWS = [((1, "a", 1.0), 1), ((2, None, None), 2)]
 

@@ -15,9 +15,9 @@ from tests.unit.store.test_two_writers import Witness, Writer
 
 from watersmeet.errors import Error
 from watersmeet.objectstores import databasefiles
-from watersmeet.serialization import to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
+from watersmeet.values.serialization import to_json
 
 
 def work(first, second):

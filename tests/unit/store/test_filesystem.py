@@ -12,11 +12,11 @@ import pytest
 from tests.memorystore import URL, MemoryStore, use
 
 import watersmeet
-from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.store import filesystem
 from watersmeet.store.filesystem import check_storage
 from watersmeet.store.layout import Layout
+from watersmeet.system import files
 
 
 class Os:

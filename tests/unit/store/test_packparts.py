@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tests.memorystore import URL, MemoryStore, forget_copies, use
 
-from watersmeet import storage
 from watersmeet.errors import Error
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.cache import cache
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import BLOCK_BYTES, PackWriter, epoch_prefix

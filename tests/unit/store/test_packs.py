@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.store.changes import decode_change, encode_change
 from watersmeet.store.packfiles import PackFiles
@@ -19,6 +18,7 @@ from watersmeet.store.packs import (
     block_checksums,
     epoch_prefix,
 )
+from watersmeet.system import files
 
 BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 

@@ -13,12 +13,13 @@ import pytest
 from pausing import PausingOs
 from tests.memorystore import URL, MemoryStore, use
 
-from watersmeet import files, storage
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
 from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.readers import raise_floor, read_floor
+from watersmeet.system import files
 
 
 class Witness:

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pytest
 
-from watersmeet import types as t
 from watersmeet.database.values import Interval
 from watersmeet.testing.plain import error_matches, mismatch
-from watersmeet.types import SqlType
+from watersmeet.values import types as t
+from watersmeet.values.types import SqlType
 
 ROWS = [(1, "a b", None), (2, "", Decimal("1.50"))]
 KINDS = [t.INTEGER, t.VARCHAR, SqlType("numeric", 10, 2)]

@@ -21,7 +21,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Aggregate, Column, Filter, Join, KeyPair, Node, Project
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, disjuncts, null_of, strict_columns
 from watersmeet.algebra.trees import cast, common_type, filtered, is_exact, part_of, read, transform_up
-from watersmeet.types import BOOLEAN
+from watersmeet.values.types import BOOLEAN
 
 
 def key_pair(predicate: Scalar, left: Node, right: Node) -> KeyPair | None:

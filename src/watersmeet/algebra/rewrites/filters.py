@@ -32,7 +32,7 @@ from watersmeet.algebra.nodes import Column, Filter, Node, Project, TimeFilter, 
 from watersmeet.algebra.scalars import MIRRORED, NEGATED, SIGNS, Scalar, conjuncts, disjuncts
 from watersmeet.algebra.timewindows import left_in_join, mentions_time, not_a_filter, place, term_of
 from watersmeet.algebra.trees import empty, exactly, filtered, read, transform_up, walk, with_inputs
-from watersmeet.types import BOOLEAN
+from watersmeet.values.types import BOOLEAN
 
 #: Functions whose value depends only on earlier rows in the order, so that later rows can be dropped.
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")

@@ -21,7 +21,7 @@ from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.context import UNORDERED, Context, RowOrder, Value, duckdb_cast, number
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER
 
 Item = TypeVar("Item")
 _MOST: Final = 256

@@ -52,8 +52,8 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope
 from watersmeet.catalog import Input
 from watersmeet.expressions.context import RowOrder
-from watersmeet.types import BIGINT
-from watersmeet.watermarks import Term, Watermark, both, floored, shifted
+from watersmeet.values.types import BIGINT
+from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
 
 def newest(

@@ -22,7 +22,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context, Value, columns_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
-from watersmeet.types import BIGINT, INTEGER
+from watersmeet.values.types import BIGINT, INTEGER
 
 
 class SetFunctions:

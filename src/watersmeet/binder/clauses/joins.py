@@ -27,7 +27,7 @@ from watersmeet.expressions.clock import reads_clock
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.places import own_place, set_place
+from watersmeet.values.places import own_place, set_place
 
 _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."

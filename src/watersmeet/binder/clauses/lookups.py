@@ -33,8 +33,8 @@ from watersmeet.errors import Error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import columns_of, common_type
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.places import set_place
-from watersmeet.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.places import set_place
+from watersmeet.values.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ
 
 _KEY_HINT: Final = "Compare each column of its primary key with a column of the left side: ON left.k = right.k."
 

@@ -20,7 +20,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, Value, first_line
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import BIGINT
+from watersmeet.values.types import BIGINT
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
 _UNORDERED: Final = ("jsonb", "array", "struct")

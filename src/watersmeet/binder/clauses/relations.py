@@ -37,7 +37,7 @@ from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, duckdb_cast, first_line
 from watersmeet.expressions.scalars import bind_value, words_of
 from watersmeet.expressions.setfunctions import TableCall
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:

@@ -49,7 +49,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type
 from watersmeet.expressions.scalars import bind_value, words_of
-from watersmeet.types import VARCHAR, SqlType
+from watersmeet.values.types import VARCHAR, SqlType
 
 #: Relations that have no rows.
 _UNREADABLE: Final = (CapturedDatabase, Connection, FormatSchema, NamedCollection, NamedSubscription, Server, Sink)

@@ -25,8 +25,8 @@ from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context, Value, duckdb_cast, wrap
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.places import set_place
-from watersmeet.types import BIGINT, BOOLEAN, SqlType
+from watersmeet.values.places import set_place
+from watersmeet.values.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
 

@@ -28,7 +28,7 @@ from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context, Value, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import INTERVAL, TIMESTAMP, SqlType
+from watersmeet.values.types import INTERVAL, TIMESTAMP, SqlType
 
 NAMES: Final = ("window_start", "window_end")
 

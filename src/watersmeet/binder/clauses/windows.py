@@ -29,7 +29,7 @@ from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR
 
 #: Functions of the whole partition: their result types.
 _RANKS: Final = {

@@ -18,7 +18,7 @@ from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
-from watersmeet.types import INTEGER, Origin, Schema, SqlType
+from watersmeet.values.types import INTEGER, Origin, Schema, SqlType
 
 #: A bound item of the select list: its value, its name, its place.
 Item = tuple[Value, str | None, exp.Expression]

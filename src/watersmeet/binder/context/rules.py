@@ -35,8 +35,8 @@ from watersmeet.dialects.language import Language
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.context import Context, Value
-from watersmeet.types import SqlType
-from watersmeet.watermarks import Watermark
+from watersmeet.values.types import SqlType
+from watersmeet.values.watermarks import Watermark
 
 #: A relation and what can be read of it.
 Sourced = tuple[Node, Scope]

@@ -45,7 +45,7 @@ from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.setfunctions import TableCall, table_call
-from watersmeet.types import INTEGER
+from watersmeet.values.types import INTEGER
 
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
 _SUBQUERY: Final = frozenset({"this", "alias", "joins"})

@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.nodes import kind_of
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
-from watersmeet.types import BIGINT, BOOLEAN, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR, SqlType
 
 Kind = Literal["UNION", "INTERSECT", "EXCEPT"]
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.json as pj
 
-from watersmeet import storage
-from watersmeet.storage import Place
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import Place
 
 
 def shown_name(name: str) -> str:

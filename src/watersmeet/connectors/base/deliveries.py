@@ -20,7 +20,7 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.connectors.base.targets import Delivery
-from watersmeet.types import BYTEA, VARCHAR, Field, Schema
+from watersmeet.values.types import BYTEA, VARCHAR, Field, Schema
 
 #: By column of a topic, the part of a message that it is.
 _RECORD_PARTS: Final = {

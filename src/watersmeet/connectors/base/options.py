@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
 
 from watersmeet.errors import did_you_mean, error
-from watersmeet.secretnames import is_secret
+from watersmeet.errors.secretnames import is_secret
 
 _TRUE: Final = ("true", "t", "yes", "on", "1")
 _FALSE: Final = ("false", "f", "no", "off", "0")

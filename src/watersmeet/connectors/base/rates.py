@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from watersmeet.connectors.base.options import RATE_LIMIT, refuse
 from watersmeet.connectors.base.sources import History, News, Poll, Source, SourceSpec
-from watersmeet.slices import SourceSlice
-from watersmeet.units import SECOND_US
+from watersmeet.values.slices import SourceSlice
+from watersmeet.values.times import SECOND_US
 
 #: No limit, in statements.
 DEFAULT: Final = "default"

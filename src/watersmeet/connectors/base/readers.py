@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.types import Field, Schema
+from watersmeet.values.types import Field, Schema
 
 Operator = Literal["=", "<>", "<", "<=", ">", ">=", "IN", "IS NULL", "IS NOT NULL"]
 Constant = int | Decimal | str | dt.date | dt.datetime

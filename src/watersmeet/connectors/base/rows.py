@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
 from watersmeet.formats.scalars import Converted, Mask
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 Rows = npt.NDArray[np.int64]
 

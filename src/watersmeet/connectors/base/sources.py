@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.slices import SourceSlice
-from watersmeet.types import Field, Schema
+from watersmeet.values.slices import SourceSlice
+from watersmeet.values.types import Field, Schema
 
 
 @dataclass(frozen=True)

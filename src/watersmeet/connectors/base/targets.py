@@ -16,7 +16,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.writers import Writer
 from watersmeet.objectstores.base import is_url
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 @dataclass(frozen=True)

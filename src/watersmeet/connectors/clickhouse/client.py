@@ -25,8 +25,8 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.errors import Error, error
-from watersmeet.secretvalues import revealed
-from watersmeet.types import BOOLEAN, JSONB, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.system.secretvalues import revealed
+from watersmeet.values.types import BOOLEAN, JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "ClickHouse"
 

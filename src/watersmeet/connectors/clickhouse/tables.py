@@ -24,7 +24,7 @@ from watersmeet.connectors.clickhouse.client import (
 )
 from watersmeet.connectors.databases.servers import tls_context
 from watersmeet.connectors.databases.tables import System, TableReader
-from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 SYSTEM: Final = System("clickhouse", "ClickHouse", 8123, None, "", user="default", database="default")
 #: Columns that are no part of the rows that are written, and change without them.

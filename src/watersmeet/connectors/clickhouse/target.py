@@ -47,10 +47,10 @@ from watersmeet.connectors.clickhouse.client import (
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.databases.targets import check_form
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
-from watersmeet.types import Field, SqlType
+from watersmeet.system.faults import fault
+from watersmeet.values.types import Field, SqlType
 
 SINK_OPTIONS: Final = OptionSet(
     "clickhouse of sinks",

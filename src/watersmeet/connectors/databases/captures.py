@@ -19,7 +19,7 @@ from watersmeet.catalog import Captured
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.databases.tables import TableColumn
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 #: Numbers of transactions have 64 bits, and 32 in the messages of changes.
 _WRAP = 1 << 32

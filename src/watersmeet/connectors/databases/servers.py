@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.secretvalues import revealed
+from watersmeet.system.secretvalues import revealed
 
 #: Words for how much of TLS is wanted: libpq's.
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")

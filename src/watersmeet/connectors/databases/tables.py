@@ -22,7 +22,7 @@ from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.scalars import Mask
-from watersmeet.types import Field, Schema, SqlType, arrow_schema
+from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 
 class System(NamedTuple):

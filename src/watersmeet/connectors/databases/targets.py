@@ -24,9 +24,9 @@ from watersmeet.connectors.base.options import Options, OptionSpec
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, RowChange, Unavailable, newest_rows
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
 from watersmeet.formats.writers import Writer
-from watersmeet.types import Field
+from watersmeet.system.faults import fault
+from watersmeet.values.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"
 RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"

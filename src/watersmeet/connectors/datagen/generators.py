@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.types import SqlType
-from watersmeet.units import DAY_US, length_us
+from watersmeet.values.times import DAY_US, length_us
+from watersmeet.values.types import SqlType
 
 Rows = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]

@@ -9,11 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from watersmeet import files
 from watersmeet.connectors.base.sources import History, News, Poll
 from watersmeet.errors import error
-from watersmeet.slices import EventSlice, Segments, SourceSlice
-from watersmeet.types import Schema
+from watersmeet.system import files
+from watersmeet.values.slices import EventSlice, Segments, SourceSlice
+from watersmeet.values.types import Schema
 
 LEAST_SPLIT_ROWS: Final = 10_000
 

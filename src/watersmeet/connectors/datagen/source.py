@@ -15,8 +15,8 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, SourceSpec
 from watersmeet.connectors.datagen.generators import Generator, Moment, generator, least, split_options
 from watersmeet.connectors.datagen.paced import PacedSource
-from watersmeet.slices import EventSlice
-from watersmeet.types import Field, Schema
+from watersmeet.values.slices import EventSlice
+from watersmeet.values.types import Field, Schema
 
 DEFAULT_RATE: Final = 10
 ROW_BYTES: Final = 16

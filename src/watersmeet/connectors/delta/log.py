@@ -23,8 +23,8 @@ from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, column
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import StoreProblem
-from watersmeet.slices import LakeFile
-from watersmeet.types import Schema
+from watersmeet.values.slices import LakeFile
+from watersmeet.values.types import Schema
 
 #: Reader features that change nothing of how files are read, or that are noticed where they are used.
 _READABLE: Final = (

@@ -41,10 +41,10 @@ from watersmeet.connectors.lakes.client import (
 )
 from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer
-from watersmeet.types import SqlType
+from watersmeet.system.faults import fault
+from watersmeet.values.types import SqlType
 
 #: How often a version is tried again that somebody else came before.
 _ATTEMPTS: Final = 10

@@ -21,7 +21,7 @@ from watersmeet.connectors.files.parquet import read_footer
 from watersmeet.connectors.files.seen import FileState, print_at
 from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.objectstores.access import ObjectFile
-from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
+from watersmeet.values.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 
 SLICE_BYTES: Final = 8 << 20
 """The most bytes of text in a slice, if a row isn't longer: pieces that several workers can share."""

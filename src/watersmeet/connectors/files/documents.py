@@ -18,7 +18,7 @@ from watersmeet.formats.avropayloads import count_records, read_records
 from watersmeet.formats.payloads import Read
 from watersmeet.formats.scalars import Converted
 from watersmeet.formats.xmltext import XmlReader
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 #: For the estimate: bytes that a row of XML has at least, and how much smaller compression makes it at most.
 _XML_ROW_BYTES: Final = 4

@@ -13,13 +13,13 @@ from typing import ClassVar, Final, Literal, cast, get_args
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
-from watersmeet.extras import library
+from watersmeet.errors.secretnames import is_secret
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
 from watersmeet.formats.xmltext import ATTRIBUTES, ROW_TAGS
 from watersmeet.objectstores.access import check_objects
 from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, Location, ObjectPath, is_url, object_path, option_names
-from watersmeet.secretnames import is_secret
-from watersmeet.types import Schema
+from watersmeet.system.libraries import library
+from watersmeet.values.types import Schema
 
 Format = Literal["csv", "json", "parquet", "xml", "avro"]
 Identity = Literal["inode", "content", "path"]

@@ -23,7 +23,7 @@ from watersmeet.connectors.base.rows import (
 )
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
 from watersmeet.formats.retyping import can_read, retyped
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 ROWS_PER_BYTE: Final = 1 << 16
 

@@ -23,8 +23,8 @@ from watersmeet.connectors.files.seen import identity_key, print_at
 from watersmeet.connectors.files.texts import LETTER_BYTES, TextReader
 from watersmeet.errors import error
 from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
-from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
-from watersmeet.types import Field
+from watersmeet.values.slices import Aside, AsideSlice, FileSlice, RenamingSlice
+from watersmeet.values.types import Field
 
 _ASIDE: Final[dict[Aside, str]] = {
     "vanished": "vanished: the file was gone before it was read",

@@ -29,7 +29,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet import files
 from watersmeet.catalog import ROWTIME
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
@@ -49,11 +48,12 @@ from watersmeet.connectors.files.writing import (
     unavailable,
 )
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
 from watersmeet.formats.writingfiles import GrowingFormat, growing_format
-from watersmeet.types import Schema
+from watersmeet.system import files
+from watersmeet.system.faults import fault
+from watersmeet.values.types import Schema
 
 _STATE: Final = ".watersmeet"
 #: Written by `spellings.foreignstreams`, not by users.

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from watersmeet import files
 from watersmeet.connectors.files.options import Identity
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.access import ObjectFile
-from watersmeet.serialization import from_json, to_json
-from watersmeet.slices import Aside, AsideSlice, FileSlice, Print, RenamingSlice, SourceSlice
+from watersmeet.system import files
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.slices import Aside, AsideSlice, FileSlice, Print, RenamingSlice, SourceSlice
 
 PRINT_BYTES: Final = 4096
 

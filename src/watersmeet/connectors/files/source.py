@@ -30,7 +30,7 @@ from watersmeet.connectors.files.parquet import read_footer
 from watersmeet.connectors.files.seen import FileState, Key, RunOf, SeenFiles
 from watersmeet.errors import error
 from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
-from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
+from watersmeet.values.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 
 MAX_SLICES: Final = 1000
 """The most slices of a poll: keeps intents small."""

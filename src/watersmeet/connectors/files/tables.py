@@ -16,8 +16,8 @@ from watersmeet.connectors.files.listing import Listing
 from watersmeet.connectors.files.reading import read_file_slice
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.errors import error
-from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.slices import AsideSlice, FileSlice, RenamingSlice
+from watersmeet.values.types import Schema, arrow_schema
 
 #: ClickHouse's formats as options of the file connector.
 _FORMATS: Final[dict[str, dict[str, str]]] = {

@@ -24,7 +24,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import files
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
 from watersmeet.connectors.files.writing import (
@@ -39,7 +38,8 @@ from watersmeet.connectors.files.writing import (
     unavailable,
 )
 from watersmeet.errors import error
-from watersmeet.faults import fault
+from watersmeet.system import files
+from watersmeet.system.faults import fault
 
 _STATE: Final = ".watersmeet"
 _PATH: Final = ("path", "posix_fs.root", "fs.path")

@@ -24,7 +24,7 @@ from watersmeet.formats.jsonpaths import JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
 from watersmeet.formats.payloads import moved
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 _ARRAY: Final = "json: an array; a file of JSON has one object in each line, without an array around them"
 _JSON_SPACE: Final = b" \t\r\n"

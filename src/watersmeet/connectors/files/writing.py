@@ -22,16 +22,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet import files
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable, rows_that_came
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import evaluate_text, json_writer
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
-from watersmeet.types import BIGINT, SMALLINT, Field, Schema
+from watersmeet.system import files
+from watersmeet.system.faults import fault
+from watersmeet.values.types import BIGINT, SMALLINT, Field, Schema
 
 
 class Writers:

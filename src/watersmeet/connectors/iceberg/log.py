@@ -18,8 +18,8 @@ from watersmeet.connectors.lakes.options import LakeOptions
 from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, made_anew
 from watersmeet.errors import error
 from watersmeet.objectstores.base import is_local
-from watersmeet.slices import LakeFile
-from watersmeet.types import Schema
+from watersmeet.values.slices import LakeFile
+from watersmeet.values.types import Schema
 
 #: A property with names for files without field ids.
 _NAMES: Final = "schema.name-mapping.default"

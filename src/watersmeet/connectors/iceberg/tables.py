@@ -28,7 +28,7 @@ from watersmeet.connectors.lakes.client import (
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.retyping import can_read, columns_of, retyped, sql_type
 from watersmeet.objectstores.base import is_local
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 #: The kind of such tables, and of databases of them.
 ICEBERG: Final = "iceberg"

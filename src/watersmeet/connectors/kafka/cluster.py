@@ -13,7 +13,7 @@ from typing import Any, Final
 from watersmeet.connectors.base.sources import News
 from watersmeet.connectors.kafka.client import LOGGER, Brokers, client_config, library
 from watersmeet.errors import Error, error
-from watersmeet.secretvalues import revealed_options
+from watersmeet.system.secretvalues import revealed_options
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02

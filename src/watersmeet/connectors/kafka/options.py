@@ -14,8 +14,8 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.connectors.kafka.client import properties_of
-from watersmeet.types import Schema
-from watersmeet.units import ABBREVIATED, UNITS_US
+from watersmeet.values.times import ABBREVIATED, UNITS_US
+from watersmeet.values.types import Schema
 
 #: Options that no statement says: CREATE resolves them, so that a later start begins where CREATE would have.
 START: Final = "start.offsets"

@@ -23,9 +23,9 @@ from watersmeet.connectors.kafka.options import KafkaOptions, KafkaSpec
 from watersmeet.errors import Error, error
 from watersmeet.formats.decoders import open_decoder, together
 from watersmeet.formats.payloads import Decoder, Messages
-from watersmeet.serialization import to_json
-from watersmeet.slices import JumpSlice, MessageSlice
-from watersmeet.types import Field, arrow_schema
+from watersmeet.values.serialization import to_json
+from watersmeet.values.slices import JumpSlice, MessageSlice
+from watersmeet.values.types import Field, arrow_schema
 
 #: How many messages are taken from the client at once. Each is an object of Python for a moment: of ten times as many,
 #: the search for garbage among them took as long as all else.

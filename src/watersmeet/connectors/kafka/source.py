@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from watersmeet import files
 from watersmeet.catalog import MessageFormat, Relation
 from watersmeet.connectors.base.sources import History, News, Poll
 from watersmeet.connectors.kafka.client import library
 from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.connectors.kafka.options import START, TOPIC_ID, KafkaOptions, KafkaSpec, begins_at, kafka_options
 from watersmeet.errors import Error, error
-from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
+from watersmeet.system import files
+from watersmeet.values.slices import JumpSlice, MessageSlice, SourceSlice
 
 #: The most messages of a slice: large reads are divided among tasks.
 SLICE_MESSAGES: Final = 100_000

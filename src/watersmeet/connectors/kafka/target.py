@@ -22,8 +22,8 @@ from watersmeet.connectors.base.targets import Connector, Delivery, Place, Porti
 from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, library, properties_of
 from watersmeet.connectors.kafka.options import TOPIC_OPTIONS
 from watersmeet.errors import Error, error
-from watersmeet.faults import fault
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
+from watersmeet.system.faults import fault
 
 #: Where sinks write how far they are, unless `progress.topic` says otherwise.
 PROGRESS_TOPIC: Final = "watersmeet-progress"

@@ -12,7 +12,7 @@ from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.connectors.lakes.client import DELTA_OPTIONS, ICEBERG_OPTIONS, delta_location, iceberg_place
 from watersmeet.errors import error
 from watersmeet.objectstores.base import HDFS, Location, is_local, is_url
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 OnDelete = Literal["stop", "skip", "follow"]
 Settings = tuple[tuple[str, str], ...]

@@ -21,8 +21,8 @@ from watersmeet.connectors.lakes.versions import LakeProblem
 from watersmeet.formats.convert import convert
 from watersmeet.objectstores.access import ObjectFile
 from watersmeet.objectstores.base import Location, StoreProblem, is_url
-from watersmeet.slices import LakeFile, LakeSlice, VersionSlice
-from watersmeet.types import VARCHAR, Field
+from watersmeet.values.slices import LakeFile, LakeSlice, VersionSlice
+from watersmeet.values.types import VARCHAR, Field
 
 #: By other schemes of URLs, what they are here.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}

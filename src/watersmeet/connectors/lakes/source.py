@@ -28,8 +28,8 @@ from watersmeet.connectors.lakes.versions import (
 )
 from watersmeet.errors import Error, error
 from watersmeet.formats.retyping import columns_of
-from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
-from watersmeet.types import Schema
+from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
+from watersmeet.values.types import Schema
 
 #: The most slices of a poll: keeps intents small.
 MAX_SLICES: Final = 1000

@@ -12,7 +12,7 @@ from watersmeet.connectors.base.targets import Delivery
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
-from watersmeet.types import Schema, SqlType
+from watersmeet.values.types import Schema, SqlType
 
 
 class LakeColumns:

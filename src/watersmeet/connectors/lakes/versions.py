@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from watersmeet import files
 from watersmeet.connectors.base.sources import News
 from watersmeet.connectors.files.parquet import type_problem
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
-from watersmeet.types import Schema
+from watersmeet.system import files
+from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
+from watersmeet.values.types import Schema
 
 
 class LakeProblem(Exception):  # noqa: N818 - a state that passes, or that somebody mends

@@ -8,7 +8,6 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from watersmeet import extras
 from watersmeet.connectors.databases.servers import (
     KeptConnections,
     Server,
@@ -21,7 +20,8 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.errors import Error, error
-from watersmeet.secretvalues import revealed
+from watersmeet.system import libraries
+from watersmeet.system.secretvalues import revealed
 
 _SYSTEM: Final = "MySQL"
 _CONNECT_S: Final = 10
@@ -41,7 +41,7 @@ _PASSING: Final = (
 
 def library() -> ModuleType:
     """The module pymysql. LIBRARY_MISSING if it is not installed."""
-    return extras.library("pymysql", "connections to MySQL")
+    return libraries.library("pymysql", "connections to MySQL")
 
 
 @cache

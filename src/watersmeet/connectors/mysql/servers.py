@@ -16,7 +16,7 @@ from watersmeet.connectors.databases.tables import texts_of
 from watersmeet.connectors.mysql.client import failure, library, quoted
 from watersmeet.connectors.mysql.tables import COLUMNS, Column, column_of, line, receive
 from watersmeet.errors import did_you_mean, error
-from watersmeet.types import VARCHAR, SqlType
+from watersmeet.values.types import VARCHAR, SqlType
 
 
 class Gtid(NamedTuple):

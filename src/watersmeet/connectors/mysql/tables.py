@@ -13,7 +13,7 @@ from watersmeet.connectors.base.readers import Condition, Constant
 from watersmeet.connectors.databases.tables import System, TableReader
 from watersmeet.connectors.mysql.client import connected, failure, library, quoted
 from watersmeet.errors import error
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
 SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
 #: Most digits of a numeric here.

@@ -22,7 +22,7 @@ from watersmeet.connectors.files.tables import Refusing, file_connector, read_fi
 from watersmeet.connectors.spellings.externalstreams import WRITTEN, properties_file
 from watersmeet.errors import error
 from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, StoreProblem
-from watersmeet.types import VARCHAR, Schema
+from watersmeet.values.types import VARCHAR, Schema
 
 CONFIG_FILE: Final = "config_file"
 ENVIRONMENT_SETTING: Final = "use_environment_credentials"

@@ -31,9 +31,9 @@ from watersmeet.connectors.base.targets import Connector, Delivery, Place, Porti
 from watersmeet.connectors.files.options import store_specs
 from watersmeet.connectors.files.writing import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
 from watersmeet.errors import Error, error
-from watersmeet.faults import fault
 from watersmeet.objectstores.access import check_objects, open_store
 from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path
+from watersmeet.system.faults import fault
 
 _STATE: Final = ".watersmeet"
 _NAME: Final = "object_name"

@@ -61,8 +61,8 @@ from watersmeet.connectors.postgres.servers import (
 )
 from watersmeet.connectors.postgres.types import Column, described, without_forms
 from watersmeet.errors import error
-from watersmeet.faults import fault
-from watersmeet.types import Schema
+from watersmeet.system.faults import fault
+from watersmeet.values.types import Schema
 
 SLOT, PUBLICATION = "slot", "publication"
 #: While no change comes for the tables, the place is committed again after so many bytes of the server's log.

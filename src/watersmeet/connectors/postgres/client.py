@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
-from watersmeet import extras
 from watersmeet.connectors.databases.servers import (
     KeptConnections,
     Server,
@@ -17,7 +16,8 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.errors import Error, error
-from watersmeet.secretvalues import revealed
+from watersmeet.system import libraries
+from watersmeet.system.secretvalues import revealed
 
 _SYSTEM: Final = "PostgreSQL"
 #: How values are written as text, whatever the settings of the server, the database and the user.
@@ -37,8 +37,8 @@ _PASSING: Final = ("08", "53", "57", "40")
 
 def library() -> ModuleType:
     """The module psycopg. LIBRARY_MISSING if it is not installed."""
-    extras.library("psycopg.sql", "connections to PostgreSQL")
-    return extras.library("psycopg", "connections to PostgreSQL")
+    libraries.library("psycopg.sql", "connections to PostgreSQL")
+    return libraries.library("psycopg", "connections to PostgreSQL")
 
 
 def connect(server: Server, *, replication: bool = False) -> Any:

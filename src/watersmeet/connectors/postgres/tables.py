@@ -12,7 +12,7 @@ from watersmeet.connectors.base.readers import Condition
 from watersmeet.connectors.databases.tables import System, TableReader
 from watersmeet.connectors.postgres.client import connected, failure, library
 from watersmeet.connectors.postgres.types import Column, column_of, described, type_of
-from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 #: Kinds of relations whose changes are all in the log of the server.

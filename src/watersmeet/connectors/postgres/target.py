@@ -40,10 +40,10 @@ from watersmeet.connectors.databases.targets import (
 )
 from watersmeet.connectors.postgres.client import connect, failure, library
 from watersmeet.errors import Error, error
-from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
-from watersmeet.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
+from watersmeet.system.faults import fault
+from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
 
 #: How `atttypmod` has the scale of a numeric, the fields and digits of an interval, the digits of a time.
 _MODIFIER_HEAD: Final = 4

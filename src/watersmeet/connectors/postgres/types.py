@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.jsonscan import content, elements
-from watersmeet.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
 
 #: Types by their names there. Others are read as text if the column is declared so.
 _TYPES: Final[dict[str, SqlType]] = {

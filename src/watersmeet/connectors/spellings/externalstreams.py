@@ -13,7 +13,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.errors import did_you_mean
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType
 
 TIME: Final = "_tp_time"
 #: Columns that every such stream has: the part of a message, and the type unless one is declared.

@@ -20,7 +20,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
 from watersmeet.formats.xmltext import ATTRIBUTES, DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS, ROW_TAGS, XmlReader
-from watersmeet.types import VARCHAR, Field
+from watersmeet.values.types import VARCHAR, Field
 
 _PARTS: Final = {
     "yyyy": "%Y",

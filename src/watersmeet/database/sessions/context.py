@@ -23,7 +23,7 @@ from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
-from watersmeet.secretvalues import revealed
+from watersmeet.system.secretvalues import revealed
 
 #: Options that name a file or a URL.
 _PLACES: Final = ("location", "schema.location", "warehouse.path")

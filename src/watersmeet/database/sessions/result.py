@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.types import BIGINT, VARCHAR, Field, Origin, Schema, arrow_schema
+from watersmeet.values.types import BIGINT, VARCHAR, Field, Origin, Schema, arrow_schema
 
 
 class Running(Protocol):

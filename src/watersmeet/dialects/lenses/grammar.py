@@ -39,8 +39,8 @@ from watersmeet.dialects.tree.nodes import (
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.places import own_place, set_place
-from watersmeet.units import ABBREVIATED
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.times import ABBREVIATED
 
 
 class RecordSelect(MarkedSelect):

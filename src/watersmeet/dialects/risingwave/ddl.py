@@ -21,7 +21,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.types import Field, SqlType
+from watersmeet.values.types import Field, SqlType
 
 _FORMS: Final = ("plain", "upsert", "debezium")
 

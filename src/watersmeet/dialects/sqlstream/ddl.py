@@ -31,7 +31,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
-from watersmeet.types import TIMESTAMP, Field, SqlType
+from watersmeet.values.types import TIMESTAMP, Field, SqlType
 
 #: The wrapper of all adapters of streams that are here, and that of databases.
 _WRAPPER: Final = "ECDA"

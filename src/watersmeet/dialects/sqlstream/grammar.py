@@ -17,7 +17,7 @@ from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream.nodes import StreamSelect, WindowedSubquery, WindowedTable
 from watersmeet.dialects.tree.nodes import FoldedName, retyped, wrap
 from watersmeet.dialects.tree.tokens import span_of
-from watersmeet.places import set_place
+from watersmeet.values.places import set_place
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 

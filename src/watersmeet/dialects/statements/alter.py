@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span
-from watersmeet.types import Field
+from watersmeet.values.types import Field
 
 #: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
 ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]

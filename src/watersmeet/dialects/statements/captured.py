@@ -14,7 +14,7 @@ from watersmeet.dialects.tree.definitions import CreateTable
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span
-from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.values.types import TIMESTAMPTZ, VARCHAR, SqlType
 
 #: The connectors whose CREATE SOURCE makes a captured database.
 CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")

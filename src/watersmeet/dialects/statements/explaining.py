@@ -13,7 +13,7 @@ from watersmeet.catalog import SHOWN_CREATED
 from watersmeet.dialects.tree.statements import Explain, ExplainFormat, Name, Refused, Select, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
 from watersmeet.errors import error
-from watersmeet.types import JSONB, VARCHAR, Field, Schema
+from watersmeet.values.types import JSONB, VARCHAR, Field, Schema
 
 _KINDS: Final = tuple(tuple(word.upper().split()) for word in SHOWN_CREATED)
 

@@ -21,7 +21,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
-from watersmeet.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
+from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
 #: The connectors that read messages.
 CONNECTORS: Final = ("kafka",)

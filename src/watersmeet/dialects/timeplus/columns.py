@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.sqltypes import numeric
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.types import JSONB, Field, SqlType
+from watersmeet.values.types import JSONB, Field, SqlType
 
 #: Unsigned types are the next larger signed ones: every value has room, sums and differences are as in the others.
 _NAMES: Final[dict[str, str]] = {

@@ -29,7 +29,7 @@ from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Name, Recover, Refused, Statement, Subscribe, Unsubscribe
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import Span, error
-from watersmeet.types import TIMESTAMP, Field
+from watersmeet.values.types import TIMESTAMP, Field
 
 #: Of a second, that times have here.
 _DIGITS: Final = 6

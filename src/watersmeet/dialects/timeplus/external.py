@@ -16,7 +16,7 @@ from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import error
-from watersmeet.types import TIMESTAMP, Field
+from watersmeet.values.types import TIMESTAMP, Field
 
 #: The kind of what is outside that this is itself, unless another host is named.
 _OWN: Final = "timeplus"

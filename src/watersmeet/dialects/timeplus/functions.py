@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.timeplus.columns import cast_type, tree_of
 from watersmeet.dialects.tree.nodes import wrap
-from watersmeet.places import own_place, set_place
+from watersmeet.values.places import own_place, set_place
 
 Arguments = Sequence[exp.Expression]
 _Build = Callable[..., exp.Expression | None]

@@ -24,8 +24,8 @@ from watersmeet.dialects.tree.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.tree.nodes import FirstName, ImpliedAlias, retyped
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.tokens import not_supported, span_of
-from watersmeet.places import own_place, set_place
-from watersmeet.units import ABBREVIATED
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.times import ABBREVIATED
 
 _MODES: Final = {"ALL": TokenType.ALL, "DISTINCT": TokenType.DISTINCT}
 

@@ -14,8 +14,8 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.tokens import not_supported, span_of, syntax_error
-from watersmeet.places import set_place
-from watersmeet.units import ABBREVIATED, UNITS_US, unit_us
+from watersmeet.values.places import set_place
+from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 
 
 class EmitClause(exp.Expression):  # type: ignore[misc]

@@ -30,7 +30,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.values.types import Field, Schema, SqlType
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.tree.nodes import CommaJoin, PastCommit, retyped
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Span
-from watersmeet.places import own_place, set_place
-from watersmeet.units import unit_us
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.times import unit_us
 
 #: Functions whose arguments are not a list.
 SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from sqlglot import exp
 
-from watersmeet.places import own_place, set_place
+from watersmeet.values.places import own_place, set_place
 
 #: The part that only a NULL in the place of a parameter has.
 _INFER: Final = "infer"

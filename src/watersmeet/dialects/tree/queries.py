@@ -22,8 +22,8 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.tree.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
 from watersmeet.dialects.tree.tokens import syntax_error
 from watersmeet.errors import Error, Span, error
-from watersmeet.places import own_place, set_place
-from watersmeet.types import JSON_DEPTH_RULE
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.types import JSON_DEPTH_RULE
 
 _REFUSED: Final = re.compile("[\x00\ud800-\udfff]")
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from watersmeet.dialects.tree.nodes import sql_of
 from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 _NAMES: Final[dict[str, str]] = {
     "boolean": "boolean", "bool": "boolean",

@@ -11,7 +11,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.semantics import Folding
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import Error, Span, error
-from watersmeet.secretvalues import reference
+from watersmeet.system.secretvalues import reference
 
 _WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
 

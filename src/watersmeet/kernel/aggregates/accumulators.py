@@ -31,7 +31,7 @@ from watersmeet.kernel.runs.groups import Groups, group, key_form
 from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import make_run
 from watersmeet.kernel.runs.state import State
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 Ints = npt.NDArray[np.int64]
 Kind = Literal["count", "true", "sum", "float", "squares", "min", "max"]

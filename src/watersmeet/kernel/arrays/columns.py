@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]

@@ -15,10 +15,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet import duckdbs
 from watersmeet.errors import Error, error
-from watersmeet.machine import cores, memory_bytes
-from watersmeet.types import SqlType
+from watersmeet.system import duckdbs
+from watersmeet.system.machine import cores, memory_bytes
+from watersmeet.values.types import SqlType
 
 _SHARE: Final = 0.4
 _LEAST_MEMORY_BYTES: Final = 256 << 20

@@ -34,7 +34,7 @@ from watersmeet.kernel.evaluation.duck import (
 )
 from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
-from watersmeet.types import Schema, SqlType, arrow_schema
+from watersmeet.values.types import Schema, SqlType, arrow_schema
 
 _VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"
 _LITERAL: Final = re.compile(rf"{_VALUE}|CAST\({_VALUE} AS [A-Z][A-Z0-9_ (),]*\)", re.IGNORECASE)

@@ -22,11 +22,10 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.errors import error
-from watersmeet.files import failure
 from watersmeet.kernel.evaluation.duck import too_large
 from watersmeet.kernel.evaluation.queryworker import FAILURE, LENGTH, quoted
-from watersmeet.machine import cores
-from watersmeet.scratch import scratch_folder
+from watersmeet.system.files import failure
+from watersmeet.system.machine import cores, scratch_folder
 
 _BATCH_ROWS: Final = 1 << 16
 #: The number of idle processes that stay for later queries.

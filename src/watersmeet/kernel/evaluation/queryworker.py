@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 import duckdb
 import pyarrow as pa
 
-from watersmeet import duckdbs
+from watersmeet.system import duckdbs
 
 #: A length in front of each request, and of the head of each answer.
 LENGTH: Final = struct.Struct(">I")

@@ -36,7 +36,7 @@ from watersmeet.kernel.evaluation.duck import (
     run,
 )
 from watersmeet.kernel.metrics import Counters
-from watersmeet.types import BOOLEAN, SqlType
+from watersmeet.values.types import BOOLEAN, SqlType
 
 Tree = dict[str, Any]
 

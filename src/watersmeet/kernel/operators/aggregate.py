@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.kernel.aggregates.accumulators import Accumulators, Feeder, accumulators_of, add, result
 from watersmeet.kernel.aggregates.collected import Sides, collect, update_extremes
@@ -29,7 +28,8 @@ from watersmeet.kernel.runs.groups import Groups, group, key_form
 from watersmeet.kernel.runs.run import make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
-from watersmeet.types import Schema
+from watersmeet.values import watermarks
+from watersmeet.values.types import Schema
 
 
 @dataclass(frozen=True, eq=False)

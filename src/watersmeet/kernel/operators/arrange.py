@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
 from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
@@ -19,6 +18,7 @@ from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.shares import busiest_of
 from watersmeet.kernel.runs.state import State
+from watersmeet.values import watermarks
 
 #: The trace of an arrangement.
 ROWS: Final = "rows"

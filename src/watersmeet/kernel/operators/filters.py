@@ -33,7 +33,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet import watermarks
 from watersmeet.circuit.operators import DynamicFilter, LateRowFilter, TimeFilter
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
@@ -46,7 +45,8 @@ from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.units import DAY_US
+from watersmeet.values import watermarks
+from watersmeet.values.times import DAY_US
 
 
 def by_value(delta: Delta, column: int) -> Run:

@@ -27,7 +27,7 @@ from watersmeet.kernel.runs.matching import Arranged, near_changes
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
-from watersmeet.watermarks import NOW
+from watersmeet.values.watermarks import NOW
 
 
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta | Sliced:

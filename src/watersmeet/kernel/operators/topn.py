@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet import watermarks
 from watersmeet.circuit.operators import TopN
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
@@ -39,6 +38,7 @@ from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
+from watersmeet.values import watermarks
 
 #: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.
 FIRST_LOOK: Final = 16

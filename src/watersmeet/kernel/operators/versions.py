@@ -32,7 +32,7 @@ from watersmeet.kernel.runs.matching import Arranged, Probe, parts
 from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
-from watersmeet.watermarks import value
+from watersmeet.values.watermarks import value
 
 Ints = npt.NDArray[np.int64]
 Content = tuple[Ints, list[pa.Array], Diffs]

@@ -32,7 +32,7 @@ from watersmeet.kernel.windows import (
     framed,
     positional_value,
 )
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 _POSITIONAL = ("first_value", "last_value", "nth_value")
 

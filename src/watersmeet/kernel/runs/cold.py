@@ -24,13 +24,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.blobs import BlobParts, Ranges
-from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import distinct, expanded
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs.run import END_BYTES, IndexLayout, Run, index_layout, may_have
+from watersmeet.system.blobs import BlobParts, DirectBlob, Ranges
 
 
 def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: int) -> Generator[Ranges, None, None]:

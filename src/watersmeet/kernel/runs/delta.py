@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.runs.order import Diffs, canonical_rows, joined, stretches, taken
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from watersmeet.kernel.arrays.hashing import Hashes, bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta, Slicing, consolidate, empties
 from watersmeet.kernel.runs.order import are_ones, joined, ones, stretches
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
-from watersmeet.narrowing import has_texts, is_narrowed, narrowed, widened
+from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
 FRAME_BYTES: Final = 16 << 20

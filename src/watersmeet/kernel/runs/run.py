@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.blobs import Pieces
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.order import Diffs, are_ones, canonical_rows, ones, stretches
+from watersmeet.system.blobs import Pieces
 
 #: Runs that are not smaller have an index.
 INDEXED_BYTES: Final = 1 << 20

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.blobs import BlobRef
 from watersmeet.circuit.epochs import Keys
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.matching import shown
 from watersmeet.kernel.runs.run import Merging, Run
+from watersmeet.system.blobs import BlobRef
 
 #: A run of fewer rows tells nothing.
 LEAST_ROWS: Final = 1024

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, TypeGuard
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Placing, Rebuild
 from watersmeet.connectors.base.sources import News
@@ -34,6 +33,7 @@ from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.spark.source import ATTEMPTS, Bell, start_query
 from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit
+from watersmeet.system import files
 
 #: Epochs that are planned before they are committed: the next one waits while one runs.
 _AHEAD: Final = 2

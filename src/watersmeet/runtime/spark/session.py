@@ -28,11 +28,10 @@ from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
-from watersmeet.machine import cores
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
 from watersmeet.runtime.workers import workers_here
-from watersmeet.scratch import make_folder, remove_folder
+from watersmeet.system.machine import cores, make_folder, remove_folder
 
 
 def link_home(directory: Path) -> Path | None:

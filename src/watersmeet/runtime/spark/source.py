@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
 
-from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.store.layout import Layout
+from watersmeet.system.machine import make_folder, remove_folder
 
 
 class Bell:

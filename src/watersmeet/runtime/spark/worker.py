@@ -36,7 +36,7 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import Rest, return_freed
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
-from watersmeet.serialization import from_json, to_json
+from watersmeet.values.serialization import from_json, to_json
 
 #: Smaller bodies are sent: Spark brings them faster than the file system.
 _LEAST_BYTES: Final = 64 << 10

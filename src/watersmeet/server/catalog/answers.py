@@ -17,7 +17,6 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Role
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.errors import Error, error
@@ -31,9 +30,10 @@ from watersmeet.server.clients import Activity
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
 from watersmeet.session.statements.roles import known_roles
-from watersmeet.types import Field as SqlField
-from watersmeet.types import Schema, SqlType
+from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
+from watersmeet.values.types import Field as SqlField
+from watersmeet.values.types import Schema, SqlType
 
 _MEMORY: Final = "256MB"
 

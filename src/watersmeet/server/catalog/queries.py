@@ -15,7 +15,7 @@ from watersmeet.dialects.tree.queries import bind_parameters
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
 _PERHAPS: Final = re.compile(

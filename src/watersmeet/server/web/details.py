@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from watersmeet import secretvalues
 from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
 from watersmeet.connectors.base.deadletters import newest_dead_letters, place_of, text_of
 from watersmeet.database.filling import producers_of
@@ -20,6 +19,7 @@ from watersmeet.server.web.watch import Look
 from watersmeet.session.services.analysis import AnalyzedOperator, analyzed, recent_epochs
 from watersmeet.session.statements.analyzing import figures_json
 from watersmeet.session.statements.show import create_text
+from watersmeet.system import secretvalues
 
 _LETTERS: Final = 100
 

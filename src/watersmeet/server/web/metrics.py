@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from watersmeet import __version__
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import error
-from watersmeet.extras import library
-from watersmeet.lazyimport import lazy_import
 from watersmeet.objectstores.base import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
+from watersmeet.system.libraries import lazy_import, library
 
 if TYPE_CHECKING:
     import prometheus_client as prometheus

@@ -18,7 +18,6 @@ from watersmeet.catalog.roles import OWNER, READER
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.rights import check_followed
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.errors import Error, error
 from watersmeet.server.connection import Service
 from watersmeet.server.users import Login, expired
@@ -32,6 +31,7 @@ from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
 from watersmeet.server.web.watch import Watch
 from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
+from watersmeet.values.dialectnames import DIALECTS
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -22,7 +22,7 @@ from watersmeet.server.web.tabs import STILL_THERE, STILL_THERE_S, event
 from watersmeet.subscribing.opening import subscribe
 from watersmeet.subscribing.subscriber import Subscriber
 from watersmeet.subscribing.updates import ChangeBatch, Update
-from watersmeet.types import Schema, SqlType
+from watersmeet.values.types import Schema, SqlType
 
 #: Types whose values are numbers and truths of JSON; all others are texts, as PostgreSQL writes them.
 _NATIVE: Final = ("smallint", "integer", "real", "double precision", "boolean")

@@ -24,7 +24,7 @@ from watersmeet.server.steps import Outcome
 from watersmeet.subscribing.opening import subscribe
 from watersmeet.subscribing.subscriber import Subscriber
 from watersmeet.subscribing.updates import ChangeBatch
-from watersmeet.types import BIGINT, Field, Schema
+from watersmeet.values.types import BIGINT, Field, Schema
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink, Cre
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
-from watersmeet.types import Field, Schema
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
+from watersmeet.values.types import Field, Schema
 
 #: WITH options about event time, which the connector doesn't get.
 _AHEAD: Final = "watermark_max_ahead"

@@ -16,16 +16,16 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
-from watersmeet.lazyimport import lazy_import
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
 from watersmeet.session.handlers import function_named
 from watersmeet.store.layout import FilePermissions
+from watersmeet.system.libraries import lazy_import
+from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.capture import capturing

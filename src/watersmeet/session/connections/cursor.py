@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.database.sessions.result import Result, Running
 from watersmeet.database.values import python_rows
 from watersmeet.errors import error
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: How many rows are converted to Python values at a time.
 _CHUNK_ROWS = 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 Date = dt.date
 Time = dt.time

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from watersmeet.database.values import Interval
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_ELEMENT: Final = re.compile(r'[^\s,{}()"\\]+')

@@ -19,7 +19,7 @@ from watersmeet.session.features.viewrefresh import reset_clock
 from watersmeet.session.handlers import handles
 from watersmeet.store.manifests import Commit
 from watersmeet.store.moments import oldest_commit
-from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
+from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 
 @dataclass(frozen=True, kw_only=True)

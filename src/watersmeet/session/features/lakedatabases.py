@@ -23,9 +23,9 @@ from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.definitions import CreateSchema, CreateStream
 from watersmeet.dialects.tree.tokens import Cursor, read_setting
 from watersmeet.errors import Error
-from watersmeet.secretvalues import revealed_options
 from watersmeet.session.handlers import handles
-from watersmeet.types import Schema
+from watersmeet.system.secretvalues import revealed_options
+from watersmeet.values.types import Schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, read_setting
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.secretvalues import revealed_options
 from watersmeet.session.handlers import handles
+from watersmeet.system.secretvalues import revealed_options
 
 
 @dataclass(frozen=True, kw_only=True)

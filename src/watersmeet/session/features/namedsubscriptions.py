@@ -25,8 +25,8 @@ from watersmeet.store.moments import commit_at, oldest_commit
 from watersmeet.store.readers import floor_number
 from watersmeet.subscribing.envelopes import OperationForm
 from watersmeet.subscribing.opening import ShownUpdates, refusal, subscriber_of
-from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
-from watersmeet.units import length_text
+from watersmeet.values.times import length_text
+from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.secretvalues import outside, place_outside
 from watersmeet.session.handlers import handles
 from watersmeet.store import notes
+from watersmeet.system.secretvalues import outside, place_outside
 
 #: By backend whose values are not in the database: the option that says where they are.
 _OUTSIDE: Final = {"env": "name", "file": "path"}

@@ -18,7 +18,7 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.handlers import handles
 from watersmeet.subscribing.envelopes import Envelope, Form, shown_columns
 from watersmeet.subscribing.opening import ShownUpdates, subscriber_of
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 _TRUE: Final = ("true", "on", "1", "t", "yes")
 _FALSE: Final = ("false", "off", "0", "f", "no")

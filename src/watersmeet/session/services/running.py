@@ -26,7 +26,7 @@ from watersmeet.database.sessions.rights import check_followed
 from watersmeet.delivery.changes import Changes, Emitter, part
 from watersmeet.errors import Error, error
 from watersmeet.store.positions import Position
-from watersmeet.types import BIGINT, Field, Schema, arrow_schema
+from watersmeet.values.types import BIGINT, Field, Schema, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 

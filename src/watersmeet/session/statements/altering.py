@@ -43,7 +43,7 @@ from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.kafkatopics import drop_topics
 from watersmeet.session.statements.sqlfunctions import drop_functions
-from watersmeet.types import SqlType
+from watersmeet.values.types import SqlType
 
 #: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.
 _FILLS: Final = {

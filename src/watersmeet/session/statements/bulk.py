@@ -20,7 +20,7 @@ from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import Insert
 from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
-from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
+from watersmeet.values.types import VARCHAR, Field, SqlType, arrow_schema
 
 #: Python types whose values Arrow converts just as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {

@@ -38,8 +38,8 @@ from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error
-from watersmeet.serialization import to_json
-from watersmeet.types import VARCHAR, Field, Schema, SqlType
+from watersmeet.values.serialization import to_json
+from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
 
 #: RisingWave's connectors of databases that are not captured here.
 _OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "sqlserver-cdc")

@@ -16,7 +16,7 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.access.clauses import with_schema_columns
-from watersmeet.types import Field, Schema
+from watersmeet.values.types import Field, Schema
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")

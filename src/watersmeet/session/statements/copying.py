@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet import files
 from watersmeet.binder.clauses.relations import files_refused
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
@@ -44,7 +43,8 @@ from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
 from watersmeet.store.changes import quoted
-from watersmeet.types import BOOLEAN, Field, Schema, SqlType, arrow_schema
+from watersmeet.system import files
+from watersmeet.values.types import BOOLEAN, Field, Schema, SqlType, arrow_schema
 
 #: So many rows are written at once.
 _BATCH_ROWS: Final = 1 << 17

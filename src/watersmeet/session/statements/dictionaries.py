@@ -21,8 +21,8 @@ from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.maintenance.addressranges import FIRST, LAST, NETWORK, PLACES
 from watersmeet.session.statements.external import columns_of, external_of, fill, query_of, stream_of
-from watersmeet.types import VARCHAR, Schema, SqlType
-from watersmeet.units import SECOND_US
+from watersmeet.values.times import SECOND_US
+from watersmeet.values.types import VARCHAR, Schema, SqlType
 
 #: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
 #: depends.

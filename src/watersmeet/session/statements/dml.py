@@ -66,7 +66,7 @@ from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement,
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements import externalrows
-from watersmeet.types import arrow_schema
+from watersmeet.values.types import arrow_schema
 
 
 def merge(session: Session, statement: Merge) -> Result:

@@ -38,7 +38,7 @@ from watersmeet.maintenance.refreshing import refresh
 from watersmeet.session.features.formatschemas import with_format_schema
 from watersmeet.session.features.namedcollections import with_named_collection
 from watersmeet.store.changes import quoted
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:

@@ -21,7 +21,7 @@ from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.statements import Delete, Name, Update
 from watersmeet.maintenance.refreshing import refresh_read
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def changed_there(session: Session, name: Name) -> ExternalTable | None:

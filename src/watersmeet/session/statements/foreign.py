@@ -35,10 +35,10 @@ from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateFore
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.views import queried_options
-from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.clauses import event_time
 from watersmeet.session.statements.external import fill
-from watersmeet.types import TIMESTAMP, Field
+from watersmeet.system.secretvalues import revealed_options
+from watersmeet.values.types import TIMESTAMP, Field
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.
 _EVER_US: Final = 1 << 62

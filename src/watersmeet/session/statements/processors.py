@@ -47,7 +47,7 @@ from watersmeet.formats.messageparts import split_window
 from watersmeet.maintenance.views import make, watermarks_of
 from watersmeet.session.access.kafkatopics import connector_for
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
-from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
+from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
 #: Into which other formats records can be turned. Lenses, "Serialization formats".
 _CHANGES: Final = {

@@ -38,9 +38,9 @@ from watersmeet.dialects.statements.roles import (
 )
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.passwords import Verifier
-from watersmeet.secretvalues import reference
 from watersmeet.store.notes import keep_secret
+from watersmeet.system.passwords import Verifier
+from watersmeet.system.secretvalues import reference
 
 _RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")
 _MOST_BYTES: Final = 63

@@ -17,8 +17,8 @@ from watersmeet.database.sessions.result import Result, rows_result, text_result
 from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.tree.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
-from watersmeet.lazyimport import lazy_import
 from watersmeet.store.positions import Emitted, Position
+from watersmeet.system.libraries import lazy_import
 
 if TYPE_CHECKING:
     from watersmeet.binder import emission

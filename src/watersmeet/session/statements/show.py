@@ -49,8 +49,8 @@ from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import like, show_create_function, show_functions
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
-from watersmeet.units import length_text
+from watersmeet.values.times import length_text
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty here.
 _EMPTY: Final = ("internal tables",)

@@ -10,7 +10,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.session.services.status import database_status
-from watersmeet.types import BIGINT, VARCHAR, Field, Schema
+from watersmeet.values.types import BIGINT, VARCHAR, Field, Schema
 
 _TOPICS: Final[Schema] = (
     Field("Name", VARCHAR),

@@ -45,7 +45,7 @@ from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.runtime.status import SinkStatus
 from watersmeet.session.access.clauses import with_connections
 from watersmeet.store.notes import Note
-from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
+from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 
 #: What says how a sink is made, whatever its connector.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")

@@ -16,7 +16,7 @@ from watersmeet.delivery.deliveries import begin
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.views import make, make_writing
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def target_of(

@@ -44,7 +44,7 @@ from watersmeet.session.access.kafkatopics import (
     topic_of,
     undone_by_rollback,
 )
-from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field, Schema
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field, Schema
 
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)

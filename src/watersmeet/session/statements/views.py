@@ -25,7 +25,7 @@ from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.errors import NotSupportedError
 from watersmeet.maintenance.views import bind_view, make
 from watersmeet.session.statements.targets import make_delivered, target_of
-from watersmeet.types import Schema
+from watersmeet.values.types import Schema
 
 
 def create_view(session: Session, statement: CreateView) -> Result:

@@ -38,7 +38,7 @@ from watersmeet.algebra.rewrites.unnesting.lifting import Lifting
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly, filtered, read
 from watersmeet.errors import error
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.values.types import BIGINT, BOOLEAN
 
 _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Aggregate, Binary, Column, Filter, Node, Project, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import cast, part_of, read, walk
-from watersmeet.types import BOOLEAN, INTEGER, SqlType
+from watersmeet.values.types import BOOLEAN, INTEGER, SqlType
 
 Ids = frozenset[str]
 

@@ -56,7 +56,7 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, rejected_columns
 from watersmeet.algebra.trees import cast, filtered, read, with_inputs
 from watersmeet.errors import Span, error
-from watersmeet.types import INTEGER
+from watersmeet.values.types import INTEGER
 
 #: Aggregate functions that return 0 for no rows; all others return NULL.
 ZERO_IF_EMPTY: Final = frozenset({"count"})

@@ -37,8 +37,8 @@ from watersmeet.algebra.trees import exactly, read, walk
 from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.dialects.lenses.records import key_parts, records_in
 from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
-from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
-from watersmeet.watermarks import Watermark, both
+from watersmeet.values.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
+from watersmeet.values.watermarks import Watermark, both
 
 
 @dataclass(frozen=True)

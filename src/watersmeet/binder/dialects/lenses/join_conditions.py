@@ -45,8 +45,8 @@ from watersmeet.dialects.tree.nodes import plain, text_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Value, columns_of, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.units import DAY_US
-from watersmeet.watermarks import Watermark, both, shifted
+from watersmeet.values.times import DAY_US
+from watersmeet.values.watermarks import Watermark, both, shifted
 
 #: The default grace period: how late a record may be.
 GRACE_US: Final = DAY_US

@@ -32,7 +32,7 @@ from watersmeet.errors import Error, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value, of_scalar
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import TIMESTAMP
+from watersmeet.values.types import TIMESTAMP
 
 
 def metadata_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: RecordLayout) -> RecordMetadata:

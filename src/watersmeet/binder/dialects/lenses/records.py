@@ -38,7 +38,7 @@ from watersmeet.catalog import (
 from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 from watersmeet.errors import Span, error
 from watersmeet.expressions.context import Value, call, duckdb_cast
-from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
+from watersmeet.values.types import BOOLEAN, TIMESTAMP, SqlType
 
 #: How the records of a topic are read: all of them, or the last one of each key.
 RecordKind = Literal["stream", "table"]

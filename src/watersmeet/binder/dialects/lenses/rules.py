@@ -64,7 +64,7 @@ from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
-from watersmeet.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark
 
 
 class LensesRules(DialectRules):

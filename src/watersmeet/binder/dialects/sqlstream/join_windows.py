@@ -36,7 +36,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import Unit, after, floor, unit_of
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import TIMESTAMP
+from watersmeet.values.types import TIMESTAMP
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from watersmeet.dialects.sqlstream.nodes import window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.types import TIMESTAMP
-from watersmeet.watermarks import Term
+from watersmeet.values.types import TIMESTAMP
+from watersmeet.values.watermarks import Term
 
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 

@@ -25,7 +25,7 @@ from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
+from watersmeet.values.watermarks import Watermark, both, by_months, floored, shifted
 
 
 @dataclass(frozen=True)

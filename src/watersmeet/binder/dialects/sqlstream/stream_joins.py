@@ -62,8 +62,8 @@ from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.operators import Unit, after, floor
-from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP
-from watersmeet.watermarks import both
+from watersmeet.values.types import BOOLEAN, INTEGER, TIMESTAMP
+from watersmeet.values.watermarks import both
 
 _EQUALITY_HINT: Final = (
     "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions can be added to it."

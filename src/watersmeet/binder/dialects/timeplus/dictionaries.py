@@ -36,8 +36,8 @@ from watersmeet.dialects.tree.nodes import KnownTable, MarkedTable
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.context import duckdb_cast
-from watersmeet.places import own_place, set_place
-from watersmeet.types import JSONB, VARCHAR, SqlType
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.types import JSONB, VARCHAR, SqlType
 
 #: By name: whether an attribute is named, and whether a value for missing keys comes last.
 _CALLS: Final = {

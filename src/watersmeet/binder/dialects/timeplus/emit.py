@@ -22,7 +22,7 @@ from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamTable
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.places import own_place
+from watersmeet.values.places import own_place
 
 #: The setting with the id of a running query.
 _QUERY_ID: Final = "query_id"

@@ -26,8 +26,8 @@ from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.dialects.tree.nodes import retyped, sql_of
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.places import own_place, set_place
-from watersmeet.units import SECOND_US, UNITS_US
+from watersmeet.values.places import own_place, set_place
+from watersmeet.values.times import SECOND_US, UNITS_US
 
 _SECONDS: Final = {unit: UNITS_US[unit] // SECOND_US for unit in ("second", "minute", "hour", "day", "week")}
 

@@ -27,7 +27,7 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeTable
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.expressions.context import Value, duckdb_cast, fill
-from watersmeet.types import BIGINT, BOOLEAN, DOUBLE
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE
 
 #: Aggregate functions that return no number for no values.
 _OF_NUMBERS: Final = (

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet import directfiles
-from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error
+from watersmeet.system import blobs
+from watersmeet.system.blobs import DirectBlob
 
 CONTENT = np.random.default_rng(5).integers(1, 256, 300_000, np.uint8)
 
@@ -37,9 +37,9 @@ def path(request, tmp_path_factory):
 )
 def test_what_was_fetched_is_there(path, offset, length, asked, request_bytes, gap_bytes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(directfiles, "_REQUEST_BYTES", request_bytes)
-        patch.setattr(directfiles, "_GAP_BYTES", gap_bytes)
-        patch.setattr(directfiles, "_LARGE_BYTES", 8192)
+        patch.setattr(blobs, "_REQUEST_BYTES", request_bytes)
+        patch.setattr(blobs, "_GAP_BYTES", gap_bytes)
+        patch.setattr(blobs, "_LARGE_BYTES", 8192)
         length = min(length, len(CONTENT) - offset)
         blob = DirectBlob(path, offset, length)
         assert blob.buffer.size == length

@@ -8,8 +8,8 @@ import duckdb
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watersmeet.serialization import from_json, to_json
-from watersmeet.watermarks import Step, Term, both, by_months, floored, shifted, value
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.watermarks import Step, Term, both, by_months, floored, shifted, value
 
 DUCKDB = duckdb.connect()
 A, B = (Term("s1"),), (Term("s2"),)

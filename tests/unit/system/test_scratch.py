@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet import scratch
+from watersmeet.system import machine
 
 MAKES = """
 import sys
-from watersmeet.scratch import make_folder
+from watersmeet.system.machine import make_folder
 folder = make_folder("content")
 (folder / "spilled").mkdir()
 (folder / "spilled" / "block").write_bytes(b"x" * 100)
@@ -55,18 +55,18 @@ def test_folders_of_killed_processes_go_and_no_others(place, process, monkeypatc
     killed.kill()
     killed.wait(60)
     assert (left / "spilled" / "block").exists()
-    monkeypatch.setattr(scratch, "_swept", set())
-    mine = scratch.make_folder("merging")
+    monkeypatch.setattr(machine, "_swept", set())
+    mine = machine.make_folder("merging")
     assert not left.exists()
     assert (kept / "spilled" / "block").exists()
     assert (others / "data").exists()
-    scratch.remove_folder(mine)
-    scratch.remove_folder(mine)
+    machine.remove_folder(mine)
+    machine.remove_folder(mine)
     assert sorted(place.iterdir()) == sorted([kept, others])
 
 
 def test_a_folder_goes_with_its_block(place):
-    with pytest.raises(KeyError), scratch.scratch_folder("document") as folder:
+    with pytest.raises(KeyError), machine.scratch_folder("document") as folder:
         (folder / "file").write_text("x")
         raise KeyError
     assert not folder.exists()

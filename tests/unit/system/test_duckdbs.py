@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from watersmeet import duckdbs
+from watersmeet.system import duckdbs
 
 
 def setting(connection, name: str):

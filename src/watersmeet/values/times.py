@@ -1,8 +1,8 @@
-"""Names of time zones, PostgreSQL's abbreviations, and the zones in texts of timestamps.
+"""Units and lengths of time, names of time zones, and the zones in texts of timestamps.
 
-DuckDB takes abbreviations for old names of zones that have summer time (`PST` is Los Angeles there) or lie elsewhere
-(`BST` is Dhaka, `IST` is Kolkata), and `UTC+3` for three hours east, where POSIX has three hours west. A text without a
-zone that it casts after one with a name gets that zone.
+DuckDB reads abbreviations as old names of zones that have summer time (`PST` is Los Angeles) or lie elsewhere (`BST` is
+Dhaka, `IST` is Kolkata), and `UTC+3` as three hours east, where POSIX has three hours west. A text without a zone that
+it casts after one with a name gets that zone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ _BY_OFFSET: Final = {
     46800: "FJST NZDT TOT",
     49500: "CHADT",
 }
+
 ABBREVIATIONS: Final = {name: offset for offset, names in _BY_OFFSET.items() for name in names.split()}
+
 """Seconds east of UTC by abbreviation, in capitals."""
 
 #: Names of the time zone database that have no slash and are no abbreviation.
@@ -60,16 +62,21 @@ _SINGLE: Final = (
     "Japan Kwajalein Libya MST7MDT NZ NZ-CHAT Navajo PRC PST8PDT Poland Portugal ROC ROK Singapore Turkey Universal "
     "W-SU"
 )
+
 ZONE_NAME: Final = f"(?i:[a-z_]+/[a-z0-9_+/-]+|{_SINGLE.replace(' ', '|')})"
+
 """A regular expression of names in the time zone database, as Python and DuckDB read it; some are of no zone."""
+
 _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
 #: The end of a text that DuckDB must not read as a time.
 NO_TIME: Final = " is no time"
+
 #: A zone without a slash at the end of a text.
 _SUFFIX: Final = r"[0-9]\s*([A-Za-z]+(?:[+-][0-9:]+)?)\s*$"
+
 _IN_TEXT: Final = re.compile(_SUFFIX)
 _DAY: Final = r"\s*[0-9]+[-/. \\][0-9]{1,2}[-/. \\][0-9]{1,2}\s*"
 _TIME: Final = r"[0-9][ T]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]*)?)?\s*$"
@@ -124,3 +131,69 @@ def _found(name: str, values: Mapping[int, str]) -> str:
 def _offset_text(seconds: int) -> str:
     minutes = abs(seconds) // 60
     return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+SECOND_US: Final = 1_000_000
+
+#: Of times in UTC, in which everything is computed.
+DAY_US: Final = 86_400_000_000
+
+#: The length of a unit in microseconds.
+UNITS_US: Final = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": SECOND_US,
+    "minute": 60 * SECOND_US,
+    "hour": 3600 * SECOND_US,
+    "day": DAY_US,
+    "week": 7 * DAY_US,
+}
+
+#: The unit that an abbreviation stands for.
+ABBREVIATED: Final = {
+    "us": "microsecond",
+    "ms": "millisecond",
+    "s": "second",
+    "m": "minute",
+    "h": "hour",
+    "d": "day",
+    "w": "week",
+}
+
+_LENGTHS_US: Final = {
+    **UNITS_US,
+    **{short: UNITS_US[unit] for short, unit in ABBREVIATED.items()},
+    **{short: UNITS_US[unit] for short, unit in (("usec", "microsecond"), ("msec", "millisecond"), ("sec", "second"))},
+    **{short: UNITS_US[unit] for short, unit in (("min", "minute"), ("hr", "hour"))},
+}
+
+_PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)(?=[\s\d]|$)")
+
+
+def unit_us(word: str) -> int | None:
+    """The length of the unit that is called `s`, `sec`, `second` or `seconds`, in any case; None if there is none."""
+    word = word.lower()
+    return _LENGTHS_US.get(word) or _LENGTHS_US.get(word.removesuffix("s"))
+
+
+def length_us(text: str) -> int | None:
+    """The length of `1 hour 30 minutes`, `1h30m`, `-5s` …; None for anything else."""
+    text = text.strip().lower()
+    total, at = 0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = None if part is None else unit_us(part[2])
+        if part is None or unit is None:
+            return None
+        total += int(part[1]) * unit
+        at = part.end()
+    return total if text else None
+
+
+def length_text(length_us: int) -> str:
+    """A length of time above or at 0 in the largest unit of which it is a whole number: `90 minutes`."""
+    unit, size_us = next((u, n) for u, n in sorted(UNITS_US.items(), key=lambda p: -p[1]) if length_us % n == 0)
+    if not length_us:
+        unit, size_us = "second", SECOND_US
+    count = length_us // size_us
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 from tests.reference import columns
 
-from watersmeet.blobs import BlobRef
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
@@ -22,10 +21,11 @@ from watersmeet.circuit.operators import (
     WindowFrame,
     WindowSpec,
 )
-from watersmeet.serialization import from_json, to_json
 from watersmeet.store.manifests import RelationChange
-from watersmeet.types import BIGINT, Field, SqlType
-from watersmeet.watermarks import MonthStep, Step, Term
+from watersmeet.system.blobs import BlobRef
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.types import BIGINT, Field, SqlType
+from watersmeet.values.watermarks import MonthStep, Step, Term
 
 SCHEMA = (Field("c0", BIGINT, nullable=False), Field("c1", SqlType("array", element=SqlType("numeric", 9, 2))))
 BOUND = (Term("a", (Step("add", -5), MonthStep("add_months", 1), Step("floor", 10, 3))), Term("b"))

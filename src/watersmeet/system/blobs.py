@@ -1,4 +1,4 @@
-"""Reading parts of large files into memory of one's own, past the machine's cache of files.
+"""Pieces of stored files: where they are, and reading parts of large files past the machine's cache of files.
 
 What is read once and not again for long would only drive out of the cache what is read often, and for the machine it
 costs as much to map, and to take back, page after page as to compare what is in them.
@@ -13,23 +13,80 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.blobs import BlobParts, Ranges
 from watersmeet.errors import error
+
+Pieces = Sequence[bytes | memoryview]
+"""The bytes of a blob, in pieces that lie anywhere in memory."""
+
+
+class BlobRef(NamedTuple):
+    """Bytes [offset_bytes, offset_bytes + length_bytes) of `file`. rows: of the table in it.
+
+    file: its name among those of a database, or in a state store; "" for "the pack in which this is written".
+    """
+
+    file: str
+    offset_bytes: int
+    length_bytes: int
+    rows: int
+
+    def within(self, pack: str) -> BlobRef:
+        """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
+        return self if self.file else self._replace(file=pack)
+
+
+def joined(blob: Pieces) -> pa.Buffer:
+    """The bytes of a blob in one piece, at a multiple of 64 bytes."""
+    buffer = pa.allocate_buffer(sum(map(len, blob)))
+    target, end = memoryview(buffer).cast("B"), 0
+    for piece in blob:
+        target[end : end + len(piece)] = piece
+        end += len(piece)
+    return buffer
+
+
+Ranges = npt.NDArray[np.int64]
+"""Ranges of bytes: of each [begin, end), as a row."""
+
+
+class BlobParts(Protocol):
+    """The bytes of a blob that is elsewhere, of which only some are here.
+
+    buffer: as long as the blob. What has not been fetched must not be read: it is undefined.
+    """
+
+    buffer: pa.Buffer
+
+    def missing_bytes(self, ranges: Ranges) -> int:
+        """How many bytes `fetch` would have to get from elsewhere for these ranges."""
+        ...
+
+    def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
+        """Has ranges of blobs of one store, this one's among them, in their buffers, with as few waits as possible.
+
+        STATE_DAMAGED, naming the file, if bytes are missing or not those that were written.
+        """
+        ...
+
 
 #: Direct reading wants places in files, places in memory, and lengths that are multiples of this.
 _BLOCK_BYTES: Final = 4096
+
 #: Gaps that are not larger are read, too: that is quicker than another request.
 _GAP_BYTES: Final = 64 << 10
+
 #: For so many bytes there are to be large pages of memory, which the machine clears and takes back more quickly.
 _LARGE_BYTES: Final = 4 << 20
+
 #: So many bytes are read by one request …
 _REQUEST_BYTES: Final = 2 << 20
+
 #: … and so many requests are under way at a time.
 _AT_ONCE: Final = 4
 

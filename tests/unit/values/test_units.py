@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.units import DAY_US, length_us, unit_us
+from watersmeet.values.times import DAY_US, length_us, unit_us
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from benchmarks.nexmarkevents import Settings
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.registry import read_slice
 from watersmeet.errors import Error
-from watersmeet.serialization import from_json, to_json
-from watersmeet.slices import (
+from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.slices import (
     KINDS,
     AsideSlice,
     ChangeSlice,

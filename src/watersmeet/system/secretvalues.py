@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from watersmeet.errors import error
-from watersmeet.secretnames import is_secret
+from watersmeet.errors.secretnames import is_secret
 
 HIDDEN: Final = "[HIDDEN]"
 #: Begins references. No text of a statement has a zero byte.

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from watersmeet.units import DAY_US
+from watersmeet.values.times import DAY_US
 
 #: The source whose number is the time of the epoch: what now() gives.
 NOW: Final = "now()"

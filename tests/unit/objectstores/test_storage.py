@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 from tests.memorystore import URL, MemoryStore, use
 
-from watersmeet import storage, underway
 from watersmeet.errors import Error
-from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath, StoreProblem
 from watersmeet.objectstores.cache import cache
 
@@ -310,7 +309,7 @@ def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch
 
 def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    monkeypatch.setattr(underway, "_WAITING_BYTES", 2)
+    monkeypatch.setattr(storage, "_WAITING_BYTES", 2)
     publisher = storage.Publisher(durable=False)
     packs = storage.place_at(URL) / "packs"
     for number in range(10):
@@ -323,7 +322,7 @@ def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
 def test_what_stays_in_memory_in_any_case_may_wait(tmp_path, monkeypatch):
     """Three large files wait for the fourth, which is given without any being done."""
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    monkeypatch.setattr(underway, "_WAITING_BYTES", 2)
+    monkeypatch.setattr(storage, "_WAITING_BYTES", 2)
     all_given = threading.Event()
     store.before = lambda kind, name: all_given.wait(60) and None
     publisher = storage.Publisher(durable=False)

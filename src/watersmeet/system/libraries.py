@@ -1,10 +1,20 @@
-"""Libraries that only some users need: extras, imported when they are used."""
+"""Libraries that are imported when they are used: those of extras, and slow ones that a command may not need.
+
+```python
+if TYPE_CHECKING:
+    from watersmeet import planner
+else:
+    planner = lazy_import("watersmeet.planner")
+```
+"""
 
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.errors import error
 
@@ -40,3 +50,33 @@ def library(module: str, user: str) -> ModuleType:
             f"{user} need the library {name}, which is not installed",
             hint=f'Install it with: pip install "watersmeet[{extra}]"',
         ) from cause
+
+
+def lazy_import(name: str) -> ModuleType:
+    """The module `name`. It is imported when one of its attributes is first read, unless it is imported already."""
+    return sys.modules.get(name) or _Lazy(name)
+
+
+def block_import(name: str) -> None:
+    """Makes later imports of `name` fail as if it were not installed, unless it is imported already.
+
+    A None in sys.modules is not enough: compiled modules take it for the module itself.
+    """
+    sys.meta_path.insert(0, _Missing(name))
+
+
+class _Missing(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        del path, target
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+class _Lazy(ModuleType):
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), attribute)
+        setattr(self, attribute, value)
+        return value

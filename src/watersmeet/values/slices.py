@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from watersmeet.serialization import kinds
+from watersmeet.values.serialization import kinds
 
 Print = tuple[int, str]
 """(length in bytes, fingerprint of these bytes)."""

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.narrowing import narrowed, widened
 from watersmeet.store import changes
 from watersmeet.store.changes import BLOB_ROWS, decode_change, encode_change
+from watersmeet.values.narrowing import narrowed, widened
 
 DAY = dt.date(2024, 2, 29)
 TIMES = st.integers(-(2**62), 2**62)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from watersmeet import machine
+from watersmeet.system import machine
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")

@@ -1,10 +1,11 @@
-"""The files of a database, in a directory or in an object store: the few ways to touch them.
+"""The files of a database, in a directory or in an object store: one set of functions for both.
 
 A place is a path of the file system, or the name of an object. All functions do the same for both: a file appears
 complete under its name or not at all, of several that create it one succeeds, and what was written is seen by all
-afterwards. `durable` says whether a file of a file system also survives a loss of power; objects do.
+afterwards. `durable` says whether a file of a file system also survives a loss of power; objects do. `UnderWay` writes
+several files at a time.
 
-`files` and `objectstores.databasefiles` have the two implementations, and say more about each function.
+`system.files` and `objectstores.databasefiles` have the two implementations, and say more about each function.
 """
 
 from __future__ import annotations
@@ -12,26 +13,76 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from watersmeet import files
 from watersmeet.errors import Error, error
-from watersmeet.files import Bytes
 from watersmeet.objectstores import databasefiles
-from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at, timed
-from watersmeet.underway import UnderWay
+from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at
+from watersmeet.objectstores.requesttimes import timed
+from watersmeet.system import files
+from watersmeet.system.files import Bytes
+
+#: So many are written at a time, …
+_AT_ONCE: Final = 4
+
+#: … and at most so many bytes wait for that in memory, or one file.
+_WAITING_BYTES: Final = 64 << 20
+
+
+class UnderWay:
+    """Writes that are under way, several at a time. For one thread.
+
+    `finish` must be called before anybody is told what they did.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._bytes = 0
+
+    def begin(self, write: Callable[[], None], size_bytes: int) -> None:
+        """Calls `write` soon, in another thread. size_bytes: what it holds in memory until it is done.
+
+        Raises as an earlier one did.
+        """
+        while self._waiting and self._bytes + size_bytes > _WAITING_BYTES:
+            self._await()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AT_ONCE, "watersmeet-writes")
+        self._waiting.append((self._pool.submit(write), size_bytes))
+        self._bytes += size_bytes
+
+    def finish(self) -> None:
+        """Waits until all are done. Raises as the first one did that failed; others may be done all the same."""
+        try:
+            while self._waiting:
+                self._await()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool = None
+
+    def _await(self) -> None:
+        done, size_bytes = self._waiting.popleft()
+        self._bytes -= size_bytes
+        done.result()
+
 
 Place = Path | ObjectPath
-
 _FILE: Final = "file"
+
 #: What is taken for a relative path, and was hardly meant as one.
 _HALF_URL: Final = re.compile(r"(?:s3|gs|az|hdfs|file):/", re.IGNORECASE)
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
 #: A file of a file system that is not smaller is written beside what its writer does: it waits for the disk.
 _SOON_BYTES: Final = 1 << 20
 

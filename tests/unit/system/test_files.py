@@ -10,8 +10,9 @@ import threading
 
 import pytest
 
-from watersmeet import files, storage
 from watersmeet.errors import Error
+from watersmeet.objectstores import storage
+from watersmeet.system import files
 
 BLOCK = files._DIRECT_BYTES
 

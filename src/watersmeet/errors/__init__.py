@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from watersmeet.secretnames import concealed
+from watersmeet.errors.secretnames import concealed
 
 Raised = TypeVar("Raised", bound=BaseException)
 

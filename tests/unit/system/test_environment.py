@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import watersmeet
-from watersmeet.environment import bytes_of, seconds_of
 from watersmeet.errors import Error
+from watersmeet.system.machine import bytes_of, seconds_of
 
 NAME = "WATERSMEET_OF_THIS_TEST"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import watersmeet
-from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import _LANGUAGES
+from watersmeet.values.dialectnames import DIALECTS
 
 SOURCE = Path(watersmeet.__file__).parent
 NAME = re.compile("|".join((*DIALECTS, "proton")), re.IGNORECASE)
 #: Names of systems that are none of a dialect, with the module that says them.
 SYSTEMS = {
-    "dialectnames.py": set(DIALECTS),  # the names themselves
+    "values/dialectnames.py": set(DIALECTS),  # the names themselves
     "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
     "connectors/spellings/foreignstreams.py": {  # columns
         f"SQLSTREAM_PROV_{n}"

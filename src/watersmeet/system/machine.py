@@ -1,0 +1,170 @@
+"""Cores and memory of this process, limits set by environment variables, and its temporary folders.
+
+A process that is killed can't remove its folders. So each has a file that its process keeps locked, and whoever creates
+its first folder removes those of processes that have ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from watersmeet.errors import error
+
+#: Where control groups are, and those of this process.
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+_OWN: Final = Path("/proc/self/cgroup")
+
+
+def cores() -> int:
+    """The cores that this process may run on: those of its affinity mask where the system has one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """The memory of the machine, or of the container if that is less."""
+    return container_bytes() or _machine_bytes()
+
+
+def container_bytes() -> int | None:
+    """The memory of the container of this process; None if it has no limit below the memory of the machine.
+
+    That is the least limit of its control group and of those above it, of version 1 or 2.
+    """
+    least = min(_limits(), default=0)
+    return least if 0 < least < _machine_bytes() else None
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits() -> Iterator[int]:
+    try:
+        lines = _OWN.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            top, name = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        place = top / group.strip("/")
+        # A container may see itself as the top, though its group is told as the machine sees it.
+        for directory in (place, *(p for p in place.parents if p.is_relative_to(top))):
+            try:
+                limit = (directory / name).read_text().strip()
+            except OSError:
+                continue
+            if limit.isdigit():  # "max" where there is none
+                yield int(limit)
+
+
+def bytes_of(name: str, *, least: int = 1) -> int | None:
+    """The number of bytes, at least `least`, of that name; None without it. Raises Error INVALID_PARAMETER."""
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+        raise error("INVALID_PARAMETER", f'{name} is a number of bytes {_from(least)}, not "{text}"')
+    return int(text)
+
+
+def seconds_of(name: str) -> float | None:
+    """The number of seconds, 0 or more, of that name; None without it. Raises Error INVALID_PARAMETER."""
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise error("INVALID_PARAMETER", f'{name} is a number of seconds {_from(0)}, not "{text}"')
+    return seconds
+
+
+def _from(least: int) -> str:
+    return "above 0" if least else "from 0 on"
+
+
+_PREFIX: Final = "watersmeet-"
+_LOCK: Final = ".owner"
+_guard: Final = threading.Lock()
+_locks: Final[dict[Path, int]] = {}
+
+"""By folder of this process, the file that it keeps locked."""
+
+_swept: Final[set[str]] = set()
+
+"""Where folders of others were looked for."""
+
+
+def make_folder(what: str) -> Path:
+    """An empty folder among the temporary files of the machine, until `remove_folder`. what: is part of its name."""
+    place = tempfile.gettempdir()
+    with _guard:
+        if place not in _swept:
+            _swept.add(place)
+            _sweep(place)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-"))
+    new = folder / f"{_LOCK}.new"
+    lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(folder / _LOCK)  # nobody ever sees it unlocked
+    with _guard:
+        _locks[folder] = lock
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Deletes a folder of `make_folder` with all that is in it. May be called again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with _guard:
+        lock = _locks.pop(folder, None)
+    if lock is not None:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch_folder(what: str) -> Iterator[Path]:
+    """A folder as of `make_folder`, which is removed at the end of the block."""
+    folder = make_folder(what)
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def _sweep(place: str) -> None:
+    """Removes the folders of this user's processes that are gone."""
+    with contextlib.suppress(OSError), os.scandir(place) as found:
+        for entry in found:
+            if entry.name.startswith(_PREFIX):
+                with contextlib.suppress(OSError):  # it is no folder of ours, or its process is there
+                    _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes a folder whose process is gone. OSError for any other one."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if os.fstat(lock).st_uid == os.getuid():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
