@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Mapping
 
+from tests.harness import connect_without_connectors
 from tests.nexmark import test_nexmark
 from tests.tpch import data
 
@@ -20,7 +21,7 @@ from watersmeet.planner import compile_view
 
 def measure(script: str, queries: Mapping[int, str], repeats: int) -> tuple[int, float, float]:
     """How many queries can be views, and the least seconds to bind and to compile all of them."""
-    with watersmeet.connect(runtime="inprocess", parallelism=2, replace_connectors=True) as connection:
+    with connect_without_connectors(runtime="inprocess", parallelism=2) as connection:
         connection.execute(script)
         session = connection._session
         statements = []

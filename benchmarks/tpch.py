@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.harness import Harness
 from tests.tpch.data import QUERIES, SCHEMA, TABLES, content, generated
 from tests.tpch.live import Live
 from tests.tpch.refresh import Refreshes
@@ -21,7 +22,6 @@ from tests.tpch.refresh import Refreshes
 import watersmeet
 from benchmarks.processes import PeakMemory, median
 from watersmeet.system.machine import cores
-from watersmeet.testing.harness import Harness
 
 
 def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:

@@ -10,10 +10,10 @@ import secrets
 import pytest
 
 import watersmeet
+from tests.conditions import fulfils
 from tests.kafkatopics import asked, delivered, read_avro, there
 from watersmeet.errors import Error
 from watersmeet.testing.comparison import difference, written
-from watersmeet.testing.conditions import fulfils
 from watersmeet.testing.records import parse_file
 
 #: Directives that say nothing about what is in topics.

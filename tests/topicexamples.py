@@ -10,9 +10,9 @@ import time
 import pytest
 
 import watersmeet
+from tests.conditions import fulfils
 from watersmeet.errors import Error
 from watersmeet.testing.comparison import difference, written
-from watersmeet.testing.conditions import fulfils
 from watersmeet.testing.records import parse_file
 
 #: Directives that say nothing about what comes from topics.

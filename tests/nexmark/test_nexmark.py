@@ -13,9 +13,9 @@ import pytest
 from benchmarks.nexmarkevents import KINDS, Settings, events_of
 
 import watersmeet
+from tests.harness import Harness, connect_without_connectors
 from tests.property.oracle import AVERAGE
 from watersmeet.testing.comparison import written
-from watersmeet.testing.harness import Harness
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nexmark"
 SOURCES = (EXAMPLES / "sources.sql").read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def run(events: int, batches: int, **options) -> None:
     judge, settings = Judge(), Settings(seed=7, first_event_rate=100)  # several windows
     numbers = np.arange(events)
     kinds = settings.kinds(numbers)
-    with watersmeet.connect(replace_connectors=True, **options) as connection:
+    with connect_without_connectors(**options) as connection:
         connection.execute(SOURCES)
         for number in VIEWS[::2]:
             connection.execute(f"CREATE MATERIALIZED VIEW q{number:02d} AS {QUERIES[number]}")
@@ -149,7 +149,7 @@ def test_windows_of_processing_time() -> None:
     """q12: rows are in the window of the clock in which they came."""
     settings, kinds = Settings(seed=7), Settings(seed=7).kinds(np.arange(600))
     start_us, expected = 1_714_564_803_000_000, Counter()
-    with watersmeet.connect(replace_connectors=True, runtime="inprocess", parallelism=2) as connection:
+    with connect_without_connectors(runtime="inprocess", parallelism=2) as connection:
         Harness(connection).set_clock(start_us)
         connection.execute(SOURCES)
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {QUERIES[BY_CLOCK]}")

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
 from watersmeet.expressions.lenient import address_sql
 from watersmeet.formats.scalars import evaluate
 from watersmeet.maintenance.addressranges import address_ranges
-from watersmeet.testing.harness import Harness
 from watersmeet.values.types import VARCHAR, Field
 
 START_US = 1_700_000_000_000_000

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-import watersmeet
+from tests.harness import connect_without_connectors
 from tests.thorough import mostly_slow
 
 SEEDS = range(8)
@@ -101,7 +101,7 @@ def test_what_comes_on_arrival(tmp_path, seed):
     rng, parallelism = random.Random(seed), 1 if seed % 2 else 3
 
     def connect():
-        return watersmeet.connect(tmp_path, runtime="inprocess", parallelism=parallelism, replace_connectors=True)
+        return connect_without_connectors(tmp_path, runtime="inprocess", parallelism=parallelism)
 
     connection = connect()
     cursor = connection.cursor()
@@ -135,7 +135,7 @@ def test_what_comes_on_arrival(tmp_path, seed):
 def test_views_made_later_take_all_history_as_one_arrival(tmp_path, seed):
     """The side that is looked at is read first, also where arrangements of other views tell what they keep."""
     rng, parallelism = random.Random(seed), 1 if seed % 2 else 3
-    connection = watersmeet.connect(tmp_path, runtime="inprocess", parallelism=parallelism, replace_connectors=True)
+    connection = connect_without_connectors(tmp_path, runtime="inprocess", parallelism=parallelism)
     cursor = connection.cursor()
     rows = {
         name: [tuple([rng.choice([None, 0, 1, 2]), rng.randrange(4)]) for _ in range(rng.choice([2, 9]))]

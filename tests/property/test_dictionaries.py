@@ -13,9 +13,8 @@ from functools import partial
 
 import pytest
 
-import watersmeet
+from tests.harness import Harness, connect_without_connectors
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
@@ -57,7 +56,7 @@ def run(seed, tmp_path, runtime="inprocess"):
     expected = {n: [] for n in LAYOUTS}
     outer = {n: rng.random() < 0.5 for n in LAYOUTS}
     streams = {n: f"cache_{n}" for n in ("filled", "asked")}
-    open_ = partial(watersmeet.connect, tmp_path / "db", "timeplus", runtime=runtime, replace_connectors=True)
+    open_ = partial(connect_without_connectors, tmp_path / "db", "timeplus", runtime=runtime)
     connection = open_(parallelism=rng.choice([1, 2, 3]))
 
     def give():

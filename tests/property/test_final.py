@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-import watersmeet
+from tests.harness import connect_without_connectors
 from tests.thorough import mostly_slow
 
 SEEDS = range(12)
@@ -155,9 +155,7 @@ class Database:
     """A database with the views `queries`."""
 
     def __init__(self, path, parallelism, queries=QUERIES):
-        self._connect = lambda: watersmeet.connect(
-            path, runtime="inprocess", parallelism=parallelism, replace_connectors=True
-        )
+        self._connect = lambda: connect_without_connectors(path, runtime="inprocess", parallelism=parallelism)
         self.connection = self._connect()
         for table, value in (("a", "x"), ("b", "y")):
             self.run(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import watersmeet
+from tests.harness import connect_without_connectors
 from tests.thorough import examples
 from watersmeet.planner import compile_view
 
@@ -50,7 +51,7 @@ def test_views_show_what_was_not_late(tmp_path_factory, parallelism, deliveries)
     path = tmp_path_factory.mktemp("db")
 
     def connect():
-        return watersmeet.connect(path, runtime="inprocess", parallelism=parallelism, replace_connectors=True)
+        return connect_without_connectors(path, runtime="inprocess", parallelism=parallelism)
 
     connection = connect()
     cursor = connection.cursor()

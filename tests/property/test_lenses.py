@@ -14,9 +14,9 @@ from itertools import pairwise
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.lenses_reference import Followed, On, Record, StreamTable, Table, TableTable, Within, always
 from tests.thorough import THOROUGH, mostly_slow
-from watersmeet.testing.harness import Harness
 
 #: 260200595: a row of history had met another one in an epoch before, whose end gave it a later time.
 REGRESSIONS: list[int] = [260200595]

@@ -14,9 +14,9 @@ from functools import partial
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet import Error
-from watersmeet.testing.harness import Harness
 
 
 def run(seed, tmp_path):

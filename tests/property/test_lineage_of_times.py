@@ -10,9 +10,9 @@ import random
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.property.test_lineage import check_origins
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 START = dt.datetime(2024, 5, 1, 12)
 RECENT = "ts > now() - INTERVAL '1 hour'"

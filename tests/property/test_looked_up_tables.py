@@ -12,9 +12,9 @@ import random
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet.errors import Error
-from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US

@@ -16,11 +16,11 @@ from collections import Counter
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.property.small import small
 from tests.property.sqlstream_cases import MAKERS, Case
 from tests.property.sqlstream_rules import Stream
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = [*REGRESSIONS, *range(24)]

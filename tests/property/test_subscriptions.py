@@ -9,8 +9,8 @@ import random
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 START_US = 1_704_103_200_000_000
 

@@ -15,8 +15,8 @@ import duckdb
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 START = datetime(2024, 5, 17, 21, 40)
 TABLES = {

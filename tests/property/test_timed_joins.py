@@ -15,10 +15,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-import watersmeet
 from tests import reference
+from tests.harness import Harness, connect_without_connectors
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 START = dt.datetime(2024, 1, 1)
 FAR = dt.datetime(2025, 1, 1)
@@ -149,7 +148,7 @@ def run(seed, path, parallelism, runtime="inprocess", deliveries=8):
     sources = [Source(n, rng.choice([0, 5, 20])) for n in "ab"]
 
     def connect():
-        return watersmeet.connect(path, runtime=runtime, parallelism=parallelism, replace_connectors=True)
+        return connect_without_connectors(path, runtime=runtime, parallelism=parallelism)
 
     connection = connect()
     cursor = connection.cursor()

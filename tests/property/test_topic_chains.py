@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
-from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = mostly_slow([*REGRESSIONS, *range(6)], 0, len(REGRESSIONS) + 1)

@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet.algebra.nodes import Binary, TemporalJoin
 from watersmeet.algebra.rewrites import pruning
 from watersmeet.planner import asof
-from watersmeet.testing.harness import Harness
 
 START_S = 1_700_000_000
 NOW = "FOR SYSTEM_TIME AS OF PROCTIME()"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from tests import placed
+from tests.richtexts import run_text
 
-import watersmeet
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.testing.records import parse_file
-from watersmeet.testing.runner import run_script
 
 HERE = Path(__file__).parent
 NOT_DUE = [
@@ -48,7 +46,7 @@ def files() -> list[Path]:
 
 
 def run(path: Path, **options) -> None:
-    outcome = run_script(parse_file(path), partial(watersmeet.connect, **options))
+    outcome = run_text(parse_file(path), **options)
     assert outcome.failure is None, outcome.failure
     assert outcome.records > 0
 

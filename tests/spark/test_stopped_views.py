@@ -5,10 +5,10 @@ them.
 from __future__ import annotations
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.testing.harness import Harness
 
 pytestmark = pytest.mark.spark
 

@@ -6,11 +6,11 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.harness import Harness
 from tests.property.test_temporal_filters import run as run_seed
 from tests.thorough import mostly_slow
 
 import watersmeet
-from watersmeet.testing.harness import Harness
 
 pytestmark = pytest.mark.spark
 

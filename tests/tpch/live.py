@@ -11,11 +11,11 @@ import duckdb
 import pyarrow as pa
 
 import watersmeet
+from tests.harness import Harness
 from tests.property.oracle import AVERAGE
 from tests.tpch.changes import Change
 from tests.tpch.data import QUERIES, TABLES
 from watersmeet.testing.comparison import written
-from watersmeet.testing.harness import Harness
 
 #: Columns that are the quotient of two numerics, by query: DuckDB divides those as doubles, so it is no judge of
 #: the last digits. Everything else is compared digit for digit.

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
+    from watersmeet.database.sessions import context, variables
     from watersmeet.dialects import parsing
     from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
     from watersmeet.session.connections.connection import Connection
-    from watersmeet.testing import harness
+    from watersmeet.session.statements import explain as explaining
 else:
     parsing = lazy_import("watersmeet.dialects.parsing")
     logs = lazy_import("watersmeet.cli.logs")
@@ -51,7 +52,9 @@ else:
     engines = lazy_import("watersmeet.database.engines")
     clients = lazy_import("watersmeet.server.clients")
     service = lazy_import("watersmeet.server.service")
-    harness = lazy_import("watersmeet.testing.harness")
+    context = lazy_import("watersmeet.database.sessions.context")
+    variables = lazy_import("watersmeet.database.sessions.variables")
+    explaining = lazy_import("watersmeet.session.statements.explain")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -255,7 +258,8 @@ def explain(
         text = read_script(str(file))
         buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
-            plans = harness.Harness(connection).explain_script(text)
+            session = context.Session(connection.opened, variables.Variables(dialect))
+            plans = explaining.explain_script(session, text)
         if as_json:
             render.print_json(("view", "plan"), plans)
             return
@@ -399,7 +403,7 @@ def text_tests(
     parallelism: ParallelismOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run text tests: sqllogictest files, and the rich form of the project's own tests."""
+    """Run text tests: sqllogictest files."""
     with reporting(as_json=as_json):
         code = texttests.run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
     raise typer.Exit(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import watersmeet
@@ -13,7 +13,7 @@ from watersmeet.cli.consoles import output
 from watersmeet.errors import error
 from watersmeet.session.connections.connection import Connection, Runtime
 from watersmeet.testing.records import ScriptError, parse_file
-from watersmeet.testing.runner import Connect, Outcome, run_script
+from watersmeet.testing.runner import Outcome, run_script
 
 
 def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int | None, as_json: bool = False) -> int:
@@ -26,10 +26,8 @@ def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int 
     if not scripts:
         raise error("INVALID_PARAMETER", "there are no test files", detail="Files of a folder end in .slt or .test.")
 
-    def connect(*, dialect: str, replace_connectors: bool) -> Connection:
-        return watersmeet.connect(
-            dialect=dialect, parallelism=parallelism, runtime=runtime, replace_connectors=replace_connectors
-        )
+    def connect() -> Connection:
+        return watersmeet.connect(parallelism=parallelism, runtime=runtime)
 
     failed = 0
     with contextlib.ExitStack() as held:
@@ -66,7 +64,7 @@ def run_text_tests(paths: Sequence[Path], *, runtime: Runtime, parallelism: int 
     return 1 if failed else 0
 
 
-def _run(file: Path, connect: Connect) -> Outcome:
+def _run(file: Path, connect: Callable[[], Connection]) -> Outcome:
     try:
         return run_script(parse_file(file), connect)
     except (ScriptError, OSError, UnicodeDecodeError) as err:

@@ -11,14 +11,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, TypeVar
-
-import pyarrow as pa
+from typing import Final, TypeVar
 
 from watersmeet.catalog import External, Input, MessageFormat, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.rates import LimitedSource, rate_limit
-from watersmeet.connectors.base.readers import Condition, Reader
+from watersmeet.connectors.base.readers import Reader
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
     Source,
@@ -51,7 +49,6 @@ from watersmeet.connectors.objects.tables import ObjectReader
 from watersmeet.connectors.postgres.capture import PostgresSystem
 from watersmeet.connectors.postgres.tables import PostgresReader
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.formats.convert import convert
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.values.serialization import kinds
 from watersmeet.values.slices import (
@@ -65,7 +62,7 @@ from watersmeet.values.slices import (
     SourceSlice,
 )
 from watersmeet.values.times import SECOND_US, length_us
-from watersmeet.values.types import Field, Schema, arrow_schema
+from watersmeet.values.types import Field, Schema
 
 Made = TypeVar("Made", bound=Input)
 
@@ -218,31 +215,6 @@ KINDS: Final = (
     "s3",
     "timeplus",
 )
-
-
-class GivenReader(Reader):
-    """Rows that a test gives in place of another system's. rows: as texts."""
-
-    def __init__(self, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
-        self._columns = columns
-        self._rows = [tuple(row) for row in rows]
-
-    def columns(self) -> Schema | None:
-        return self._columns
-
-    def version(self) -> Any:
-        return self._rows
-
-    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
-        places = {c.name: i for i, c in enumerate(self._columns)}
-        if missing := [c.name for c in columns if c.name not in places]:
-            refuse(f'the external table has no column "{missing[0]}"', hint=did_you_mean(missing[0], places))
-        texts = [pa.array([row[places[c.name]] for row in self._rows], pa.string()) for c in columns]
-        done = convert(texts, [c.type for c in columns])
-        for column, found in zip(columns, done, strict=True):
-            if found.bad is not None and found.bad.any():
-                raise error("INVALID_VALUE", f'a value of column "{column.name}" is not {column.type.sql}')
-        return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
 
 
 READERS: Final[dict[str, Callable[[External], Reader]]] = {

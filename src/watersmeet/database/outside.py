@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.catalog import External
@@ -12,7 +11,6 @@ from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
 from watersmeet.store.notes import Note
 from watersmeet.system.libraries import lazy_import
-from watersmeet.values.types import Schema
 
 if TYPE_CHECKING:
     from watersmeet.connectors import registry as readers
@@ -80,16 +78,8 @@ class Outside:
         self.problems = problems
         self.versions: dict[str, Any] = {}
         self.checked_us: dict[str, int] = {}
-        self._given: dict[tuple[str, str], readers.GivenReader] = {}
-
-    def give(self, kind: str, name: str, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
-        """For tests: these rows (as texts) are the content of table `name` in a system of that kind."""
-        self._given[kind, name] = readers.GivenReader(columns, rows)
 
     def reader(self, external: External, what: str = "an external table") -> Reader:
         """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
-        given = self._given.get((external.kind, external.name))
-        if given is not None:
-            return given
         readers.check_kind(external.kind, sorted(readers.READERS), what)
         return readers.READERS[external.kind](external)

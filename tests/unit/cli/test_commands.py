@@ -363,9 +363,9 @@ def test_explain(call, shop, script):
 
 def test_text_tests(call, tmp_path):
     (tmp_path / "good.slt").write_text("query I\nSELECT 1\n----\n1\n")
-    (tmp_path / "rich.slt").write_text(
-        "dialect risingwave\n\nstatement ok\nCREATE TABLE t (a int);\n\ninsert t\n1\n\n"
-        "query rowsort\nSELECT a FROM t\n----\n1\n"
+    (tmp_path / "table.slt").write_text(
+        "statement ok\nCREATE TABLE t (a int);\n\nstatement count 1\nINSERT INTO t VALUES (1)\n\n"
+        "query I rowsort\nSELECT a FROM t\n----\n1\n"
     )
     result = call("test", tmp_path)
     assert result.exit_code == 0

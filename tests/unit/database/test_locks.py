@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.harness import Harness, connect_without_connectors
 
-import watersmeet
 from watersmeet.database import locks
-from watersmeet.testing.harness import Harness
 
 
 def test_the_wrong_order_is_caught():
@@ -45,7 +44,7 @@ def test_statements_take_locks_in_order():
     """Dictionaries are read from outside by statements and by upkeep: an INSERT that reads one holds no guard then."""
     with (
         locks.checked(),
-        watersmeet.connect(dialect="timeplus", runtime="inprocess", replace_connectors=True) as connection,
+        connect_without_connectors(dialect="timeplus", runtime="inprocess") as connection,
     ):
         Harness(connection).set_external("mysql", "shop.p", "id string, name string", [["1", "a"]])
         connection.execute("""

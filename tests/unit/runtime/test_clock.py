@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Clock
-from watersmeet.testing.harness import Harness
 
 
 def times(log):

@@ -117,8 +117,8 @@ def serving() -> Iterator[Callable[..., Served]]:
     """Makes servers: of a new database, with the options of `Endpoint`. connecting: those of `connect`."""
     opened: list = []
 
-    def make(script: str = "", *, connecting=None, **options) -> Served:
-        connection = watersmeet.connect(**{"runtime": "inprocess", **(connecting or {})})
+    def make(script: str = "", *, connecting=None, connect=watersmeet.connect, **options) -> Served:
+        connection = connect(**{"runtime": "inprocess", **(connecting or {})})
         opened.append(connection)
         for _ in connection.execute_script(script):
             pass

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from tests.harness import connect_without_connectors
 from tests.unit.server.test_access import USERS, self_signed
 from tests.waiting import until
 
@@ -251,7 +252,7 @@ def test_the_topology_and_one_relation(shop):
 def test_secrets_are_not_shown(serving):
     script = """CREATE SOURCE s (a int) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'h:1',
         properties.sasl.password = 'hush-hush') FORMAT PLAIN ENCODE JSON;"""
-    served = serving(script, http_port=0, connecting={"replace_connectors": True})
+    served = serving(script, http_port=0, connect=connect_without_connectors)
     (box,) = served.http("/api/topology").json["boxes"]
     shown = served.http(f"/api/relations/{box['id']}").body.decode()
     assert "bootstrap" in shown

@@ -9,10 +9,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.testing.harness import Harness
 
 HOUR_US = 3_600_000_000
 TABLES = "CREATE TABLE t (k int, ts timestamp); CREATE TABLE g (k int, ts timestamp) APPEND ONLY; "

@@ -9,10 +9,10 @@ import os
 import zlib
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.harness import Harness, connect_without_connectors
 from tests.thorough import mostly_slow
 
 import watersmeet
-from watersmeet.testing.harness import Harness
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_inject(connection, run):
 
 
 def test_sources_without_their_connector():
-    with watersmeet.connect(runtime="inprocess", replace_connectors=True) as connection:
+    with connect_without_connectors(runtime="inprocess") as connection:
         connection.execute(
             "CREATE SOURCE s (a int, b timestamp) WITH (connector = 'kafka', topic = 'x') FORMAT PLAIN ENCODE JSON"
         )

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.harness import Harness, connect_without_connectors
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.testing.harness import Harness
 
 SECOND_US = 1_000_000
 START_US = 1_700_000_000 * SECOND_US
@@ -20,6 +20,10 @@ ORDERS = "CREATE STREAM orders(id string, product_id string)"
 
 def connect(path=None, dialect="timeplus", **options):
     return watersmeet.connect(path, dialect, runtime="inprocess", **options)
+
+
+def disconnected(path=None, dialect="timeplus", **options):
+    return connect_without_connectors(path, dialect, runtime="inprocess", **options)
 
 
 def rows(connection, sql):
@@ -290,7 +294,7 @@ def products(connection, *pairs):
 
 
 def test_a_cache_stream_is_filled_also_after_a_restart(tmp_path):
-    with connect(tmp_path / "db", replace_connectors=True) as connection:
+    with disconnected(tmp_path / "db") as connection:
         products(connection, ("p1", "Laptop"), ("p2", "Phone"), ("p3", "Tablet"))
         connection.execute(f"{ORDERS}; {CACHED.format('true')}; CREATE MATERIALIZED VIEW v AS {DIRECT}")
         orders(connection, ("o1", "p1"), ("o2", "p1"))
@@ -299,7 +303,7 @@ def test_a_cache_stream_is_filled_also_after_a_restart(tmp_path):
         orders(connection, ("o3", "p1"), ("o4", "p2"))
         connection.execute("DELETE FROM cache WHERE id = 'p1'; FLUSH")
         orders(connection, ("o5", "p1"))
-    with connect(tmp_path / "db", replace_connectors=True) as connection:
+    with disconnected(tmp_path / "db") as connection:
         products(connection, ("p3", "Slate"))
         orders(connection, ("o6", "p3"), ("o7", "p2"))
         assert rows(connection, "SELECT * FROM table(v)") == [
@@ -324,7 +328,7 @@ def test_a_cache_stream_is_filled_also_after_a_restart(tmp_path):
 
 
 def test_a_cache_stream_that_is_not_to_be_filled_is_only_asked():
-    with connect(replace_connectors=True) as connection:
+    with disconnected() as connection:
         products(connection, ("p1", "Laptop"))
         connection.execute(f"{ORDERS}; {CACHED.format('false')}; INSERT INTO cache(id, name) VALUES ('p9', 'Cached')")
         running = connection.execute(DIRECT)
@@ -336,7 +340,7 @@ def test_a_cache_stream_that_is_not_to_be_filled_is_only_asked():
 
 
 def test_views_that_look_up_are_not_made_anew_unless_they_were_stopped(tmp_path):
-    with connect(tmp_path / "db", replace_connectors=True, parallelism=2) as connection:
+    with disconnected(tmp_path / "db", parallelism=2) as connection:
         products(connection, ("p1", "Laptop"))
         connection.execute(
             f"{ORDERS}; {CACHED.format('true')}; CREATE STREAM other(i int); CREATE STREAM another(i int)"
@@ -344,12 +348,12 @@ def test_views_that_look_up_are_not_made_anew_unless_they_were_stopped(tmp_path)
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {DIRECT}, join_max_buffered_bytes = 2000")
         orders(connection, ("o1", "p1"))
     assert refused_rebuild(tmp_path / "db").message == "the state of a view with a temporal join can't be rebuilt"
-    with connect(tmp_path / "db", replace_connectors=True) as connection:
+    with disconnected(tmp_path / "db") as connection:
         products(connection, *((f"p{i}", f"name {i}") for i in range(500)))
         connection.execute("FLUSH")
         assert refused(connection, "SELECT * FROM table(v)").condition == "BUFFER_LIMIT"
         assert [r[-1] for r in connection.execute("SHOW JOBS").fetchall()] == [None]
-    with connect(tmp_path / "db", replace_connectors=True, parallelism=3, rebuild=True) as connection:
+    with disconnected(tmp_path / "db", parallelism=3, rebuild=True) as connection:
         assert refused(connection, "SELECT * FROM table(v)").condition == "BUFFER_LIMIT"
         connection.execute("DROP VIEW v; DROP DICTIONARY d; DROP STREAM cache")
         assert rows(connection, "SHOW JOBS") == []
@@ -468,7 +472,7 @@ def test_refusals_name_the_place_and_leave_nothing_behind(sql, condition, place)
 
 
 def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
-    with connect(tmp_path / "db", replace_connectors=True) as connection:
+    with disconnected(tmp_path / "db") as connection:
         products(connection, ("p1", "Laptop"))
         connection.execute("""CREATE DICTIONARY d(id string, name string) PRIMARY KEY id
             SOURCE(CLICKHOUSE(DB 'shop' TABLE 'products' USER 'u' PASSWORD 'geheim')) LAYOUT(HASHED());

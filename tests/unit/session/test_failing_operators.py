@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.faultysteps import FAULTS, Step, raising
+from tests.harness import Harness
 from tests.thorough import mostly_slow
 
 import watersmeet
@@ -24,7 +25,6 @@ from watersmeet.kernel import executor
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.operators import STEPS
 from watersmeet.runtime import slices
-from watersmeet.testing.harness import Harness
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.testing.harness import Harness
 
 START = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TABLES = """

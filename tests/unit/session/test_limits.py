@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet import Error
 from watersmeet.runtime.coordinator import Coordinator, Flush
 from watersmeet.runtime.workers import Budget
-from watersmeet.testing.harness import Harness
 
 #: More than a few rows take, less than thousands.
 LIMIT = 20_000

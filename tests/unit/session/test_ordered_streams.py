@@ -7,9 +7,9 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
-from watersmeet.testing.harness import Harness
 
 
 def at(second: float) -> dt.datetime:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet.catalog import Catalog, Table
-from watersmeet.testing.harness import Harness
 from watersmeet.values.types import INTEGER, Field
 
 COLUMNS = (Field("a", INTEGER),)

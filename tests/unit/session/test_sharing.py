@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.testing.harness import Harness
+from tests.harness import Harness
 
 
 def operators(connection, kind):

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
+from tests.harness import Harness
 
 import watersmeet
-from watersmeet.testing.harness import Harness
 
 
 @pytest.fixture

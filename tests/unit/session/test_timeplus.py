@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.harness import Harness
 
 import watersmeet
 from watersmeet import Error
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import read_holds
-from watersmeet.testing.harness import Harness
 
 
 def connect(path=None, dialect="timeplus", **options):

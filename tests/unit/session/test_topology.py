@@ -5,11 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
+from tests.harness import Harness, connect_without_connectors
 from typer.testing import CliRunner
 
 import watersmeet
 from watersmeet.cli.commands import app
-from watersmeet.testing.harness import Harness
 
 SCRIPT = """
 CREATE TABLE o (id INT PRIMARY KEY, c INT, amount INT);
@@ -103,7 +103,7 @@ def test_a_step_that_repartitions_a_topic_is_a_box():
 
 
 def test_what_views_write_and_what_works_for_them():
-    with watersmeet.connect(dialect="timeplus", runtime="inprocess", replace_connectors=True) as connection:
+    with connect_without_connectors(dialect="timeplus", runtime="inprocess") as connection:
         Harness(connection).set_external("mysql", "shop.p", "id string, name string", [])
         connection.execute("""CREATE STREAM o(id string); CREATE STREAM t(id string);
         CREATE MUTABLE STREAM cache(id string, name string) PRIMARY KEY id;

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
+from tests.richtexts import run_text
 
 import watersmeet
 from watersmeet.testing.records import parse_file
@@ -35,7 +34,19 @@ insert m (i, v)
 def outcome(tmp_path, text):
     path = tmp_path / "t.slt"
     path.write_text(STREAM + text)
-    return run_script(parse_file(path), partial(watersmeet.connect, runtime="inprocess")).failure
+    return run_text(parse_file(path), runtime="inprocess").failure
+
+
+def test_rows_of_an_insert_are_there_when_a_query_reads_them(tmp_path):
+    path = tmp_path / "rich.slt"
+    path.write_text(
+        "dialect risingwave\n\nstatement ok\nCREATE TABLE t (a int);\n\ninsert t\n1\n\n"
+        "query rowsort\nSELECT a FROM t\n----\n1\n"
+    )
+    result = run_text(parse_file(path), runtime="inprocess")
+    assert (result.failure, result.records) == (None, 3)
+    with watersmeet.connect(runtime="inprocess") as connection:
+        assert "no sqllogictest" in run_script(parse_file(path), lambda: connection).failure
 
 
 @pytest.mark.parametrize(

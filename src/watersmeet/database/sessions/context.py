@@ -41,7 +41,7 @@ class Session:
     """The state of a connection.
 
     view: the view whose text is being read, if it is not the user's.
-    replace_connectors: relations with a connector get their rows from tests only (`testing.harness`).
+    replace_connectors: relations are made without their connectors, as when only plans are wanted.
     running: queries that run until they are stopped.
     stopping: threads that are stopping such queries.
     acknowledgements: of the subscriptions that were read, by relation id.

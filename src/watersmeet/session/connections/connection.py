@@ -63,7 +63,6 @@ def connect(
     spark: Any = None,
     read_only: bool = False,
     rebuild: bool = False,
-    replace_connectors: bool = False,
     tick_seconds: float = 1.0,
     file_permissions: FilePermissions = "private",
     allow_files: bool = True,
@@ -81,7 +80,6 @@ def connect(
     read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
     rebuild: plan all views and make their state anew from their inputs before going on: after STATE_DAMAGED, or for
         another `parallelism` if state can't be split. Their content stays as it is.
-    replace_connectors: sources get their rows only by `testing.harness.Harness.inject`.
     tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
     often.
     file_permissions: of a new database. `private`: its directory and all files in it are for the user of this process
@@ -130,7 +128,7 @@ def connect(
         except BaseException:
             database.close()
             raise
-    return Connection(Session(database, variables, replace_connectors))
+    return Connection(Session(database, variables))
 
 
 class Connection:

@@ -1,12 +1,16 @@
-"""What tests and tools do to a database that SQL does not: rows and times from nowhere, plans of whole scripts."""
+"""What tests do to a database that SQL does not: rows, times and contents of other systems from nowhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.catalog import Input, Relation
+import watersmeet
+from watersmeet.catalog import External, Input, Relation
+from watersmeet.connectors.base.options import refuse
+from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transactions import wait_if_wanted
 from watersmeet.database.writing import accepting, deliver, stream_clock
@@ -14,9 +18,54 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.script import columns_of
 from watersmeet.errors import did_you_mean, error
+from watersmeet.formats.convert import convert
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.services.status import join_state
 from watersmeet.session.statements.explain import explain_script
+from watersmeet.values.types import Schema, arrow_schema
+
+
+def connect_without_connectors(*args: Any, **options: Any) -> Connection:
+    """A connection to a database whose relations get no rows from connectors, but from `Harness` alone."""
+    connection = watersmeet.connect(*args, **options)
+    connection._session.replace_connectors = True
+    return connection
+
+
+class GivenReader(Reader):
+    """Rows that a test gives in place of another system's. rows: as texts."""
+
+    def __init__(self, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
+        self._columns = columns
+        self._rows = [tuple(row) for row in rows]
+
+    def columns(self) -> Schema | None:
+        return self._columns
+
+    def version(self) -> Any:
+        return self._rows
+
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
+        places = {c.name: i for i, c in enumerate(self._columns)}
+        if missing := [c.name for c in columns if c.name not in places]:
+            refuse(f'the external table has no column "{missing[0]}"', hint=did_you_mean(missing[0], places))
+        texts = [pa.array([row[places[c.name]] for row in self._rows], pa.string()) for c in columns]
+        done = convert(texts, [c.type for c in columns])
+        for column, found in zip(columns, done, strict=True):
+            if found.bad is not None and found.bad.any():
+                raise error("INVALID_VALUE", f'a value of column "{column.name}" is not {column.type.sql}')
+        return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
+
+
+class _Given:
+    """`Outside.reader` that prefers the readers of a test."""
+
+    def __init__(self, others: Callable[..., Reader]) -> None:
+        self.others = others
+        self.readers: dict[tuple[str, str], GivenReader] = {}
+
+    def __call__(self, external: External, *what: str) -> Reader:
+        return self.readers.get((external.kind, external.name)) or self.others(external, *what)
 
 
 class Harness:
@@ -59,14 +108,16 @@ class Harness:
         rows: texts, each read as its column's type; they take the place of those of an earlier call.
         """
         self._session.require_writer("setting external content")
-        self._session.database.outside.give(
-            kind, table, columns_of(columns, language_named(self._session.dialect)), rows
-        )
+        outside = self._session.database.outside
+        if not isinstance(outside.reader, _Given):
+            outside.reader = _Given(outside.reader)
+        schema = columns_of(columns, language_named(self._session.dialect))
+        outside.reader.readers[kind, table] = GivenReader(schema, rows)
 
     def inject(self, relation: str, rows: pa.Table) -> None:
         """Commit rows to a source or table as if its connector had delivered them.
 
-        rows: columns by name; missing ones are NULL. Needs `replace_connectors` for relations with a connector.
+        rows: columns by name; missing ones are NULL. Needs `connect_without_connectors` for relations with a connector.
         """
         with self._lock:
             _inject(self._session, relation, rows)
@@ -122,7 +173,7 @@ def _target(session: Session, name: str) -> Relation:
         raise error(
             "READ_ONLY_RELATION",
             f'{relation.family} "{name}" gets its rows from its connector',
-            hint="Connect with replace_connectors = True to give it rows.",
+            hint="Connect with connect_without_connectors to give it rows.",
         )
     if relation.is_external:
         raise error("READ_ONLY_RELATION", f'the content of {relation.family} "{name}" is outside of the database')

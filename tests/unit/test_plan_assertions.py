@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from watersmeet.testing.plans import broken, contains_in_order
+from tests.plans import broken, contains_in_order
 
 PLAN = """StreamMaterialize { columns: [a] }
 └─StreamHashJoin { type: Inner }
