@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from watersmeet.cli.render import bytes_text
+from watersmeet.cli.results import bytes_text
 
 
 def views_table(status: dict[str, Any], title: str, caption: str) -> Table:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 
 import watersmeet
-from watersmeet.cli.render import print_result
+from watersmeet.cli.results import print_result
 
 HERE = Path(__file__).parent
 DAYS = 366  # events are cut by UTC: the last flights of the year land in the next

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 
 import watersmeet
-from watersmeet.cli.render import print_result
+from watersmeet.cli.results import print_result
 
 HERE = Path(__file__).parent
 DAYS = 366  # time_hour is UTC: the last flights of the year are in the next

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import watersmeet
-from watersmeet.cli import consoles
-from watersmeet.cli.failures import reporting
 from watersmeet.cli.interrupts import Deadline
+from watersmeet.cli.output import errors_output, log_as_json, output, reporting
 from watersmeet.cli.scripts import read_script, read_scripts, write_text
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import is_url
@@ -29,7 +28,7 @@ from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
-    from watersmeet.cli import logs, render, texttests
+    from watersmeet.cli import results, texttests
     from watersmeet.cli import run as runner
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from watersmeet.session.statements import explain as explaining
 else:
     parsing = lazy_import("watersmeet.dialects.parsing")
-    logs = lazy_import("watersmeet.cli.logs")
     epochs = lazy_import("watersmeet.runtime.failures")
-    render = lazy_import("watersmeet.cli.render")
+    results = lazy_import("watersmeet.cli.results")
     runner = lazy_import("watersmeet.cli.run")
     serving = lazy_import("watersmeet.cli.serve")
     prompt = lazy_import("watersmeet.cli.shell")
@@ -233,10 +231,10 @@ def query(
     # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
     block_import("pandas")
     with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
-        out = consoles.output()
+        out = output()
         try:
             for cursor in connection.execute_script(sql):
-                render.print_result(cursor, out, as_json=as_json)
+                results.print_result(cursor, out, as_json=as_json)
         except Error as err:
             if err.condition == "READ_ONLY_SESSION":
                 err.hint = (
@@ -261,16 +259,14 @@ def explain(
             session = context.Session(connection.opened, variables.Variables(dialect))
             plans = explaining.explain_script(session, text)
         if as_json:
-            render.print_json(("view", "plan"), plans)
+            results.print_json(("view", "plan"), plans)
             return
-        out = consoles.output()
+        out = output()
         for name, lines in plans:
             out.print(f"-- {name}", style="bold", markup=False, soft_wrap=True)
             out.print("\n".join(lines) + "\n", markup=False, soft_wrap=True)
         if not plans:
-            consoles.errors_output().print(
-                "the script makes no materialized view, and no query of it runs on", style="yellow"
-            )
+            errors_output().print("the script makes no materialized view, and no query of it runs on", style="yellow")
 
 
 @app.command()
@@ -413,7 +409,7 @@ def text_tests(
 def _watched(log_format: LogFormat, log_level: str, *, telemetry: bool) -> Iterator[None]:
     """What the process does is logged and traced as is wanted. INVALID_PARAMETER, LIBRARY_MISSING."""
     if log_format == LogFormat.json:
-        logs.log_as_json(log_level)
+        log_as_json(log_level)
     stop = epochs.start_tracing() if telemetry else None
     try:
         yield
@@ -431,7 +427,7 @@ def _connect(
     *,
     rebuild: bool = False,
 ) -> Connection:
-    console = consoles.errors_output()
+    console = errors_output()
     shown = console.is_terminal and runtime == RuntimeName.spark
     with console.status("starting Spark …") if shown else contextlib.nullcontext():
         return watersmeet.connect(

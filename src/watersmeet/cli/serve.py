@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from watersmeet.cli.consoles import errors_output
-from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.interrupts import Interrupts
+from watersmeet.cli.output import FAILED, errors_output, print_error
 from watersmeet.cli.run import FULL, Pump, run_all
 from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import watersmeet
-from watersmeet.cli.consoles import output
+from watersmeet.cli.output import output
 from watersmeet.errors import error
 from watersmeet.session.connections.connection import Connection, Runtime
 from watersmeet.testing.records import ScriptError, parse_file

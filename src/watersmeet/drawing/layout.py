@@ -1,14 +1,156 @@
-"""Where everything is: columns of boxes from left to right, arrows in between, labels before the arrow heads."""
+"""Diagrams and their layout: columns of boxes from left to right, arrows between them, labels before the arrow heads.
+
+Longest-path layers, then barycentres until arrows cross least: Sugiyama, Tagawa, Toda, "Methods for visual
+understanding of hierarchical system structures" (1981).
+
+In pictures of many boxes, columns that are too high stand as several columns side by side. Arrows then go straight from
+box to box, below the boxes between, and have no labels: such a picture shows where boxes are; a picture of a few boxes
+shows what they have to do with each other.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
-from watersmeet.drawing.diagram import Arrow, Box, Diagram
-from watersmeet.drawing.layers import Layered, Slot, layered
+_ORDER_SWEEPS: Final = 12
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place in a column: of a box, or of an arrow that passes (`box` None)."""
+
+    column: int
+    box: str | None
+    before: list[Slot] = field(default_factory=list)
+    after: list[Slot] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Layered:
+    """columns: the slots from left to right, each column from top to bottom. ways: the slots of each arrow."""
+
+    columns: list[list[Slot]]
+    ways: list[tuple[Arrow, list[Slot]]]
+
+
+def layered(diagram: Diagram) -> Layered:
+    """The diagram in columns: every arrow goes from one column to the next, over slots of its own if it is long."""
+    numbers = _numbers(diagram)
+    slots = {b.id: Slot(numbers[b.id], b.id) for b in diagram.boxes}
+    columns: list[list[Slot]] = [[] for _ in range(max(numbers.values(), default=-1) + 1)]
+    for slot in slots.values():
+        columns[slot.column].append(slot)
+    ways = []
+    for arrow in diagram.arrows:
+        way = [slots[arrow.source]]
+        for column in range(numbers[arrow.source] + 1, numbers[arrow.target]):
+            passing = Slot(column, None)
+            columns[column].append(passing)
+            way.append(passing)
+        way.append(slots[arrow.target])
+        for one, other in pairwise(way):
+            one.after.append(other)
+            other.before.append(one)
+        ways.append((arrow, way))
+    return Layered(_uncrossed(columns), ways)
+
+
+def _numbers(diagram: Diagram) -> dict[str, int]:
+    """The column of each box: as far left as its inputs allow; a box without inputs just before its first reader."""
+    inputs: dict[str, list[str]] = {b.id: [] for b in diagram.boxes}
+    readers: dict[str, list[str]] = {b.id: [] for b in diagram.boxes}
+    for arrow in diagram.arrows:
+        inputs[arrow.target].append(arrow.source)
+        readers[arrow.source].append(arrow.target)
+    numbers: dict[str, int] = {}
+
+    def number(box: str, path: tuple[str, ...]) -> int:
+        assert box not in path, f"a cycle through {box}"
+        if box not in numbers:
+            numbers[box] = max((number(i, (*path, box)) + 1 for i in inputs[box]), default=0)
+        return numbers[box]
+
+    for box in diagram.boxes:
+        number(box.id, ())
+    for box in diagram.boxes:
+        if not inputs[box.id] and readers[box.id]:
+            numbers[box.id] = min(numbers[r] for r in readers[box.id]) - 1
+    return numbers
+
+
+def _uncrossed(columns: list[list[Slot]]) -> list[list[Slot]]:
+    """The order with the fewest crossings of those that sweeps to the right and to the left find."""
+    best, fewest = [list(c) for c in columns], _crossings(columns)
+    for sweep in range(_ORDER_SWEEPS):
+        if not fewest:
+            break
+        rightward = sweep % 2 == 0
+        current = [list(c) for c in best] if sweep == 0 else [list(c) for c in columns]
+        for column in current if rightward else reversed(current):
+            places = _places(current)
+            column.sort(key=lambda s: _barycentre(s.before if rightward else s.after, places, s))
+        columns = current
+        count = _crossings(columns)
+        if count < fewest:
+            best, fewest = [list(c) for c in columns], count
+    return best
+
+
+def _places(columns: Sequence[Sequence[Slot]]) -> dict[int, int]:
+    return {id(s): i for column in columns for i, s in enumerate(column)}
+
+
+def _barycentre(neighbours: Sequence[Slot], places: Mapping[int, int], slot: Slot) -> float:
+    if not neighbours:
+        return places[id(slot)]
+    return sum(places[id(n)] for n in neighbours) / len(neighbours)
+
+
+def _crossings(columns: Sequence[Sequence[Slot]]) -> int:
+    places = _places(columns)
+    count = 0
+    for column in columns:
+        ends = [places[id(n)] for s in column for n in sorted(s.after, key=lambda n: places[id(n)])]
+        count += sum(a > b for i, a in enumerate(ends) for b in ends[i + 1 :])
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box with a title and lines below it. style: the name of its colours (see `svg.STYLES`)."""
+
+    id: str
+    title: str
+    lines: tuple[str, ...] = ()
+    style: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """An arrow between two boxes, by id. Several between the same two are drawn side by side."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """A graph without cycles."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+    def __post_init__(self) -> None:
+        ids = {b.id for b in self.boxes}
+        assert len(ids) == len(self.boxes), "two boxes have one id"
+        assert all(a.source in ids and a.target in ids for a in self.arrows), "an arrow without its box"
+
 
 TITLE_SIZE: Final = 13.0
 LINE_SIZE: Final = 11.0
@@ -182,3 +324,74 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
     """Width in the units of `size`, the height of the font: a little more than in Helvetica, Arial or DejaVu Sans."""
     shares = sum(_SHARES[0 if c in _NARROW else 2 if c in _WIDE or ord(c) > 0x2E7F else 1] for c in text)
     return shares * size * (_BOLD if bold else 1.0)
+
+
+#: How wide the picture shall be, against its height.
+_ASPECT: Final = 1.7
+
+#: Pictures that are not higher than this, or not higher than wide, stay as they are.
+_LOW: Final = 1600.0
+
+_BESIDE: Final = 24.0  # between two columns that were one
+_BELOW: Final = 14.0
+_BETWEEN: Final = 150.0  # between two that were not
+
+
+def folded(picture: Picture) -> Picture:
+    """The picture, with its columns folded if it is high and narrow. The order within columns stays."""
+    if picture.height <= _LOW or picture.height <= picture.width:
+        return picture
+    columns = _columns(picture)
+    most = max(map(len, columns))
+    rows = min(
+        range(1, most + 1), key=lambda r: abs(math.log(_folded_width(columns, r) / _height(columns, r) / _ASPECT))
+    )
+    boxes: dict[str, PlacedBox] = {}
+    x = _MARGIN
+    for column in columns:
+        wide = max(b.width for b in column)
+        parts = [column[i : i + rows] for i in range(0, len(column), rows)]
+        for part in parts:
+            y = _MARGIN
+            for box in part:
+                boxes[box.box.id] = replace(box, x=x, y=y, width=wide)
+                y += box.height + _BELOW
+            x += wide + _BESIDE
+        x += _BETWEEN - _BESIDE
+    height = max(b.y + b.height for b in boxes.values()) + _MARGIN
+    arrows = tuple(_straight(a, boxes) for a in picture.arrows)
+    return replace(
+        picture,
+        width=x - _BETWEEN + _MARGIN,
+        height=height,
+        boxes=tuple(boxes[b.box.id] for b in picture.boxes),
+        arrows=arrows,
+    )
+
+
+def _columns(picture: Picture) -> list[list[PlacedBox]]:
+    """The columns from left to right, each from top to bottom. Lower boxes than others get the height of the others."""
+    found: dict[float, list[PlacedBox]] = {}
+    for box in picture.boxes:
+        found.setdefault(box.x, []).append(box)
+    # The height that arrows need, each with a place of its own, is not needed here.
+    least = min(b.height for b in picture.boxes)
+    return [[replace(b, height=least) for b in sorted(found[x], key=lambda b: b.y)] for x in sorted(found)]
+
+
+def _folded_width(columns: Sequence[Sequence[PlacedBox]], rows: int) -> float:
+    wide = [
+        max(b.width for b in c) * math.ceil(len(c) / rows) + _BESIDE * (math.ceil(len(c) / rows) - 1) for c in columns
+    ]
+    return sum(wide) + _BETWEEN * (len(columns) - 1) + 2 * _MARGIN
+
+
+def _height(columns: Sequence[Sequence[PlacedBox]], rows: int) -> float:
+    return max(min(len(c), rows) * (c[0].height + _BELOW) for c in columns) + 2 * _MARGIN
+
+
+def _straight(arrow: PlacedArrow, boxes: dict[str, PlacedBox]) -> PlacedArrow:
+    source, target = boxes[arrow.arrow.source], boxes[arrow.arrow.target]
+    begin = (source.x + source.width, source.y + source.height / 2)
+    end = (target.x, target.y + target.height / 2)
+    return PlacedArrow(replace(arrow.arrow, label=""), (begin, end), end)

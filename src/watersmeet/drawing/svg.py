@@ -1,4 +1,4 @@
-"""SVG of a placed diagram: plain shapes and texts, no scripts, no fonts of its own."""
+"""A placed diagram as SVG (plain shapes and texts, no scripts, no fonts of its own), or as DOT for Graphviz."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from watersmeet.drawing.layout import (
     LINE_SIZE,
     PADDING,
     TITLE_SIZE,
+    Diagram,
     Picture,
     PlacedArrow,
     PlacedBox,
@@ -35,6 +36,7 @@ STYLES: Final = {
     "view": Style("#fef3c7", "#b45309"),
     "sink": Style("#f3e8ff", "#7e22ce"),
 }
+
 _FONT: Final = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 _INK: Final = "#1c1917"
 _GREY: Final = "#57534e"
@@ -98,3 +100,29 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
             middle = (x0 + x1) / 2
             parts.append(f"C {middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}")
     return " ".join(parts)
+
+
+def to_dot(diagram: Diagram) -> str:
+    """The diagram as a digraph, drawn from left to right."""
+    lines = [
+        f"digraph {_quoted(diagram.title)} {{",
+        "  rankdir=LR;",
+        '  node [shape=box, style="rounded,filled", fontname="Helvetica"];',
+        '  edge [fontname="Helvetica", fontsize=10];',
+    ]
+    for box in diagram.boxes:
+        style = STYLES[box.style]
+        text = "\\n".join(_escaped(line) for line in (box.title, *box.lines))
+        lines.append(f'  {_quoted(box.id)} [label="{text}", fillcolor="{style.fill}", color="{style.stroke}"];')
+    for arrow in diagram.arrows:
+        label = f" [label={_quoted(arrow.label)}]" if arrow.label else ""
+        lines.append(f"  {_quoted(arrow.source)} -> {_quoted(arrow.target)}{label};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

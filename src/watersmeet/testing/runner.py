@@ -13,7 +13,7 @@ from typing import Final
 
 from watersmeet.errors import Error
 from watersmeet.session.connections.connection import Connection
-from watersmeet.testing.plain import error_matches, mismatch
+from watersmeet.testing.comparison import error_matches, mismatch
 from watersmeet.testing.records import Record, Script
 
 #: Directives of other systems that change nothing.

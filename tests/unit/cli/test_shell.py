@@ -11,9 +11,8 @@ from prompt_toolkit.history import InMemoryHistory
 from rich.console import Console
 
 import watersmeet
-from watersmeet.cli import editing
-from watersmeet.cli.editing import is_complete
-from watersmeet.cli.shell import Shell
+from watersmeet.cli import shell as editing
+from watersmeet.cli.shell import Shell, is_complete
 from watersmeet.errors import error
 from watersmeet.runtime import inprocess
 

@@ -9,8 +9,7 @@ from itertools import combinations
 import pytest
 
 from watersmeet.drawing import Arrow, Box, Diagram, folded, place, to_dot, to_svg
-from watersmeet.drawing.layers import layered
-from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE, text_width
+from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE, layered, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 

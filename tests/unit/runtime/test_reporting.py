@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import watersmeet
-from watersmeet.cli.logs import JsonLines, log_as_json
+from watersmeet.cli.output import JsonLines, log_as_json
 from watersmeet.errors import error
 from watersmeet.runtime import failures
 

@@ -1,8 +1,10 @@
-"""How an error reaches the user: its text (or JSON) on standard error, and the exit code."""
+"""How commands write: consoles on standard output and error, errors with their exit codes, and logs as text or JSON."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import logging
 import os
 import signal
 import sys
@@ -10,19 +12,59 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final, Literal
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from watersmeet.cli import consoles
-from watersmeet.errors import DataError, Error
+from watersmeet.errors import DataError, Error, error
+
+#: The width of what is no terminal: wide enough that nothing is folded.
+_FILE_WIDTH: Final = 100_000
+
+
+class _Console(Console):
+    """A console that says when its reader went away; rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def output() -> Console:
+    """Standard output: as wide as the terminal; what goes to a file or a pipe is never folded."""
+    return _console(stderr=False)
+
+
+def errors_output() -> Console:
+    """Standard error, for notices, errors and progress."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    """FORCE_COLOR colours a file too, but makes no terminal of it: rich would move the cursor there, and a file would
+    get the first rows alone.
+    """
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    colours: Literal["auto", "standard"] = "standard" if os.environ.get("FORCE_COLOR") and not terminal else "auto"
+    return _Console(
+        stderr=stderr,
+        width=None if terminal else _FILE_WIDTH,
+        highlight=False,
+        soft_wrap=False,
+        force_terminal=terminal,
+        color_system=colours,
+    )
+
 
 REFUSED: Final = 1
+
 """A statement was refused, or the database can't be used."""
+
 FAILED: Final = 3
+
 """The data stopped it: a view or source failed while running, or a value can't be read as its type."""
+
 _INTERRUPTED: Final = 130
 
 
@@ -90,7 +132,7 @@ def print_error(err: Error, *, as_json: bool = False, console: Console | None = 
     if as_json:
         sys.stderr.write(json.dumps(err.to_json(), ensure_ascii=False) + "\n")
     else:
-        (console or consoles.errors_output()).print(error_text(err), soft_wrap=True)
+        (console or errors_output()).print(error_text(err), soft_wrap=True)
 
 
 def error_text(err: Error) -> Text:
@@ -104,3 +146,47 @@ def error_text(err: Error) -> Text:
             style = "cyan"
         text.append(line if i == 0 else "\n" + line, style)
     return text
+
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+#: What a record may carry beside its message.
+_FIELDS: Final = ("epoch", "commit", "view", "relation", "condition", "state", "rows", "duration_us")
+
+
+class JsonLines(logging.Formatter):
+    """A record as an object: time (UTC), level, logger, message, and what it has of epoch, view, condition."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found: dict[str, Any] = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in _FIELDS:
+            value = getattr(record, name, None)
+            if value is not None:
+                found[name] = value
+        if record.exc_info and record.exc_info[1] is not None:
+            cause = record.exc_info[1]
+            if isinstance(cause, Error):
+                found.setdefault("condition", cause.condition)
+            found["trace"] = self.formatException(record.exc_info)
+        return json.dumps(found, ensure_ascii=False, default=str)
+
+
+def log_as_json(level: str) -> None:
+    """Writes what this process logs to standard error, an object a line. level: of Watersmeet's own records.
+
+    INVALID_PARAMETER for a level that there is not.
+    """
+    if level.lower() not in LEVELS:
+        raise error("INVALID_PARAMETER", f'unknown log level "{level}"', hint=f"The levels are {', '.join(LEVELS)}.")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("watersmeet").setLevel(level.upper())
+    logging.captureWarnings(capture=True)
