@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles
-from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at
-from watersmeet.objectstores.requesttimes import timed
+from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at, timed
 from watersmeet.system import files
 from watersmeet.system.files import Bytes
 
