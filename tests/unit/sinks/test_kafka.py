@@ -308,8 +308,11 @@ def test_a_topic_that_was_made_anew_is_refused(connect, settle, shown, broker, t
     ("more", "message"),
     [
         ({"topic": "nowhere"}, 'there is no topic "nowhere" on '),
-        ({"topic": None}, 'connector kafka needs the option "topic"'),
-        ({"properties.bootstrap.server": None}, 'connector kafka needs the option "properties.bootstrap.server"'),
+        ({"topic": None}, 'connector kafka of sinks needs the option "topic"'),
+        (
+            {"properties.bootstrap.server": None},
+            'connector kafka of sinks needs the option "properties.bootstrap.server"',
+        ),
         ({"properties.transactional.id": "x"}, 'option "properties.transactional.id" can\'t be given'),
         ({"properties.no.such": "x"}, "connector kafka does not take an option"),
         ({"brokers": "x"}, 'connector kafka of sinks has no option "brokers"'),
