@@ -85,7 +85,7 @@ async def _serve(
     await server.start()
     say(f"listening on {endpoint.host}:{server.port}")
     if server.http_port is not None:
-        scheme = "http" if server.tls is None else "https"
+        scheme = "http" if endpoint.certificate is None else "https"
         say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
     failure: Error | None = None
     try:

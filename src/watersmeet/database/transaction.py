@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction, Subscription
-from watersmeet.catalog.roles import changed
+from watersmeet.catalog.roles import Actor, changed
 from watersmeet.kernel.arrays.columns import has_floats, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
@@ -167,9 +167,25 @@ class Definitions:
         return gone
 
 
+@dataclass(frozen=True)
+class Savepoint:
+    """The state of an open transaction at one moment. head: the newest commit."""
+
+    name: str
+    changes: Mapping[str, tuple[Change, ...]]
+    clocks: Mapping[str, int]
+    begun: Mapping[str, int]
+    rejected: Mapping[str, int]
+    definitions: Definitions
+    head: int
+
+
 @dataclass
 class Transaction:
     """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
+
+    variables, role, cursors: of the session when it began; ROLLBACK restores them. local: the values that SET LOCAL
+    replaced. savepoints: the oldest first.
 
     committed: what it did is done, also if COMMIT raises because views could not be brought up to date.
     begun: by relation id, the newest commit when it was first changed.
@@ -188,6 +204,11 @@ class Transaction:
     definitions: Definitions = field(default_factory=Definitions)
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    role: Actor | None = None
+    cursors: frozenset[str] = frozenset()
+    local: dict[str, str | None] = field(default_factory=dict)
+    savepoints: list[Savepoint] = field(default_factory=list)
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """See `Definitions.drop`; what was written to them is forgotten."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from watersmeet.catalog import Stream
 from watersmeet.database.conflicts import check_definitions, check_writers
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Change, Definitions, Transaction, joined, merged
+from watersmeet.database.transaction import Savepoint, Transaction, joined, merged
 from watersmeet.database.writing import in_order_at_commit
 from watersmeet.errors import Error, again, error
 from watersmeet.store.commits import added
@@ -19,7 +19,26 @@ from watersmeet.store.commits import added
 
 def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
     """An empty transaction."""
-    return Transaction(read_only=read_only or session.database.read_only)
+    return Transaction(
+        read_only=read_only or session.database.read_only,
+        variables=session.variables.saved(),
+        role=session.role,
+        cursors=frozenset(n for n, c in session.cursors.items() if c.declared),
+    )
+
+
+def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> None:
+    """Ends SET LOCAL, and cursors; after ROLLBACK, variables, role and cursors are as they were when it began."""
+    session.transaction = None
+    if rolled_back:
+        session.variables.restore(transaction.variables)
+        session.role = transaction.role
+    else:
+        session.variables.put_back(transaction.local)
+    gone = [n for n, c in session.cursors.items() if c.declared and not c.held]
+    if rolled_back:
+        gone += [n for n, c in session.cursors.items() if c.declared and n not in transaction.cursors]
+    session.cursors.drop(gone)
 
 
 def flush(session: Session) -> None:
@@ -108,7 +127,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     elif catalog is not None:
         database.change_catalog(catalog)
     session.puts_roles = bool(transaction.definitions.roles)
-    session.transaction = None
+    _end(session, transaction, rolled_back=False)
     transaction.committed = True
     database.content.clear_overlay(transaction.changes, transaction)
 
@@ -142,7 +161,7 @@ def rollback(session: Session) -> None:
     database = session.database
     with _locked(session, transaction):
         with database.guard:
-            session.transaction = None
+            _end(session, transaction, rolled_back=True)
             database.content.clear_overlay(transaction.changes, transaction)
         for query in list(transaction.running):
             query.close()
@@ -154,24 +173,11 @@ def rollback(session: Session) -> None:
         transaction.ends.close()
 
 
-@dataclass(frozen=True)
-class Savepoint:
-    """What an open transaction had done at one moment."""
-
-    changes: Mapping[str, tuple[Change, ...]]
-    clocks: Mapping[str, int]
-    begun: Mapping[str, int]
-    rejected: Mapping[str, int]
-    definitions: Definitions
-    head: int
-    """The newest commit."""
-
-
-def savepoint(session: Session) -> Savepoint:
-    """The savepoint of this moment. A transaction is open."""
-    transaction = session.transaction
-    assert transaction is not None
-    return Savepoint(
+def savepoint(session: Session, name: str) -> None:
+    """Marks this moment. NO_TRANSACTION."""
+    transaction = _required(session, "SAVEPOINT")
+    point = Savepoint(
+        name,
         {i: tuple(c) for i, c in transaction.changes.items()},
         dict(transaction.clocks),
         dict(transaction.begun),
@@ -179,15 +185,38 @@ def savepoint(session: Session) -> Savepoint:
         deepcopy(transaction.definitions),
         session.database.log.head(),
     )
+    transaction.savepoints.append(point)
 
 
-def rollback_to(session: Session, point: Savepoint) -> None:
-    """Undoes what the open transaction did since a savepoint.
+def release_savepoint(session: Session, name: str) -> None:
+    """Forgets a savepoint and later ones. NO_TRANSACTION, UNDEFINED_SAVEPOINT."""
+    transaction = _required(session, "RELEASE SAVEPOINT")
+    del transaction.savepoints[_place(transaction, name) :]
+
+
+def _required(session: Session, command: str) -> Transaction:
+    """NO_TRANSACTION."""
+    if session.transaction is None:
+        raise error("NO_TRANSACTION", f"{command} can only be used in transaction blocks")
+    return session.transaction
+
+
+def _place(transaction: Transaction, name: str) -> int:
+    """The index of the newest savepoint of a name. UNDEFINED_SAVEPOINT."""
+    places = [i for i, p in enumerate(transaction.savepoints) if p.name == name]
+    if not places:
+        raise error("UNDEFINED_SAVEPOINT", f'savepoint "{name}" does not exist')
+    return places[-1]
+
+
+def rollback_to(session: Session, name: str) -> None:
+    """Undoes what the open transaction did since a savepoint. NO_TRANSACTION, UNDEFINED_SAVEPOINT.
 
     FEATURE_NOT_SUPPORTED if it created, altered or dropped something since, or wrote to a table that it made.
     """
-    transaction, content = session.transaction, session.database.content
-    assert transaction is not None
+    transaction, content = _required(session, "ROLLBACK TO SAVEPOINT"), session.database.content
+    place = _place(transaction, name)
+    point = transaction.savepoints[place]
     if transaction.definitions != point.definitions:
         raise error(
             "FEATURE_NOT_SUPPORTED",
@@ -204,6 +233,7 @@ def rollback_to(session: Session, point: Savepoint) -> None:
             for change in changes:
                 content.overlay(relation_id, change.table, change.diffs, transaction)
     transaction.failed = False
+    del transaction.savepoints[place + 1 :]
 
 
 def _check_written(session: Session, point: Savepoint) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot.errors import TokenError
@@ -14,7 +14,8 @@ from sqlglot.tokens import Token
 
 from watersmeet.dialects.language import Language
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.script import cut, read_script, tokenize
+from watersmeet.dialects.script import OwnQuery, cut, no_own_query, read_script, tokenize
+from watersmeet.dialects.statements.preparing import marked, prepares
 from watersmeet.dialects.tree.queries import Parameters, check_characters, depth_checked
 from watersmeet.dialects.tree.statements import SetVariable, Statement
 from watersmeet.dialects.tree.tokens import words_of
@@ -44,14 +45,16 @@ class Part:
     line: Span | None = None
 
 
-def read_text(text: str, language: Language, parameters: Parameters = ()) -> list[Statement]:
+def read_text(
+    text: str, language: Language, parameters: Parameters = (), own_query: OwnQuery = no_own_query
+) -> list[Statement]:
     """The statements of a text that begins in a dialect. As `read_script`; INVALID_PARAMETER for an unknown dialect."""
     found: list[Statement] = []
     for part in parts(text, language):
         if part.line is not None:
             sql = text[part.line.start : part.line.end]
             found.append(SetVariable(text=text, sql=sql, span=part.line, name="dialect", value=part.language.name))
-        found += read_script(text, part.language, parameters, part.start, part.end)
+        found += read_script(text, part.language, parameters, part.start, part.end, own_query)
     return found
 
 
@@ -129,16 +132,21 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
     return complete, "" if begins is None else text[begins:]
 
 
-def parse(text: str, dialect: str = DEFAULT_DIALECT, parameters: Parameters = ()) -> list[Statement]:
-    """The statements of `text` in order, which begins in `dialect` and may go over to another one (`switches`).
+def parse(
+    text: str, dialect: str = DEFAULT_DIALECT, parameters: Parameters = (), own_query: OwnQuery = no_own_query
+) -> list[Statement]:
+    """The statements of `text` in order, which begins in `dialect` and may change to another one (`read_text`).
 
     parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
-    literals of the tree, never text. All spans are in `text`. Raises SYNTAX_ERROR with a place,
+    literals of the tree, never text; `UNBOUND`: they stay for `preparing.with_values`. own_query: reads queries that
+    the session itself does not answer. All spans are in `text`. Raises SYNTAX_ERROR with a place,
     CHARACTER_NOT_IN_REPERTOIRE.
     """
     check_characters(text)
-    with depth_checked(text):
-        return read_text(text, language_named(dialect), parameters)
+    read = marked(text)[0] if not parameters and prepares(text) else text
+    with depth_checked(read):
+        found = read_text(read, language_named(dialect), parameters, own_query)
+    return found if read is text else [replace(s, text=text) for s in found]
 
 
 HIDDEN: Final = "'[HIDDEN]'"

@@ -13,7 +13,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.language import Language
 from watersmeet.dialects.readers import read_feature
-from watersmeet.dialects.statements import dml, roles, utility
+from watersmeet.dialects.statements import cursors, dml, preparing, roles, sessionstate, utility
 from watersmeet.dialects.statements.dml import read_copy
 from watersmeet.dialects.statements.explaining import read_explain, read_explain_row
 from watersmeet.dialects.timeplus.ddl import WORDS as SUBSCRIPTIONS
@@ -29,10 +29,8 @@ QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 
 _LACKING: Final = (
-    "ALTER", "ANALYZE", "CALL", "CANCEL", "CHECKPOINT", "CLOSE", "CLUSTER", "COMMENT", "DEALLOCATE", "DECLARE",
-    "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY", "PREPARE",
-    "REASSIGN", "RECOVER", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNLISTEN",
-    "UNSUBSCRIBE", "USE", "VACUUM",
+    "ALTER", "ANALYZE", "CALL", "CANCEL", "CHECKPOINT", "CLUSTER", "COMMENT", "DO", "GRANT", "LISTEN", "LOAD", "LOCK",
+    "MERGE", "NOTIFY", "REASSIGN", "RECOVER", "REINDEX", "REVOKE", "SUBSCRIBE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
 
 _HINTS: Final = {
@@ -40,7 +38,6 @@ _HINTS: Final = {
         ("RECOVER", "UNSUBSCRIBE"),
         "A materialized view is a query that resumes after a restart; DROP VIEW ends it.",
     ),
-    "TRUNCATE": "Write DELETE FROM.",
     "USE": "Write SET SCHEMA 'name', or SET search_path TO name.",
 }
 
@@ -56,29 +53,58 @@ _NOTED: Final = re.compile(r"from \d+:(\d+)")
 _UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
 _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
-    "ABORT": utility.read_rollback,
+    "ABORT": sessionstate.read_rollback,
     "BEGIN": utility.read_begin,
+    "CLOSE": cursors.read_close,
     "COMMIT": utility.read_commit,
+    "DEALLOCATE": preparing.read_deallocate,
     "DESC": utility.read_describe,
     "DESCRIBE": utility.read_describe,
+    "DISCARD": sessionstate.read_discard,
     "END": utility.read_commit,
+    "FETCH": cursors.read_fetch,
     "FLUSH": utility.read_flush,
     "GRANT": roles.read_grant,
     "KILL": utility.read_kill,
+    "MOVE": cursors.read_move,
+    "PREPARE": preparing.read_prepare,
+    "RELEASE": sessionstate.read_release,
     "RESET": utility.read_reset,
     "REVOKE": roles.read_revoke,
-    "ROLLBACK": utility.read_rollback,
+    "ROLLBACK": sessionstate.read_rollback,
+    "SAVEPOINT": sessionstate.read_savepoint,
     "SET": utility.read_set,
     "SHOW": utility.read_show,
     "START": utility.read_begin,
+    "TRUNCATE": sessionstate.read_truncate,
+    "UNLISTEN": sessionstate.read_unlisten,
     "WAIT": utility.read_flush,
 }
+#: Statements with others inside, which their last argument reads.
+_WITH_OTHERS: Final[
+    dict[str, Callable[[Cursor, dict[str, Any], Callable[[Sequence[Token]], Statement]], Statement]]
+] = {
+    "COPY": read_copy,
+    "DECLARE": cursors.read_declare,
+    "EXECUTE": preparing.read_execute,
+}
+_WORDS: Final = (*QUERIES[:3], *_DML, *_SIMPLE, *_WITH_OTHERS, "CREATE", "DROP", "EXPLAIN")
+#: Reads a query that a session takes to mean something else; None for others.
+OwnQuery = Callable[[Sequence[Token], str, Parameters], Statement | None]
 
-_WORDS: Final = (*QUERIES[:3], *_DML, *_SIMPLE, "COPY", "CREATE", "DROP", "EXPLAIN")
+
+def no_own_query(tokens: Sequence[Token], text: str, parameters: Parameters) -> None:
+    """No query means anything else."""
+    del tokens, text, parameters
 
 
 def read_script(
-    text: str, language: Language, parameters: Parameters = (), start: int = 0, end: int | None = None
+    text: str,
+    language: Language,
+    parameters: Parameters = (),
+    start: int = 0,
+    end: int | None = None,
+    own_query: OwnQuery = no_own_query,
 ) -> list[Statement]:
     """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
@@ -105,7 +131,7 @@ def read_script(
         i = max([i for i in later if _runs(parts[i]) == _runs(parts[d])] or later)
         shared[i] = sorted([*shared[i], d])
     found = [
-        _read(p, text, language, parameters, [parts[d] for d in shared.get(i, ())], places[i] or 0)
+        _read(p, text, language, parameters, own_query, [parts[d] for d in shared.get(i, ())], places[i] or 0)
         for i, p in enumerate(parts)
         if i not in defined
     ]
@@ -245,6 +271,7 @@ def _read(
     text: str,
     language: Language,
     parameters: Parameters,
+    own_query: OwnQuery,
     before: Sequence[Sequence[Token]] = (),
     place: int = 0,
 ) -> Statement:
@@ -255,10 +282,12 @@ def _read(
         sql = ";\n".join([*(text[p[0].start : p[-1].end + 1] for p in before), sql])
         tokens = [*tokens[:place], *_listed(before), *tokens[place:]]
     base = {"text": text, "sql": sql, "span": span}
-    return _dispatch(Cursor(tokens, text, folding=language.semantics.folding), base, language, parameters)
+    return _dispatch(Cursor(tokens, text, folding=language.semantics.folding), base, language, parameters, own_query)
 
 
-def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, parameters: Parameters) -> Statement:
+def _dispatch(
+    cursor: Cursor, base: dict[str, Any], language: Language, parameters: Parameters, own_query: OwnQuery
+) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
@@ -266,20 +295,26 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         raise syntax_error(cursor.text, token)
     if word in QUERIES:
-        return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
+        tokens = cursor.originals(cursor.rest)
+        return own_query(tokens, cursor.text, parameters) or Select(
+            **base, query=read_tree(tokens, cursor.text, language.grammar, parameters)
+        )
     if word == "INSERT" and (made := language.insert(cursor, language.grammar, base, parameters)) is not None:
         return made
     if word == "MERGE" and language.merge is not None:
         return language.merge(cursor, language.grammar, base, parameters)
     if word in _DML:
         return dml.read_dml(cursor, language.grammar, base, parameters)
+    if word in _WITH_OTHERS:
+        cursor.index += 1
+        return _WITH_OTHERS[word](
+            cursor, base, lambda inner: _read(inner, cursor.text, language, parameters, own_query)
+        )
     if parameters:
         raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
     cursor.index += 1
     if word == "CREATE":
         return _read_create(cursor, base, language)
-    if word == "COPY":
-        return read_copy(cursor, language.grammar, base)
     if word == "DROP":
         found = roles.read_drop(cursor, base) or read_feature(word, cursor, base, language.semantics)
         return found or language.drop(cursor, base)
@@ -346,4 +381,4 @@ def _read_object(cursor: Cursor, base: dict[str, Any], language: Language) -> St
 def _explained(cursor: Cursor, language: Language) -> Statement:
     if cursor.done:
         raise cursor.error()
-    return _read(cursor.originals(cursor.rest), cursor.text, language, ())
+    return _read(cursor.originals(cursor.rest), cursor.text, language, (), no_own_query)

@@ -1,95 +1,81 @@
-"""What the server keeps for one client: its session, prepared statements and portals. All of it blocks.
+"""One client of the server: its session, prepared statements and portals. All of it blocks.
 
 One thread at a time works for a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final, ParamSpec, TypeVar
 
-from sqlglot import exp
+from sqlglot.tokens import Token
 
 from watersmeet.database import transactions
-from watersmeet.database.assignment import data_type
 from watersmeet.database.locks import lock
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.kept import Flow
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.sessions.variables import RESULT_SIZE
+from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
+from watersmeet.dialects.statements.dml import CopyIn, CopyOut
+from watersmeet.dialects.statements.sessionstate import RollbackTo
 from watersmeet.dialects.tree import statements as st
-from watersmeet.dialects.tree.nodes import infer_open, open_parameter
+from watersmeet.dialects.tree.queries import Parameters
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
-from watersmeet.server.clients import Clients, Limits, kind_of
-from watersmeet.server.copying import read_copy
-from watersmeet.server.databasenames import without_database
-from watersmeet.server.flowing import Flow
-from watersmeet.server.oids import TEXT, UNKNOWN, UUID, UUIDS, oid_of, sql_type
-from watersmeet.server.parameters import Parameter, bound
-from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
-from watersmeet.server.preparing import READERS as PREPARING
-from watersmeet.server.settings import Saved, Settings
-from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps, uuid_casts
-from watersmeet.server.utility import READERS as UTILITY
-from watersmeet.session.connections.execute import commit_whole, execute_statement
-from watersmeet.session.statements.describing import described_result
-from watersmeet.values.types import BIGINT, SqlType
+from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
+from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
+from watersmeet.server.copying import CopyResult, CopyStreams
+from watersmeet.server.messages import Column
+from watersmeet.server.parameters import bound, for_each, number_of, parameter_of
+from watersmeet.server.portals import Portal, columns_of, has_rows, portal_of
+from watersmeet.server.settings import Settings
+from watersmeet.server.users import Login, Users
+from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
+from watersmeet.session.statements import preparing
 
-#: What is not the session's, by first word.
-_READERS: Final = {**UTILITY, **PREPARING, "COPY": read_copy}
-#: Statements that say where a transaction begins and ends.
-_CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Statements that a failed transaction accepts.
+_ENDS: Final = (st.Commit, st.Rollback, RollbackTo)
+#: Names of an encoding, a zone and others that client libraries send: an impossible value is ignored.
+_LENIENT: Final = ("timezone",)
+_NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 
-class Backend:
-    """The state of one client. process: its number, as pg_backend_pid gives it."""
-
-    process = 0
+class Backend(ClientState):
+    """One client of the server, by whichever protocol."""
 
     def __init__(
         self,
-        session: Session,
+        settings: Settings,
         user: str,
         database: str,
         tables: CatalogTables,
         clients: Clients,
-        settings: Settings,
-        limits: Limits,
     ) -> None:
-        self.session = session
-        self.user = user
-        self.database = database
-        self.clients = clients
-        self.settings = settings
-        self.limits = limits
-        session.memory_bytes = limits.memory_bytes
-        self.prepared: dict[str, Prepared] = {}
-        self.portals: dict[str, Portal] = {}
-        self.savepoints: list[tuple[str, transactions.Savepoint]] = []
-        self.catalog = CatalogAnswers(self, tables)
+        super().__init__(settings.session, settings, user, database, clients)
+        session = settings.session
+        session.memory_bytes = clients.limits.memory_bytes
+        session.reader = self._read
         self._lock = lock("connection")
-        self._started = session.variables.saved()
+        streams = CopyStreams(session)
+        session.handlers = {CatalogQuery: CatalogAnswers(self, tables), CopyIn: streams, CopyOut: streams}
         self._reported: dict[str, str] = {}
-        self._saved: Saved | None = None
-        """What was set when the transaction began."""
-        self._cursors: frozenset[str] = frozenset()
-        """The names of the cursors that were there then."""
 
     def begin_with(self, name: str, value: str) -> None:
-        """Sets what a client asks for when it connects."""
+        """Sets a value that the client sends when it connects."""
         if name.lower() == "role":
             quoted = value.replace('"', '""')
-            for step in read_steps(self._source(f'SET ROLE "{quoted}"')):
-                step.run(self)
+            for statement in self.session.parse(f'SET ROLE "{quoted}"'):
+                self.run(statement)
         else:
             self.settings.set(name, value)
-
-    def begin(self) -> None:
-        """What is set now is what RESET ALL goes back to."""
-        self.settings.begin()
-        self._started = self.session.variables.saved()
 
     @property
     def state(self) -> bytes:
@@ -104,258 +90,142 @@ class Backend:
         self._reported = now
         return changed
 
-    def simple(self, text: str) -> Generator[Outcome]:
-        """Runs the statements of a text, one after the other. Several are one transaction, as in a script.
+    def columns(self, result: Result | None) -> tuple[Column, ...] | None:
+        """See `columns_of`."""
+        return columns_of(result, self.session.catalog)
 
-        An outcome without a tag is that of a text without statements.
+    def simple(self, text: str) -> Generator[Result]:
+        """Runs the statements of a text sequentially. Several are one transaction, as in a script.
+
+        A result without a command is that of a text without statements.
         """
         try:
-            self.drop_portals("")
-            steps = self._read(text)
-            if not steps:
-                yield Outcome("")
-            alone = len(steps) == 1 or any(
-                isinstance(s, EngineStep) and isinstance(s.statement, _CONTROL) for s in steps
-            )
+            self.session.cursors.drop([""])
+            try:
+                statements = self.session.parse(text)
+            except Error as err:
+                self.clients.traffic.ended(kind_of(""), err.sqlstate)
+                raise
+            if not statements:
+                yield Result("")
+            alone = len(statements) == 1 or any(isinstance(s, CONTROL) for s in statements)
             if alone or self.session.transaction is not None:
-                for step in steps:
-                    yield self.run(step)
+                for statement in statements:
+                    yield self.run(statement)
             else:
-                yield from self._whole(steps)
+                yield from self._whole(statements)
         except Error:
             self._fail()
             raise
         finally:
-            self._after()
+            self.sync()
 
-    def _whole(self, steps: Sequence[Step]) -> Iterator[Outcome]:
-        """Runs steps as one transaction. FLUSH commits what stands before it."""
+    def _whole(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
+        """Runs statements as one transaction. FLUSH commits what stands before it."""
         own = False
         try:
-            for step in steps:
-                flushes = isinstance(step, EngineStep) and isinstance(step.statement, st.Flush)
-                if flushes:
+            for statement in statements:
+                if isinstance(statement, st.Flush):
                     commit_whole(self.session, self._lock)
                 elif not own or self.session.transaction is None:
-                    self._began()
                     self.session.transaction = transactions.new_transaction(self.session)
                     own = True
-                yield self.run(step)
+                yield self.run(statement)
             commit_whole(self.session, self._lock)
         finally:
-            if self.session.transaction is not None:
-                with self._lock:
-                    transactions.rollback(self.session)
-                self._ended(rolled_back=True)
+            self._roll_back()
 
-    def run(self, step: Step) -> Outcome:
-        """Runs one step. FAILED_TRANSACTION where only ROLLBACK is left."""
-        self._check_may_run(step)
-        if self.state == b"E" and isinstance(step, EngineStep) and isinstance(step.statement, st.Commit):
+    def _roll_back(self) -> None:
+        if self.session.transaction is not None:
             with self._lock:
                 transactions.rollback(self.session)
-            self._ended(rolled_back=True)
-            return Outcome("ROLLBACK")
+
+    def run(self, statement: st.Statement) -> Result:
+        """Runs one statement. FAILED_TRANSACTION if only ROLLBACK is left."""
+        self._check_may_run(statement)
+        if self.state == b"E" and isinstance(statement, st.Commit):
+            self._roll_back()
+            return Result("ROLLBACK")
         self.session.result_bytes = self.settings.limit(RESULT_SIZE)
-        alone = self.session.transaction is None
         try:
-            outcome = step.run(self)
+            result = execute_statement(self.session, statement, self._lock)
         except Error as err:
-            if not alone and self.session.transaction is None:  # its COMMIT failed
-                self._ended(rolled_back=True)
-            kind = kind_of(step.statement.sql if isinstance(step, EngineStep) else "")
-            self.clients.traffic.ended(kind, err.sqlstate)
+            self.clients.traffic.ended(kind_of(statement.sql), err.sqlstate)
             raise
-        self.clients.traffic.ended(kind_of(outcome.tag))
-        if alone and self.session.transaction is not None:
-            self._began()
-        elif not alone and self.session.transaction is None:
-            self._ended(rolled_back=outcome.tag == "ROLLBACK")
-        return outcome
+        self.clients.traffic.ended(kind_of(result.command))
+        return result
 
-    def _began(self) -> None:
-        """A transaction begins, or has begun: by what sets nothing else."""
-        self._saved, self._cursors = self.settings.saved(), frozenset(n for n, p in self.portals.items() if p.is_cursor)
-
-    def _ended(self, *, rolled_back: bool) -> None:
-        """The transaction has ended. After one that was rolled back all is set as before, and its cursors are gone."""
-        if rolled_back and self._saved is not None:
-            self.settings.restore(self._saved)
-            self.drop_portals(*(self.portals.keys() - self._cursors))
-        self._saved = None
-
-    def _check_may_run(self, step: Step) -> None:
+    def _check_may_run(self, statement: st.Statement) -> None:
         """FAILED_TRANSACTION where only the end of the transaction is left."""
-        statement = step.statement if isinstance(step, EngineStep) else None
-        ends = isinstance(statement, (st.Commit, st.Rollback)) or getattr(step, "recovers", False)
-        if self.state == b"E" and not ends:
+        if self.state == b"E" and not isinstance(statement, _ENDS):
             raise error(
                 "FAILED_TRANSACTION",
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
 
-    def execute(self, statement: st.Statement) -> Result:
-        """Runs a statement of the session."""
-        return execute_statement(self.session, statement, self._lock)
-
-    def locked(self, action: Callable[..., Result], *arguments: Any) -> Result:
-        """What `action` does with the session, as a statement of it."""
+    def _asked(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The result of an action that reads the session."""
         with self._lock, self.session.numbered():
-            self.session.notices.clear()
-            result = action(self.session, *arguments)
-            return replace(result, notices=tuple(self.session.notices))
-
-    def described(self, statement: st.Statement) -> Result | None:
-        """The columns of a statement of the session, as a result without rows."""
-        found: Result | None = self.asked(described_result, statement)
-        return found
-
-    def asked(self, action: Callable[..., Any], *arguments: Any) -> Any:
-        """What `action` finds out of the session."""
-        with self._lock, self.session.numbered():
-            return action(self.session, *arguments)
+            return action(*arguments, **named)
 
     def parse(self, name: str, text: str, oids: Sequence[int]) -> None:
-        """Prepares a statement: its columns, and the types of its parameters where the client leaves them open."""
-        if name and name in self.prepared:
-            raise error("DUPLICATE_PREPARED_STATEMENT", f'prepared statement "{name}" already exists')
-        self.prepared.pop(name, None)
-        numbers = marked(text)[1]
-        count = max([len(oids), *numbers])
-        if count > 1 << 16 or any(n == 0 for n in numbers):
-            raise error("INVALID_PARAMETER", "there is no parameter $0" if 0 in numbers else "too many parameters")
-        wanted = [*oids, *[0] * (count - len(oids))]
-        cast = uuid_casts(text)
-        uuids = [cast.get(n, oid if oid in (UUID, UUIDS) else 0) for n, oid in enumerate(wanted, 1)]
-        wanted = [uuid if oid in (0, UNKNOWN) else oid for oid, uuid in zip(wanted, uuids, strict=True)]
-        given = [sql_type(uuid or oid) for oid, uuid in zip(wanted, uuids, strict=True)]
-        inferred: dict[int, Parameter] = {}
-        open_ones = [_open(i, kind, inferred) for i, kind in enumerate(given)]
-        steps = self._steps(text, open_ones)
-        if len(steps) > 1:
-            raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
-        columns, described = None, self._seen()
-        _infer_counts(steps)
-        if steps:
-            self._check_may_run(steps[0])
-            columns = steps[0].describe(self)
-        parameters = []
-        for i, kind in enumerate(given):
-            if kind is not None:
-                parameters.append(Parameter(wanted[i], kind, uuids[i]))
-            else:
-                parameters.append(inferred.get(i, Parameter(TEXT, None)))
-        self.prepared[name] = Prepared(text, tuple(parameters), columns, empty=not steps, described=described)
+        """Prepares a statement."""
+        self._asked(preparing.prepare, self.session, name, text, list(map(parameter_of, oids)), self._check_may_run)
+
+    def parameter_oids(self, name: str) -> list[int]:
+        """PostgreSQL's numbers of the types of a prepared statement's parameters. UNDEFINED_PREPARED_STATEMENT."""
+        return [number_of(p) for p in preparing.prepared_named(self.session, name).parameters]
 
     def bind(
         self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]
     ) -> None:
         """Makes a portal of a prepared statement with values."""
-        prepared = self.prepared_named(statement)
-        if name and name in self.portals:
-            raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
+        prepared = preparing.prepared_named(self.session, statement)
+        if name:
+            self.session.cursors.check_new(name)
         if len(values) != len(prepared.parameters):
             raise error(
                 "PROTOCOL_VIOLATION",
                 f"bind message supplies {len(values)} parameters, but prepared statement "
                 f'"{statement}" requires {len(prepared.parameters)}',
             )
-        step = self.bound_step(prepared, values, forms)
-        formats = result_formats(results, prepared.columns)
-        self.drop_portals(name)
-        self.portals[name] = Portal(step, prepared.columns, formats)
-
-    def bound_step(self, prepared: Prepared, values: Sequence[bytes | None], forms: Sequence[int] = ()) -> Step | None:
-        """What a prepared statement does with values, as many as it has parameters; None for an empty one.
-
-        PREPARED_RESULT_CHANGED if its rows would have other columns than when it was prepared.
-        """
         literals = bound(values, forms, prepared.parameters)
-        if prepared.empty:
-            return None
-        step = self._steps(prepared.text, literals)[0]
-        self._check_may_run(step)
-        seen = self._seen()
-        if not isinstance(step, CatalogStep) and (seen is None or seen != prepared.described):
-            check_columns(step.describe(self), prepared.columns)
-            prepared.described = seen
-        return step
-
-    def _seen(self) -> Hashable:
-        """What the columns of a statement follow from, beside its text; None after changes of definitions."""
-        transaction, variables = self.session.transaction, self.session.variables
-        if transaction is not None and transaction.definitions:
-            return None
-        return self.session.database.catalog.version, self.session.dialect, variables.get("search_path")
-
-    def execute_portal(self, portal: Portal) -> Outcome:
-        """Runs what a portal stands for, at its first time. RESULT_LIMIT."""
-        if portal.outcome is None:
-            assert portal.step is not None
-            portal.outcome = self.run(portal.step)
-            check_columns(portal.outcome.columns, portal.columns, portal.outcome.table)
-            self.check_portals()
-            portal.flow = self.flow_of(portal.outcome)
-            return portal.outcome
-        if portal.step is not None:
-            self._check_may_run(portal.step)
-        return replace(portal.outcome, notices=())
-
-    def check_portals(self) -> None:
-        """RESULT_LIMIT if what the portals hold together is more than one result may have; then there are none."""
-        most_bytes = self.settings.limit(RESULT_SIZE)
-        held = [p.outcome.table for p in self.portals.values() if p.outcome is not None and p.outcome.table is not None]
-        if most_bytes and sum(table.nbytes for table in held) > most_bytes:
-            self.portals.clear()
-            raise error(
-                "RESULT_LIMIT",
-                "the results that cursors and portals hold are too large",
-                detail=f"They may have {most_bytes} bytes here, all together. They were closed.",
-                hint="Close cursors that are not needed, ask for less, or set max_result_size.",
-            )
-
-    def prepared_named(self, name: str) -> Prepared:
-        """UNDEFINED_PREPARED_STATEMENT."""
-        if name not in self.prepared:
-            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
-            raise error("UNDEFINED_PREPARED_STATEMENT", f"{shown} does not exist")
-        return self.prepared[name]
+        if prepared.statement is not None:
+            self._check_may_run(prepared.statement)
+        made = self._asked(preparing.bind, self.session, prepared, literals)
+        columns = self.columns(prepared.result)
+        formats = tuple(for_each(results, len(columns or ()), "columns"))
+        self.session.cursors.drop([name])
+        self.session.cursors[name] = Portal(statement=made, told=prepared.columns, columns=columns, formats=formats)
 
     def portal_named(self, name: str) -> Portal:
-        """UNDEFINED_CURSOR."""
-        if name not in self.portals:
-            raise error("UNDEFINED_CURSOR", f'cursor "{name}" does not exist' if name else "there is no unnamed portal")
-        return self.portals[name]
+        """A portal; one of a cursor of DECLARE runs nothing. UNDEFINED_CURSOR."""
+        cursor = self.session.cursors.named(name)
+        if isinstance(cursor, Portal):
+            return cursor
+        portal = portal_of(cursor, self.columns(cursor.result))
+        self.session.cursors[name] = portal
+        return portal
 
-    def drop_portals(self, *names: str) -> None:
-        """Ends portals of these names that there are."""
-        for name in names:
-            portal = self.portals.pop(name, None)
-            if portal is not None:
-                portal.close()
+    def execute_portal(self, portal: Portal) -> Result:
+        """Runs a portal's statement, at its first time. RESULT_LIMIT."""
+        if portal.result is not None:
+            if portal.statement is not None:
+                self._check_may_run(portal.statement)
+            return replace(portal.result, notices=())
+        assert portal.statement is not None
+        result = portal.result = self.run(portal.statement)
+        told = result.columns if has_rows(result) and not isinstance(result, CopyResult) else None
+        preparing.check_columns(told, portal.told, result.table)
+        self.session.cursors.check_size(self.session.result_bytes)
+        if result.running is not None:
+            portal.flow = Flow(result.running, self.session.cancellation)
+        return result
 
-    def flow_of(self, outcome: Outcome, *, waits: bool = True) -> Flow | None:
-        """The rows of an outcome, for a portal, if they are of a query that runs."""
-        if outcome.running is None:
-            return None
-        return Flow(outcome.running, self.session.cancellation, waits=waits)
-
-    def require_transaction(self, what: str) -> None:
-        """NO_TRANSACTION outside of one."""
-        if self.session.transaction is None:
-            raise error("NO_TRANSACTION", f"{what} can only be used in transaction blocks")
-
-    def savepoint_named(self, name: str) -> int:
-        """The place of the newest savepoint of that name. UNDEFINED_SAVEPOINT."""
-        places = [i for i, (n, _) in enumerate(self.savepoints) if n == name]
-        if not places:
-            raise error("UNDEFINED_SAVEPOINT", f'savepoint "{name}" does not exist')
-        return places[-1]
-
-    def guarded(self, action: Any, *arguments: Any) -> Any:
-        """What `action` returns; an error of it lets the transaction fail."""
+    def guarded(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The result of an action; an error of it lets the transaction fail."""
         try:
-            return action(*arguments)
+            return action(*arguments, **named)
         except Error:
             self._fail()
             raise
@@ -366,76 +236,117 @@ class Backend:
         return err
 
     def sync(self) -> None:
-        """What follows Sync: outside of a transaction portals end."""
-        self._after()
-
-    def reset_settings(self) -> None:
-        """RESET ALL."""
-        self.settings.reset()
-        self.session.variables.restore(self._started)
-
-    def discard_all(self) -> None:
-        """DISCARD ALL. TRANSACTION_STATE in a transaction."""
-        self.session.require_no_transaction("DISCARD ALL")
-        self.drop_portals(*self.portals)
-        self.prepared.clear()
-        self.reset_settings()
+        """Outside of a transaction, portals end."""
+        if self.session.transaction is None:
+            self.session.cursors.drop_unheld()
 
     def close(self) -> None:
         """Rolls an open transaction back and stops what runs."""
-        self.drop_portals(*self.portals)
+        self.session.cursors.drop(self.session.cursors)
         self.session.stop_running()
-        with self._lock:
-            if self.session.transaction is not None:
-                transactions.rollback(self.session)
-
-    def _read(self, text: str) -> list[Step]:
-        try:
-            return self._steps(text)
-        except Error as err:
-            self.clients.traffic.ended(kind_of(""), err.sqlstate)
-            raise
-
-    def _steps(self, text: str, parameters: Sequence[exp.Expression] = ()) -> list[Step]:
-        """The steps of a text. STATEMENT_LIMIT; QUERY_CANCELED."""
-        computing = self.session.cancellation.computing
-        computing(self.limits.check_words, text)
-        return computing(read_steps, self._source(text, parameters))
-
-    def _after(self) -> None:
-        if self.session.transaction is None:
-            self.settings.end_transaction()
-            self.savepoints.clear()
-            self.drop_portals(*(n for n, p in self.portals.items() if not p.held))
+        self._roll_back()
 
     def _fail(self) -> None:
         if self.session.transaction is not None:
             self.session.transaction.failed = True
 
-    def _source(self, text: str, parameters: Sequence[exp.Expression] = ()) -> Source:
-        if schema_meant(self.database, self.session.catalog) is None:  # otherwise that is what the name means
+    def _read(self, text: str, dialect: str, parameters: Parameters) -> list[st.Statement]:
+        """The statements of a text, queries of the catalog among them. STATEMENT_LIMIT."""
+        self.clients.limits.check_words(text)
+        if schema_meant(self.database, self.session.catalog) is None:  # otherwise the name means a schema
             text = without_database(text, self.database)
+        return parse(text, dialect, parameters, self._read_query)
+
+    def _read_query(self, tokens: Sequence[Token], text: str, parameters: Parameters) -> CatalogQuery | None:
         catalog = self.session.catalog
-        return Source(
-            text, self.session.dialect, _READERS, lambda name: relation_written(catalog, name) is not None, parameters
-        )
+        return read_catalog_query(tokens, text, parameters, lambda name: relation_written(catalog, name) is not None)
 
 
-def _infer_counts(steps: Sequence[Step]) -> None:
-    """Parameters of LIMIT, OFFSET and FETCH are numbers; the binder reads these itself."""
-    for step in steps:
-        query = getattr(step.statement, "query", None) if isinstance(step, EngineStep) else None
-        for node in query.find_all(exp.Limit, exp.Offset, exp.Fetch) if isinstance(query, exp.Expression) else ():
-            number = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-            infer_open(number, BIGINT)
+class Host(Clients):
+    """The clients of one database: lets them in, and opens their sessions.
+
+    dialect: of a client that chooses none. files: whether statements of clients may read files of this machine.
+    """
+
+    def __init__(self, database: OpenDatabase, limits: Limits, users: Users, dialect: str, *, files: bool) -> None:
+        super().__init__(limits, users)
+        self.database, self.dialect, self._files = database, dialect, files
+        self._tables = CatalogTables()
+
+    def open(self, options: dict[str, str], login: Login | None) -> Backend:
+        """The state of a client with the options of its first message; login: None for one who is trusted. Blocks.
+
+        UNDEFINED_OBJECT for an unknown option.
+        """
+        if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
+            raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
+        own = {} if login is None else self.users.role(login).settings
+        limits = {} if self.users.is_admin(login) else {n: v for n, v in own.items() if n in LIMITS}
+        name = options["user"]
+        settings = Settings(self.dialect, name, {RESULT_SIZE: self.limits.result_size}, limits)
+        settings.session = self.users.session(login, settings, files=self._files)
+        backend = Backend(settings, name, options.get("database") or name, self._tables, self)
+        given = {n: v for n, v in options.items() if n not in _NO_SETTINGS and not n.startswith("_pq_.")}
+        wanted = {**own, **_command_line(options.get("options", "")), **given}
+        for setting, value in wanted.items():
+            try:
+                backend.begin_with(setting, value.strip("'"))  # asyncpg writes them as in SQL
+            except Error:
+                if setting.lower() not in _LENIENT:
+                    raise
+        settings.begin()
+        return backend
+
+    def close(self) -> None:
+        """The end: no client is left."""
+        super().close()
+        self._tables.close()
 
 
-def _open(number: int, kind: SqlType | None, inferred: dict[int, Parameter]) -> exp.Expression:
-    """What stands for a parameter whose value is not known yet."""
-    if kind is not None:
-        return exp.Cast(this=open_parameter(lambda *_: None), to=data_type(kind))
+def _command_line(options: str) -> dict[str, str]:
+    """`-c name=value` and `--name=value`, as libpq sends them. PROTOCOL_VIOLATION."""
+    words = shlex.split(options.replace("\\ ", '" "'))
+    found: dict[str, str] = {}
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word = words.pop(0)
+        elif word.startswith("-c"):
+            word = word[2:]
+        elif word.startswith("--"):
+            word = word[2:].replace("-", "_")
+        else:
+            raise error("PROTOCOL_VIOLATION", f'invalid command-line argument "{word}"', hint="Write -c name=value.")
+        name, _, value = word.partition("=")
+        found[name] = value
+    return found
 
-    def infer(found: SqlType, oid: int = 0) -> None:
-        inferred.setdefault(number, Parameter(oid or oid_of(found), found))
 
-    return open_parameter(infer)
+_PART: Final = r'(?:"(?:[^"]++|"")*+"|[A-Za-z_][\w$]*+)'
+#: A name, with a dot in front of it or two other names behind it; or a quote or comment, which holds none.
+_NAMED: Final = re.compile(
+    rf"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | --[^\n]* | /\*.*?(?:\*/|\Z)
+      | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
+      | (?P<inner>\.\s*)?(?<![\w"$])(?P<name>{_PART})(?:(?=(?P<dot>\s*\.\s*){_PART}\s*\.\s*{_PART})|)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def without_database(text: str, database: str) -> str:
+    """The text with blanks for the name of the database in front of others, so that places stay.
+
+    Where the name also stands by itself, it may be that of a relation or an alias: then nothing changes.
+    """
+    if database.lower() not in text.lower():
+        return text
+    found = [m for m in _NAMED.finditer(text) if m["name"] and not m["inner"] and _meant(m["name"]) == database]
+    if not all(m["dot"] for m in found):
+        return text
+    for match in found:
+        start, end = match.start(), match.end("dot")
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
+
+
+def _meant(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part.lower()

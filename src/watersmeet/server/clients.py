@@ -2,135 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import logging
 import re
+import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, ParamSpec, Protocol, TypeVar
 
 from watersmeet.catalog.roles import Actor
+from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import size
 from watersmeet.errors import Error, error
+from watersmeet.server.settings import Settings
+from watersmeet.server.users import Login, Users
 
-#: The SQLSTATE of what succeeded.
-SUCCESS: Final = "00000"
+P = ParamSpec("P")
+T = TypeVar("T")
 
-#: Kinds of statements, by the first words of their tags. What is none of them is `other`: there are few, whatever
-#: clients send.
-_KINDS: Final = {
-    **{
-        word.upper(): word
-        for word in (
-            "select", "insert", "update", "delete", "merge", "copy", "create", "alter", "drop", "show", "describe",
-            "explain", "set", "flush", "fetch", "subscribe",
-        )
-    },
-    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"), "transaction"),
-}  # fmt: skip
+log: Final = logging.getLogger(__name__)
 
-
-def kind_of(tag: str) -> str:
-    """The kind of a statement, by its tag or its first word."""
-    return _KINDS.get(tag.partition(" ")[0].upper(), "other")
-
-
-class Traffic:
-    """Counts. Safe for several threads.
-
-    statements: finished ones, by kind and SQLSTATE. subscriptions: queries and subscriptions whose rows clients are
-    getting now.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._statements: Counter[tuple[str, str]] = Counter()
-        self._subscriptions = 0
-
-    @contextmanager
-    def subscribed(self) -> Iterator[None]:
-        """A client gets rows as they come inside the block."""
-        with self._lock:
-            self._subscriptions += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._subscriptions -= 1
-
-    def ended(self, kind: str, sqlstate: str = SUCCESS) -> None:
-        """A statement has ended."""
-        with self._lock:
-            self._statements[kind, sqlstate] += 1
-
-    @property
-    def statements(self) -> dict[tuple[str, str], int]:
-        """By kind and SQLSTATE."""
-        with self._lock:
-            return dict(self._statements)
-
-    @property
-    def subscriptions(self) -> int:
-        """How many there are now."""
-        with self._lock:
-            return self._subscriptions
-
-
-#: As in pg_stat_activity.
-State = Literal["active", "idle", "idle in transaction", "idle in transaction (aborted)"]
-
-
-@dataclass(frozen=True)
-class Activity:
-    """What a client does. actor: the user who has logged in, None for one who is trusted. began_s: when it connected,
-    in seconds since 1970.
-    """
-
-    process: int
-    user: str
-    actor: Actor | None
-    application: str
-    address: str
-    state: State
-    began_s: float
-
-
-class Client:
-    """A client that has proved who it is, by whichever protocol."""
-
-    def cancel(self) -> None:
-        """Cancels the statement that runs."""
-        raise NotImplementedError
-
-    def end(self, err: Error) -> None:
-        """Sends the client away: what it runs is cancelled."""
-        raise NotImplementedError
-
-    def activity(self) -> Activity | None:
-        """What the client does; None before it has said who it is."""
-        raise NotImplementedError
-
-    def check_login(self) -> None:
-        """Ends it if its user may not stay (`Users.admits`)."""
-        raise NotImplementedError
-
-
-class Clients(Protocol):
-    """The clients of the server, and what they did."""
-
-    traffic: Traffic
-
-    def activity(self) -> Sequence[Activity]:
-        """What all of them do."""
-        ...
-
-    def signal(self, process: int, *, ends: bool) -> bool:
-        """Cancels what a client runs, or sends it away; False if there is none of that number. Any thread may ask."""
-        ...
-
-
+#: Members of `admin` can connect beyond the limit, so many.
+_RESERVED: Final = 3
+_SECRET_BYTES: Final = 4
+#: How often the logins of clients are checked.
+_LOGINS_S: Final = 0.5
 _LEAST_TEXT_BYTES: Final = 1 << 10
 _LEAST_MEMORY_BYTES: Final = 64 << 20
 
@@ -202,3 +105,222 @@ class Limits:
             detail=f"It has {text_bytes:,} bytes, and may have {self.statement_bytes:,}.",
             hint="Send values as parameters or rows as COPY, or split the statement.",
         )
+
+
+#: The SQLSTATE of what succeeded.
+SUCCESS: Final = "00000"
+
+#: Kinds of statements, by the first words of their tags. What is none of them is `other`: there are few, whatever
+#: clients send.
+_KINDS: Final = {
+    **{
+        word.upper(): word
+        for word in (
+            "select", "insert", "update", "delete", "merge", "copy", "create", "alter", "drop", "show", "describe",
+            "explain", "set", "flush", "fetch", "subscribe",
+        )
+    },
+    **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"), "transaction"),
+}  # fmt: skip
+
+
+def kind_of(tag: str) -> str:
+    """The kind of a statement, by its tag or its first word."""
+    return _KINDS.get(tag.partition(" ")[0].upper(), "other")
+
+
+class Traffic:
+    """Counts. Safe for several threads.
+
+    statements: finished ones, by kind and SQLSTATE. subscriptions: queries and subscriptions whose rows clients are
+    getting now.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._statements: Counter[tuple[str, str]] = Counter()
+        self._subscriptions = 0
+
+    @contextmanager
+    def subscribed(self) -> Iterator[None]:
+        """A client gets rows as they come inside the block."""
+        with self._lock:
+            self._subscriptions += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._subscriptions -= 1
+
+    def ended(self, kind: str, sqlstate: str = SUCCESS) -> None:
+        """A statement has ended."""
+        with self._lock:
+            self._statements[kind, sqlstate] += 1
+
+    @property
+    def statements(self) -> dict[tuple[str, str], int]:
+        """By kind and SQLSTATE."""
+        with self._lock:
+            return dict(self._statements)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are now."""
+        with self._lock:
+            return self._subscriptions
+
+
+#: Protocols of clients.
+Speaks = Literal["postgresql", "http"]
+#: As in pg_stat_activity.
+State = Literal["active", "idle", "idle in transaction", "idle in transaction (aborted)"]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a client does. actor: the user who has logged in, None for one who is trusted. began_s: when it connected,
+    in seconds since 1970.
+    """
+
+    process: int
+    user: str
+    actor: Actor | None
+    application: str
+    address: str
+    state: State
+    began_s: float
+
+
+class Client(Protocol):
+    """A client that has proved its identity, by whichever protocol."""
+
+    protocol: Speaks
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs."""
+        ...
+
+    def end(self, err: Error) -> None:
+        """Sends the client away: its statement is cancelled."""
+        ...
+
+    def activity(self) -> Activity | None:
+        """The activity of the client; None before it has proved its identity."""
+        ...
+
+    def check_login(self) -> None:
+        """Ends it if its user may not stay (`Users.admits`)."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Entered:
+    """A client that has proved its identity. secret: by which it cancels its statement."""
+
+    secret: bytes
+    client: Client
+    login: Login | None
+
+
+class Clients:
+    """The clients of a server, of all protocols. `signal` and `activity` are safe for several threads, the others are
+    for the event loop.
+    """
+
+    def __init__(self, limits: Limits, users: Users) -> None:
+        self.limits = limits
+        self.users = users
+        self.traffic = Traffic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = ThreadPoolExecutor(limits.connections + 8, thread_name_prefix="watersmeet-client")
+        self._starting: dict[Client, None] = {}
+        self._entered: dict[int, _Entered] = {}
+        self._numbers = 0
+
+    def count(self, protocol: Speaks) -> int:
+        """How many clients of a protocol have proved their identity."""
+        return sum(e.client.protocol == protocol for e in self._entered.values())
+
+    def begin(self, client: Client) -> None:
+        """A client connects. When too many have not proved their identity, the oldest of these ends."""
+        self._starting[client] = None
+        while len(self._starting) > self.limits.starting:
+            oldest = next(iter(self._starting))
+            del self._starting[oldest]
+            oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
+
+    def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
+        """Registers a client that has proved its identity: its number and its secret. TOO_MANY_CONNECTIONS."""
+        most = self.limits.connections
+        if login is not None:
+            own = self.users.role(login).connections
+            same = sum(e.login is not None and e.login.actor == login.actor for e in self._entered.values())
+            if own is not None and same >= own:
+                raise error("TOO_MANY_CONNECTIONS", f'too many connections for role "{login.name}"')
+            most += _RESERVED if self.users.is_admin(login) else 0
+        if len(self._entered) >= most:
+            raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
+        self._loop = asyncio.get_running_loop()
+        self._starting.pop(client, None)
+        self._numbers = self._numbers % 0x7FFF_FFFF + 1
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        self._entered[self._numbers] = _Entered(secret, client, login)
+        return self._numbers, secret
+
+    def leave(self, client: Client) -> None:
+        """The connection of a client has ended."""
+        self._starting.pop(client, None)
+        for process in [p for p, e in self._entered.items() if e.client is client]:
+            del self._entered[process]
+
+    def cancel(self, process: int, secret: bytes) -> None:
+        """Cancels the statement of a client, if the secret is its own."""
+        known = self._entered.get(process)
+        if known is not None and hmac.compare_digest(known.secret, secret):
+            known.client.cancel()
+
+    def activity(self) -> list[Activity]:
+        """The activity of all clients."""
+        return [found for e in list(self._entered.values()) if (found := e.client.activity()) is not None]
+
+    def signal(self, process: int, *, ends: bool) -> bool:
+        """Cancels the statement of a client, or sends it away; False if no client has that number."""
+        known = self._entered.get(process)
+        if known is None or self._loop is None:
+            return False
+        if ends:
+            failure = error("ADMIN_SHUTDOWN", "terminating connection due to administrator command")
+            self._loop.call_soon_threadsafe(known.client.end, failure)
+        else:
+            known.client.cancel()
+        return True
+
+    async def watch_logins(self) -> None:
+        """Ends idle clients, and those in one long statement, when their users may not stay. Never returns."""
+        while True:
+            for entered in list(self._entered.values()):
+                try:
+                    entered.client.check_login()
+                except Exception:
+                    log.exception("the login of a client can't be checked")
+            await asyncio.sleep(_LOGINS_S)
+
+    async def work(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Runs an action that blocks in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(action, *arguments, **named))
+
+    def close(self) -> None:
+        """The end: no client is left."""
+        self._threads.shutdown()
+
+
+@dataclass
+class ClientState:
+    """The session of a client. user, database: the names that it gave. process: its number, as of pg_backend_pid."""
+
+    session: Session
+    settings: Settings
+    user: str
+    database: str
+    clients: Clients
+    process: int = 0

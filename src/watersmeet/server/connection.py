@@ -8,26 +8,28 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, BinaryIO, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import IO, Final, ParamSpec, TypeVar
 
-from watersmeet.database.sessions.result import Running
+import pyarrow as pa
+
+from watersmeet.database.sessions.result import Result, Running
 from watersmeet.database.sessions.variables import APPLICATION
 from watersmeet.errors import Error, error
 from watersmeet.server import messages
-from watersmeet.server.backend import Backend
-from watersmeet.server.clients import Activity, Client, Limits, State, Traffic
-from watersmeet.server.copying import CopyForm
-from watersmeet.server.datarows import data_rows
-from watersmeet.server.flowing import Encode, follow
+from watersmeet.server.backend import Backend, Host
+from watersmeet.server.clients import Activity, Speaks, State
+from watersmeet.server.copying import CopyForm, CopyResult
+from watersmeet.server.datarows import Encode, data_rows, follow
 from watersmeet.server.messages import Body, Message, violation
-from watersmeet.server.portals import Portal
-from watersmeet.server.steps import Outcome
-from watersmeet.server.users import Login, Users, expired
+from watersmeet.server.portals import complete_tag, has_rows
+from watersmeet.server.users import Login, expired
 from watersmeet.server.wire import Hangup, Wire, authenticate, start
+from watersmeet.session.statements.preparing import prepared_named
 from watersmeet.subscribing.opening import ShownUpdates
+from watersmeet.values.types import Schema
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
@@ -44,53 +46,21 @@ _BEGINNING: Final = (b"Q", b"P", b"E")
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
 
 
-class Service:
-    """What a connection needs from its server."""
-
-    limits: Limits
-    traffic: Traffic
-    tls: ssl.SSLContext | None
-    users: Users
-
-    @property
-    def clients(self) -> int:
-        """How many clients have proved who they are."""
-        raise NotImplementedError
-
-    def open(self, options: dict[str, str], login: Login | None) -> Backend:
-        """The state of a new client; login: of a user, None for one who is trusted.
-
-        Blocks. Errors for a dialect or a database that does not exist.
-        """
-        raise NotImplementedError
-
-    def cancel(self, process: int, secret: bytes) -> None:
-        """Cancels what a client runs, if the secret is its own."""
-        raise NotImplementedError
-
-    async def work(self, action: Callable[..., T], *arguments: Any) -> T:
-        """Runs what blocks in a thread."""
-        raise NotImplementedError
-
-    def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
-        """Takes a client in that has proved who it is: its number and its secret. TOO_MANY_CONNECTIONS."""
-        raise NotImplementedError
-
-    def leave(self, process: int) -> None:
-        """A client has gone."""
-        raise NotImplementedError
-
-
-class Connection(Client):
+class Connection:
     """Serves one client until it goes, or is sent away by `end`."""
 
-    def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._service = service
-        self._wire = Wire(reader, writer, service.limits.slow_client_s)
+    protocol: Speaks = "postgresql"
+
+    def __init__(
+        self, host: Host, tls: ssl.SSLContext | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._host = host
+        self._tls = tls
+        self._wire = Wire(reader, writer, host.limits.slow_client_s)
         self._backend: Backend | None = None
         self._skipping = False
         self._timed_out = False
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._ended: Error | None = None
         self._began_s = time.time()
         self._login: Login | None = None
@@ -141,14 +111,14 @@ class Connection(Client):
         backend = self._backend
         if backend is None or (self._works and backend.session.puts_roles):
             return  # the answer to its own statement comes first
-        if not self._service.users.admits(self._login, backend.session):
+        if not self._host.users.admits(self._login, backend.session):
             self.end(expired(self._login))
 
     async def _close(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
             with contextlib.suppress(Error, asyncio.CancelledError):
-                await asyncio.shield(self._service.work(backend.close))
+                await asyncio.shield(self._host.work(backend.close))
         await self._wire.close()
 
     async def _farewell(self, err: Error) -> None:
@@ -160,19 +130,19 @@ class Connection(Client):
     # ---- before the first statement
 
     async def _speak(self) -> None:
-        limits = self._service.limits
+        limits = self._host.limits
         try:
             async with asyncio.timeout(limits.authentication_s):
-                service, wire = self._service, self._wire
-                options = await start(wire, service.tls, service.cancel, requires_tls=limits.requires_tls)
+                host, wire = self._host, self._wire
+                options = await start(wire, self._tls, host.cancel, requires_tls=limits.requires_tls)
                 if options is None:
                     return
-                self._login = await authenticate(service.users, options["user"], wire.address, wire.ask, wire.tell)
-                backend = await self._service.work(self._service.open, options, self._login)
+                self._login = await authenticate(host.users, options["user"], wire.address, wire.ask, wire.tell)
+                backend = await self._host.work(self._host.open, options, self._login)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
         self._backend = backend
-        process, secret = self._service.enter(self, self._login)
+        process, secret = self._host.enter(self, self._login)
         backend.process = process
         self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
@@ -191,7 +161,7 @@ class Connection(Client):
         most_ms = settings.limit(idle) if idles else 0
         try:
             async with asyncio.timeout(most_ms / 1000 if most_ms else None):
-                limits = self._service.limits
+                limits = self._host.limits
                 message = await self._wire.next(limits.message_bytes, limits.statement_bytes)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", f"terminating connection due to {idle}") from None
@@ -206,12 +176,12 @@ class Connection(Client):
         handler = _HANDLERS.get(message.kind)
         if handler is None:
             raise violation(f"there is no message of type {message.kind!r}")
-        if message.kind in _BEGINNING and not self._service.users.admits(self._login, self._client.session):
+        if message.kind in _BEGINNING and not self._host.users.admits(self._login, self._client.session):
             raise expired(self._login)
         try:
             self._works = True
             if message.skipped_bytes:
-                raise self._client.failed(self._service.limits.too_long(message.skipped_bytes))
+                raise self._client.failed(self._host.limits.too_long(message.skipped_bytes))
             await handler(self, body)
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
@@ -236,60 +206,60 @@ class Connection(Client):
         text = body.text()
         body.end()
         backend = self._client
-        outcomes = backend.simple(text)
+        results = backend.simple(text)
         try:
-            while (outcome := await self._run(next, outcomes, None)) is not None:
-                await self._give(outcome)
+            while (result := await self._run(lambda: next(results, None))) is not None:
+                await self._give(result)
                 backend.session.puts_roles = False
         finally:
-            await self._service.work(outcomes.close)
+            await self._host.work(results.close)
         await self._ready()
 
-    async def _give(self, outcome: Outcome) -> None:
+    async def _give(self, result: Result) -> None:
         """The messages of a statement of a simple query."""
-        self._notices(outcome)
-        if not outcome.tag:
+        self._notices(result)
+        if not result.command:
             self._wire.tell(messages.EMPTY_QUERY)
             return
         self._report()
-        if outcome.running is not None and self._client.session.variables.get(APPLICATION) == _PSQL:
-            outcome = replace(outcome, copied=CopyForm(header=True))
-        if outcome.copied is not None:
-            await self._copy(outcome)
-            return
-        if outcome.columns is not None:
-            formats = (0,) * len(outcome.columns)
-            self._wire.tell(messages.row_description(outcome.columns, formats))
-            if outcome.running is not None:
-                await self._follow_rows(outcome, formats)
+        if result.running is not None and self._client.session.variables.get(APPLICATION) == _PSQL:
+            result = CopyResult(result.command, result.columns, running=result.running, form=CopyForm(header=True))
+        if isinstance(result, CopyResult):
+            await self._copy(result)
+        elif has_rows(result):
+            columns = self._client.columns(result) or ()
+            formats = (0,) * len(columns)
+            self._wire.tell(messages.row_description(columns, formats))
+            if result.running is not None:
+                await self._follow_rows(result, formats)
                 return
-            assert outcome.table is not None
-            await self._rows(outcome, outcome.table, formats)
-        self._wire.tell(messages.command_complete(outcome.complete))
-
-    async def _copy(self, outcome: Outcome) -> None:
-        """COPY … TO STDOUT and COPY … FROM STDIN."""
-        form = outcome.copied
-        assert form is not None
-        if outcome.receives is not None:
-            outcome = await self._receive(outcome.receives, [form.code] * len(outcome.schema))
-            self._notices(outcome)
-        elif outcome.running is not None:
-            self._wire.tell(messages.copy_response(b"H", [form.code] * len(outcome.schema)))
-            self._wire.tell(form.head(outcome.schema))
-            total = await self._follow(outcome, lambda rows: form.rows(rows, outcome.schema), form, form.first)
-            self._wire.tell((form.tail() if total else form.first(form.tail())) + messages.COPY_DONE)
-            outcome = replace(outcome, rows=total)
+            await self._rows(result.table, result.columns, formats)
+            self._wire.tell(messages.command_complete(complete_tag(result)))
         else:
-            self._wire.tell(messages.copy_response(b"H", [form.code] * len(outcome.schema)))
-            batches = form.messages(outcome)
-            while (batch := await self._service.work(next, batches, None)) is not None:
-                await self._wire.send(batch)
-            self._wire.tell(messages.COPY_DONE)
-        self._wire.tell(messages.command_complete(outcome.complete))
+            self._wire.tell(messages.command_complete(complete_tag(result)))
 
-    async def _receive(self, receives: Callable[[BinaryIO], Outcome], formats: list[int]) -> Outcome:
-        """What becomes of the rows that the client sends. QUERY_CANCELED if it gives up, or is told to."""
+    async def _copy(self, result: CopyResult) -> None:
+        """COPY … TO STDOUT and COPY … FROM STDIN."""
+        form, columns, done = result.form, result.columns, complete_tag(result)
+        formats = [form.code] * len(columns)
+        if result.receives is not None:
+            received = await self._receive(result.receives, formats)
+            self._notices(received)
+            done = complete_tag(received)
+        elif result.running is not None:
+            self._wire.tell(messages.copy_response(b"H", formats))
+            self._wire.tell(form.head(columns))
+            total = await self._follow(result.running, lambda rows: form.rows(rows, columns), form, form.first)
+            self._wire.tell((form.tail() if total else form.first(form.tail())) + messages.COPY_DONE)
+            done = complete_tag(result, total)
+        else:
+            self._wire.tell(messages.copy_response(b"H", formats))
+            await self._send(form.messages(result.table, columns))
+            self._wire.tell(messages.COPY_DONE)
+        self._wire.tell(messages.command_complete(done))
+
+    async def _receive(self, receives: Callable[[IO[bytes]], Result], formats: list[int]) -> Result:
+        """The result of the rows that the client sends. QUERY_CANCELED if it gives up, or is told to."""
         self._wire.tell(messages.copy_response(b"G", formats))
         await self._wire.flush()
         cancellation, loop = self._client.session.cancellation, asyncio.get_running_loop()
@@ -301,38 +271,41 @@ class Connection(Client):
                 if self._timed_out or cancellation.canceled:
                     raise error("QUERY_CANCELED", "the statement was canceled")
                 if message.kind == b"d":
-                    await self._service.work(file.write, message.body)
+                    await self._host.work(file.write, message.body)
                 elif message.kind == b"f":
                     told = Body(message.body).text()
                     raise error("QUERY_CANCELED", f"COPY from stdin failed: {told}")
                 elif message.kind not in (b"H", b"S"):
                     raise violation(f"a message of type {message.kind!r} can't stand within COPY")
             file.seek(0)
-            return await self._run(self._client.guarded, receives, file)
+            return await self._run(lambda: self._client.guarded(receives, file))
 
-    async def _rows(self, outcome: Outcome, table: Any, formats: tuple[int, ...]) -> None:
-        """The rows, a batch at a time: the next is made when the client has taken the one before."""
-        batches = iter(data_rows(table, outcome.schema, formats))
-        while (batch := await self._service.work(next, batches, None)) is not None:
+    async def _rows(self, table: pa.Table, columns: Schema, formats: tuple[int, ...]) -> None:
+        """The rows."""
+        await self._send(iter(data_rows(table, columns, formats)))
+
+    async def _send(self, batches: Iterator[memoryview]) -> None:
+        """Sends batches. The next is made when the client has taken the one before."""
+        while (batch := await self._host.work(lambda: next(batches, None))) is not None:
             await self._wire.send(batch)
 
-    async def _follow_rows(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
+    async def _follow_rows(self, result: Result, formats: tuple[int, ...]) -> None:
         """The rows of a query that runs, and its end."""
+        assert result.running is not None
 
-        def encode(rows: Any) -> bytes:
-            return b"".join(data_rows(rows, outcome.schema, formats))
+        def encode(rows: pa.Table) -> bytes:
+            return b"".join(data_rows(rows, result.columns, formats))
 
-        total = await self._follow(outcome, encode, formats)
-        self._wire.tell(messages.command_complete(outcome.tag_of(total)))
+        total = await self._follow(result.running, encode, formats)
+        self._wire.tell(messages.command_complete(complete_tag(result, total)))
 
     async def _follow(
-        self, outcome: Outcome, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
+        self, running: Running, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
     ) -> int:
         """Sends the rows of a query that runs until it has no more; their number. QUERY_CANCELED.
 
-        how: as of `flowing.encoded`. first: makes of the first messages what they are behind nothing.
+        how: as of `datarows.encoded`. first: makes of the first messages what they are behind nothing.
         """
-        assert outcome.running is not None
 
         async def send(part: bytes, *, is_first: bool) -> None:
             if part:
@@ -341,12 +314,12 @@ class Connection(Client):
             if self._wire.is_cut:
                 raise Hangup
 
-        self._following = outcome.running
+        self._following = running
         try:
             await self._wire.flush()
             cancellation = self._client.session.cancellation
-            with self._service.traffic.subscribed():
-                return await follow(outcome.running, encode, how, self._service.work, cancellation, send)
+            with self._host.traffic.subscribed():
+                return await follow(running, encode, how, self._host, cancellation, send)
         finally:
             self._following = None
 
@@ -373,11 +346,12 @@ class Connection(Client):
         body.end()
         backend = self._client
         if kind == b"S":
-            prepared = backend.guarded(backend.prepared_named, name)
-            self._wire.tell(messages.parameter_description([p.oid for p in prepared.parameters]))
-            columns, formats = prepared.columns, (0,) * len(prepared.columns or ())
+            prepared = backend.guarded(prepared_named, backend.session, name)
+            self._wire.tell(messages.parameter_description(backend.parameter_oids(name)))
+            columns = backend.columns(prepared.result)
+            formats = (0,) * len(columns or ())
         elif kind == b"P":
-            portal: Portal = backend.guarded(backend.portal_named, name)
+            portal = backend.guarded(backend.portal_named, name)
             columns, formats = portal.columns, portal.formats
         else:
             raise violation("a statement (S) or a portal (P) is described")
@@ -387,34 +361,34 @@ class Connection(Client):
         name, most = body.text(), body.number(4)
         body.end()
         backend = self._client
-        portal: Portal = backend.guarded(backend.portal_named, name)
-        if portal.step is None:
+        portal = backend.guarded(backend.portal_named, name)
+        if portal.statement is None and portal.result is None:
             self._wire.tell(messages.EMPTY_QUERY)
             return
-        outcome: Outcome = await self._run(backend.guarded, backend.execute_portal, portal)
-        self._notices(outcome)
+        result = await self._run(backend.guarded, backend.execute_portal, portal)
+        self._notices(result)
         self._report()
-        if outcome.copied is not None:
-            await self._copy(outcome)
+        if isinstance(result, CopyResult):
+            await self._copy(result)
             return
         if portal.flow is not None and most <= 0:
-            await self._follow_rows(outcome, portal.formats)
+            await self._follow_rows(result, portal.formats)
             return
         if portal.flow is not None:
             taken = await self._run(backend.guarded, portal.flow.take, most)
-            await self._rows(outcome, taken, portal.formats)
-            ended = messages.command_complete(outcome.tag_of(taken.num_rows))
+            await self._rows(taken, result.columns, portal.formats)
+            ended = messages.command_complete(complete_tag(result, taken.num_rows))
             self._wire.tell(ended if portal.flow.is_done else messages.PORTAL_SUSPENDED)
             return
-        if outcome.columns is None or outcome.table is None:
-            self._wire.tell(messages.command_complete(outcome.complete))
+        if result.table is None:
+            self._wire.tell(messages.command_complete(complete_tag(result)))
             return
         taken = portal.take(most)
-        await self._rows(outcome, taken, portal.formats)
+        await self._rows(taken, result.columns, portal.formats)
         if most > 0 and not portal.is_done:
             self._wire.tell(messages.PORTAL_SUSPENDED)
         else:
-            self._wire.tell(messages.command_complete(outcome.tag_of(outcome.rows and taken.num_rows)))
+            self._wire.tell(messages.command_complete(complete_tag(result, taken.num_rows)))
 
     async def _close_one(self, body: Body) -> None:
         kind, name = body.take(1), body.text()
@@ -422,9 +396,9 @@ class Connection(Client):
         if kind not in (b"S", b"P"):
             raise violation("a statement (S) or a portal (P) is closed")
         if kind == b"S":
-            self._client.prepared.pop(name, None)
+            self._client.session.prepared.pop(name, None)
         else:
-            await self._service.work(self._client.drop_portals, name)
+            await self._host.work(self._client.session.cursors.drop, [name])
         self._wire.tell(messages.CLOSE_COMPLETE)
 
     async def _sync(self, body: Body) -> None:
@@ -448,7 +422,7 @@ class Connection(Client):
         assert self._backend is not None
         return self._backend
 
-    async def _run(self, action: Callable[..., T], *arguments: Any) -> T:
+    async def _run(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Runs what may take long in a thread; cancels it if the client goes, or the time of a statement is over."""
         cancellation = self._client.session.cancellation
         cancellation.reset()
@@ -456,7 +430,7 @@ class Connection(Client):
         most_ms = self._client.settings.limit("statement_timeout")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + most_ms / 1000 if most_ms else None
-        work = asyncio.ensure_future(self._service.work(action, *arguments))
+        work = asyncio.ensure_future(self._host.work(action, *arguments, **named))
         try:
             while True:
                 left_s = _WATCH_S if until_s is None else min(_WATCH_S, max(until_s - loop.time(), 0.001))
@@ -482,8 +456,8 @@ class Connection(Client):
                 await work
             raise
 
-    def _notices(self, outcome: Outcome) -> None:
-        for text in outcome.notices:
+    def _notices(self, result: Result) -> None:
+        for text in result.notices:
             self._wire.tell(messages.notice_response(text))
 
     def _report(self) -> None:
@@ -496,7 +470,7 @@ class Connection(Client):
         await self._wire.flush()
 
 
-_HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Any]]] = {
+_HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Awaitable[None]]]] = {
     b"Q": Connection._query,
     b"P": Connection._parse,
     b"B": Connection._bind,

@@ -6,37 +6,28 @@ PostgreSQL, "COPY", "File Formats".
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import IO, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.dialects.statements.dml import CopyTo, read_copy_options
-from watersmeet.dialects.tree.statements import Insert, Name
-from watersmeet.dialects.tree.tokens import Cursor, span_of
-from watersmeet.errors import Span, error
+from watersmeet.database.sessions.context import Nested, Session
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.statements.dml import STREAM_FORMATS, CopyIn, CopyOut
+from watersmeet.dialects.tree.statements import Insert, Statement
+from watersmeet.errors import error
 from watersmeet.server.copyrows import ESCAPES, read_binary, read_csv, read_text
-from watersmeet.server.datarows import (
-    BATCH_ROWS,
-    BINARY,
-    NOTHING,
-    binary_copy_rows,
-    contents,
-    copy_end,
-    copy_header,
-    fixed,
-    text_columns,
-)
-from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
+from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
+from watersmeet.server.valuebytes import BINARY, NOTHING, contents, fixed
 from watersmeet.session.statements.copying import copied_columns, copied_rows, insert_copied
+from watersmeet.session.statements.describing import described_result
 from watersmeet.values.types import Schema
 
 _STRING: Final = pa.large_string()
-_FORMATS: Final = ("text", "csv", "binary")
 _OPTIONS: Final = ("format", "delimiter", "null", "header", "quote", "escape", "encoding", "freeze")
 #: What can't separate values in text format: what may stand behind a backslash, and the backslash.
 _NO_DELIMITERS: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
@@ -60,15 +51,14 @@ class CopyForm:
         """0 for text, 1 for binary."""
         return int(self.kind == "binary")
 
-    def messages(self, outcome: Outcome) -> Iterator[memoryview]:
+    def messages(self, table: pa.Table, columns: Schema) -> Iterator[memoryview]:
         """The CopyData messages of all rows, one for each, batch by batch."""
-        assert outcome.table is not None
         if self.kind == "binary":
-            yield from self._binary(outcome.table, outcome.schema)
+            yield from self._binary(table, columns)
             return
-        yield self.head(outcome.schema)
-        for start in range(0, outcome.table.num_rows, BATCH_ROWS):
-            yield self._text_rows(outcome.table.slice(start, BATCH_ROWS), outcome.schema)
+        yield self.head(columns)
+        for start in range(0, table.num_rows, BATCH_ROWS):
+            yield self._text_rows(table.slice(start, BATCH_ROWS), columns)
 
     def head(self, schema: Schema) -> memoryview:
         """The message before the rows: the line with the names. In binary the header is in front of the first row."""
@@ -132,7 +122,7 @@ class CopyForm:
         doubled = pc.replace_substring(values, self.quote, self.quote * 2)
         return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
 
-    def read(self, file: BinaryIO, columns: Schema) -> pa.Table:
+    def read(self, file: IO[bytes], columns: Schema) -> pa.Table:
         """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT and others of these."""
         if self.kind == "binary":
             return read_binary(file.read(), columns)
@@ -157,109 +147,69 @@ def _as_messages(rows: pa.Array) -> memoryview:
 
 
 @dataclass(frozen=True)
-class CopyOut:
-    """COPY … TO STDOUT: of a query, or of a table."""
+class CopyResult(Result):
+    """Rows between the server and its client. receives: takes the client's rows; None: rows to send."""
 
-    form: CopyForm
-    query: Step | None
-    table: CopyTo | None
+    form: CopyForm = field(default_factory=CopyForm)
+    receives: Callable[[IO[bytes]], Result] | None = None
 
-    def run(self, client: Any) -> Outcome:
-        """The rows, to be sent as COPY."""
-        if self.query is None:
-            assert self.table is not None
-            outcome = outcome_of(client.locked(copied_rows, self.table))
+
+class CopyStreams:
+    """COPY … TO STDOUT and COPY … FROM STDIN of one client."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def run(self, statement: Statement, nested: Nested) -> Result:
+        """The rows to be sent, or a function that takes the rows of the client."""
+        if isinstance(statement, CopyIn):
+            return self._receive(statement, nested)
+        assert isinstance(statement, CopyOut)
+        form = _form(statement.options)
+        if statement.query is None:
+            with nested.lock, self._session.numbered():
+                result = copied_rows(self._session, statement)
         else:
-            outcome = self.query.run(client)
-        if outcome.running is not None:
-            return replace(outcome, tag="COPY", rows=0, columns=None, copied=self.form)
-        if outcome.table is None:
+            _check_query(statement.query)
+            result = nested.run(statement.query)
+        if result.table is None and result.running is None:
             raise error("FEATURE_NOT_SUPPORTED", "COPY of this statement is not supported", hint="Write a SELECT.")
-        rows = outcome.table.num_rows
-        return Outcome("COPY", rows, None, outcome.schema, outcome.table, outcome.notices, copied=self.form)
+        return CopyResult("COPY", result.columns, result.table, result.rowcount, running=result.running, form=form)
 
-    def describe(self, client: Any) -> None:
-        """It has no rows of its own."""
-        if self.query is not None:
-            self.query.describe(client)
+    def _receive(self, statement: CopyIn, nested: Nested) -> Result:
+        form = _form(statement.options)
+        insert = Insert(
+            text=statement.text,
+            sql=statement.sql,
+            span=statement.span,
+            table=statement.table,
+            columns=statement.columns,
+            query=exp.Values(),
+        )
 
+        def receive(file: IO[bytes]) -> Result:
+            session = self._session
+            with nested.lock, session.numbered():
+                session.notices.clear()
+                result = insert_copied(session, insert, lambda columns: form.read(file, columns))
+                return replace(result, notices=tuple(session.notices))
 
-@dataclass(frozen=True)
-class CopyIn:
-    """COPY … FROM STDIN into a table."""
+        with nested.lock, self._session.numbered():
+            columns = copied_columns(self._session, insert)
+        return CopyResult("COPY", columns, form=form, receives=receive)
 
-    form: CopyForm
-    insert: Insert
-
-    def run(self, client: Any) -> Outcome:
-        """Asks for the rows, if they may be copied; `Outcome.receives` takes them."""
-
-        def receive(file: BinaryIO) -> Outcome:
-            return outcome_of(client.locked(insert_copied, self.insert, lambda columns: self.form.read(file, columns)))
-
-        columns = client.asked(copied_columns, self.insert)
-        return Outcome("COPY", schema=columns, copied=self.form, receives=receive)
-
-    def describe(self, client: Any) -> None:
-        """It has no rows."""
-
-
-def read_copy(source: Source, cursor: Cursor) -> Step | None:
-    """COPY within the protocol; None for COPY of a file, which is the session's."""
-    begin = cursor.index - 1
-    table: Name | None = None
-    columns: tuple[Name, ...] = ()
-    inside: Span | None = None
-    if cursor.take("("):
-        tokens = cursor.until(")")
-        cursor.expect(")")
-        inside = span_of(tokens) if tokens else None
-    else:
-        table = cursor.relation_name()
-        columns = cursor.names() if cursor.at("(") else ()
-    comes = table is not None and cursor.take("FROM")
-    if not comes and not cursor.take("TO"):
-        return None
-    if not cursor.take("STDIN" if comes else "STDOUT"):
-        return None
-    form = _form(_written_options(cursor))
-    span = span_of(cursor.tokens[begin:])
-    base: dict[str, Any] = {"text": source.text, "sql": source.text[span.start : span.end], "span": span}
-    if comes:
-        assert table is not None
-        return CopyIn(form, Insert(**base, table=table, columns=columns, query=exp.Values()))
-    if table is not None:
-        place: dict[str, Any] = {"path": "", "path_span": span, "options": {}, "spans": {}}
-        return CopyOut(form, None, CopyTo(**base, **place, columns=columns, table=table, query=None))
-    if inside is None:
-        raise cursor.error()
-    query = source.within(inside.start, inside.end)
-    if isinstance(query, EngineStep) and isinstance(query.statement, Insert):
-        raise error("FEATURE_NOT_SUPPORTED", "COPY of an INSERT is not supported", sql=source.text)
-    return CopyOut(form, query, None)
+    def describe(self, statement: Statement) -> None:
+        """It has no rows of its own. The errors of its query."""
+        assert isinstance(statement, (CopyIn, CopyOut))
+        _form(statement.options)
+        if isinstance(statement, CopyOut) and statement.query is not None:
+            _check_query(statement.query)
+            described_result(self._session, statement.query)
 
 
-def _written_options(cursor: Cursor) -> Mapping[str, str]:
-    """`(FORMAT csv, …)`, or the words of old: `BINARY`, `CSV HEADER`, `DELIMITER ','`, `NULL ''`."""
-    cursor.take("WITH")
-    if cursor.at("("):
-        options: dict[str, str] = read_copy_options(cursor, {})
-        cursor.end()
-        return options
-    options = {}
-    while not cursor.done:
-        word = cursor.word().name
-        if word in _FORMATS:
-            options["format"] = word
-        elif word == "header":
-            options["header"] = "true"
-        elif word in ("delimiter", "null", "quote"):
-            cursor.take("AS")
-            options[word] = cursor.string()
-        else:
-            cursor.index -= 1
-            raise cursor.error()
-    return options
+def _check_query(query: Statement) -> None:
+    if isinstance(query, Insert):
+        raise error("FEATURE_NOT_SUPPORTED", "COPY of an INSERT is not supported", sql=query.text)
 
 
 def _form(options: Mapping[str, str]) -> CopyForm:
@@ -268,7 +218,7 @@ def _form(options: Mapping[str, str]) -> CopyForm:
         if name not in _OPTIONS:
             raise error("FEATURE_NOT_SUPPORTED", f"option {name.upper()} of COPY is not supported")
     kind = options.get("format", "text").lower()
-    if kind not in _FORMATS:
+    if kind not in STREAM_FORMATS:
         raise error("INVALID_PARAMETER", f'COPY format "{kind}" not recognized', hint="It is text, csv or binary.")
     header = options.get("header", "false").lower()
     if header not in ("true", "false", "on", "off", "1", "0", "match"):

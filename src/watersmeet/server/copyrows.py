@@ -12,7 +12,7 @@ import csv as rows_of_csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ _END_OF_CSV: Final = re.compile(rb"(?:\A|(?<=\n))\\\.\r?\n?\Z")
 
 
 def read_text(
-    file: BinaryIO, names: Sequence[str], delimiter: str, null: str, *, header: bool, matches: bool
+    file: IO[bytes], names: Sequence[str], delimiter: str, null: str, *, header: bool, matches: bool
 ) -> pa.Table:
     """The texts of rows in text format, by names of columns. header: the first line has names. matches: those of the
     columns. BAD_COPY_FORMAT, CHARACTER_NOT_IN_REPERTOIRE.
@@ -68,7 +68,7 @@ def read_text(
 
 
 def read_csv(
-    file: BinaryIO, names: Sequence[str], delimiter: str, null: str, quote: str, *, header: bool, matches: bool
+    file: IO[bytes], names: Sequence[str], delimiter: str, null: str, quote: str, *, header: bool, matches: bool
 ) -> pa.Table:
     """The texts of rows in CSV, by names of columns. header, matches: as of `read_text`. BAD_COPY_FORMAT."""
     if header:
@@ -95,7 +95,7 @@ def read_csv(
 
 
 def _read(
-    file: BinaryIO,
+    file: IO[bytes],
     names: Sequence[str],
     kind: pa.DataType,
     delimiter: str,
@@ -127,7 +127,7 @@ def _nothing(names: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.array([], pa.string()) for name in names})
 
 
-def _blocks(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+def _blocks(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
     """Whole lines, many at a time. No delimiter and no end of a line stands behind a backslash in them."""
     rest = b""
     while block := file.read(_BLOCK_BYTES):

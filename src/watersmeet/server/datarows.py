@@ -1,97 +1,28 @@
 """Columns to DataRow messages and rows of COPY, by Arrow's kernels: no row is an object of Python.
 
 The bytes of all rows are one buffer: header, and for each column the length and the value, joined element by element.
+Rows of queries that run until they are stopped are sent as they arrive.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.database.sessions.cancellation import Cancellation
+from watersmeet.database.sessions.result import Running
+from watersmeet.errors import error
 from watersmeet.server import valuebytes
+from watersmeet.server.clients import Clients
+from watersmeet.server.valuebytes import BINARY, Rows
+from watersmeet.subscribing.opening import ShownUpdates
 from watersmeet.values.types import Schema
-
-BINARY: Final = pa.large_binary()
-NOTHING: Final = pa.scalar(b"", BINARY)
-
-
-class Rows:
-    """The bytes of rows, part by part from left to right. What has a fixed width is written by numpy, the rest, and all
-    together, by one kernel of Arrow.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._fixed: list[np.ndarray] = []
-        self._parts: list[pa.Array] = []
-
-    def put(self, values: np.ndarray) -> None:
-        """A part of fixed width: the bytes of each element."""
-        self._fixed.append(values)
-
-    def put_sized(self, values: pa.Array | np.ndarray) -> None:
-        """Values (large binary, or of a fixed width) with their lengths in front; NULL is the length -1."""
-        if isinstance(values, np.ndarray):
-            self.put(np.full(self.count, values.dtype.itemsize, ">i4"))
-            self.put(values)
-            return
-        lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
-        self.put(lengths.astype(">i4"))
-        self._flush()
-        self._parts.append(values)
-
-    def array(self) -> pa.Array:
-        """The rows as large binary."""
-        self._flush()
-        if len(self._parts) == 1 and not self._parts[0].null_count:
-            return self._parts[0]
-        return pc.binary_join_element_wise(*self._parts, NOTHING, null_handling="replace", null_replacement=b"")
-
-    def joined(self) -> memoryview:
-        """The bytes of all rows, one after the other."""
-        return contents(self.array())
-
-    def _flush(self) -> None:
-        if self._fixed:
-            kind = np.dtype([(f"f{i}", part.dtype) for i, part in enumerate(self._fixed)])
-            record = np.empty(self.count, kind)
-            for i, part in enumerate(self._fixed):
-                record[f"f{i}"] = part
-            self._fixed = []
-            self._parts.append(fixed(record))
-
-
-def contents(values: pa.Array) -> memoryview:
-    """The bytes of values (large binary), one after the other."""
-    if not len(values):
-        return memoryview(b"")
-    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
-    return memoryview(values.buffers()[2]).cast("B")[offsets[0] : offsets[-1]]
-
-
-def fixed(values: np.ndarray) -> pa.Array:
-    """The bytes of each element of an array, as large binary."""
-    offsets = _offsets(len(values), values.dtype.itemsize)
-    return pa.Array.from_buffers(BINARY, len(values), [None, offsets, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-@lru_cache(maxsize=64)
-def _offsets(count: int, width: int) -> pa.Buffer:
-    return pa.py_buffer(np.arange(count + 1, dtype=np.int64) * width)
-
-
-def sized(values: pa.Array) -> pa.Array:
-    """Each value (large binary) with its length in front; NULL is the length -1."""
-    rows = Rows(len(values))
-    rows.put_sized(values)
-    return rows.array()
-
 
 #: So many rows are encoded, and sent, at once.
 BATCH_ROWS: Final = 1 << 16
@@ -163,3 +94,74 @@ def copy_header() -> bytes:
 def copy_end() -> bytes:
     """What a binary COPY ends with."""
     return struct.pack(">h", -1)
+
+
+#: A thread that waits for rows checks as often whether it should end.
+_CHECK_S: Final = 0.1
+
+#: So often the event loop looks whether a client that waits for rows is still there.
+_CLIENT_S: Final = 2.0
+
+#: Makes of rows what is sent.
+Encode = Callable[[pa.Table], bytes]
+
+
+class Send(Protocol):
+    """Sends what was encoded, maybe nothing. is_first: of the first rows."""
+
+    async def __call__(self, part: bytes, *, is_first: bool) -> None: ...
+
+
+async def follow(
+    running: Running, encode: Encode, how: object, clients: Clients, cancellation: Cancellation, send: Send
+) -> int:
+    """Sends the rows of a running query until it has no more, and closes it; their number. QUERY_CANCELED.
+
+    how: see `encoded`.
+    """
+    total = 0
+    cancellation.reset()
+    try:
+        async for part, rows in encoded(running, encode, how, clients):
+            if cancellation.canceled:
+                raise error("QUERY_CANCELED", "canceling statement due to user request")
+            await send(part, is_first=bool(rows) and not total)
+            total += rows
+    finally:
+        await clients.work(running.close)
+    return total
+
+
+async def encoded(running: Running, encode: Encode, how: object, clients: Clients) -> AsyncIterator[tuple[bytes, int]]:
+    """The rows of a running query as they come, encoded, and how many they are; now and then nothing, so that the
+    caller looks whether its client is still there. how: equal for encodings that give the same bytes.
+
+    Subscribers wait in the event loop, and what one commit gives is encoded once for all. Others ask in threads.
+    """
+    if not isinstance(running, ShownUpdates):
+        async for rows in _asked(running, clients):
+            yield (await clients.work(encode, rows) if rows.num_rows else b""), rows.num_rows
+        return
+    subscriber = running.subscriber
+    while True:
+        update = await clients.work(subscriber.take) if subscriber.reads else subscriber.take()
+        if update is not None:
+            yield running.encoded(update, how, encode)
+        elif subscriber.ended:
+            return
+        else:
+            yield b"", 0
+            waiting = asyncio.ensure_future(subscriber.arrive())
+            try:
+                await asyncio.wait([waiting], timeout=_CLIENT_S)
+            finally:
+                waiting.cancel()
+
+
+async def _asked(running: Running, clients: Clients) -> AsyncIterator[pa.Table]:
+    while True:
+        ended = running.ended
+        yield await clients.work(running.rows)
+        if ended:
+            return
+        await clients.work(running.wait, _CHECK_S)

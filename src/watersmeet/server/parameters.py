@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 import struct
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.database.assignment import data_type
 from watersmeet.database.values import Interval
+from watersmeet.dialects.statements.preparing import Parameter
 from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.server.messages import Body, decoded
-from watersmeet.server.oids import UUID, UUIDS, sql_type
+from watersmeet.server.oids import TEXT, UUID, UUIDS, oid_of, sql_type
 from watersmeet.server.valuebytes import EPOCH_US
-from watersmeet.values.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.session.statements.preparing import literal, uuid_text
+from watersmeet.values.types import BIGINT, TIMESTAMP, VARCHAR, SqlType
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}
 _OID_BYTES: Final = 4
@@ -29,55 +27,56 @@ _GROUP_DIGITS: Final = 4
 _NEGATIVE: Final = 0x4000
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 _EPOCH_DATE: Final = dt.date(2000, 1, 1)
-_UUID_BYTES: Final = 16
-#: Groups of four digits, with hyphens between them or without.
-_UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
-_UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a prepared statement. oid: as the client gave it, else as it was inferred. kind: None: a text
-    whose type follows from where it stands. uuid: UUID for the text of one, UUIDS for an array of these: they are
-    brought into PostgreSQL's form.
-    """
-
-    oid: int
-    kind: SqlType | None
-    uuid: int = 0
+_UUID_KINDS: Final[dict[int, Literal["one", "many"]]] = {UUID: "one", UUIDS: "many"}
 
 
-def bound(values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]) -> list[Any]:
+def number_of(parameter: Parameter) -> int:
+    """PostgreSQL's number of the type of a parameter."""
+    if parameter.oid:
+        return parameter.oid
+    if parameter.uuid:
+        return UUID if parameter.uuid == "one" else UUIDS
+    return TEXT if parameter.kind is None else oid_of(parameter.kind)
+
+
+def parameter_of(oid: int) -> Parameter:
+    """A parameter by PostgreSQL's number of its type; 0 leaves it open. FEATURE_NOT_SUPPORTED."""
+    kind = sql_type(oid)
+    return Parameter() if kind is None else Parameter(kind, oid, _UUID_KINDS.get(oid, ""))
+
+
+def bound(
+    values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]
+) -> list[exp.Expression]:
     """The literals of a Bind message. formats: none (all text), one for all, or one for each value.
 
     PROTOCOL_VIOLATION, INVALID_VALUE.
     """
-    forms = _for_each(formats, len(values))
-    return [literal(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
+    forms = for_each(formats, len(values), "values")
+    return [_literal(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
 
 
-def _for_each(formats: Sequence[int], count: int) -> Sequence[int]:
+def for_each(formats: Sequence[int], count: int, what: str) -> Sequence[int]:
+    """The format of each value or column, from none (text), one for all, or one for each. PROTOCOL_VIOLATION."""
     if any(f not in (0, 1) for f in formats):
         raise error("PROTOCOL_VIOLATION", "a format is 0 (text) or 1 (binary)")
     if len(formats) not in (0, 1, count):
-        raise error("PROTOCOL_VIOLATION", f"{len(formats)} formats were given for {count} values")
+        raise error("PROTOCOL_VIOLATION", f"{len(formats)} formats were given for {count} {what}")
     return formats if len(formats) == count else [formats[0] if formats else 0] * count
 
 
-def literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expression:
+def _literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expression:
     """The tree that stands for a value."""
     kind = parameter.kind
     if value is None:
-        return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
-    if parameter.uuid == UUID:
-        binary = form == 1 and parameter.oid == UUID
-        return literal_of(_uuid(value if binary else decoded(value)), "")
-    if kind is None or kind == VARCHAR:
-        return literal_of(decoded(value), "")
-    if parameter.uuid == UUIDS and (form == 0 or parameter.oid != UUIDS):
-        return exp.Cast(this=literal_of(_uuids(decoded(value)), ""), to=data_type(kind))
-    if form == 0:
-        return _written(decoded(value), kind)
+        return literal(None, parameter)
+    if form == 1 and parameter.uuid == "one" and parameter.oid in (0, UUID):
+        return literal(value, parameter)
+    binary_uuids = parameter.uuid == "many" and parameter.oid in (0, UUIDS)
+    if form == 0 or kind is None or kind == VARCHAR or (parameter.uuid == "many" and not binary_uuids):
+        return literal(decoded(value), parameter)
     try:
         found = _read(Body(value), len(value), kind)
     except (struct.error, OverflowError, ValueError, Error) as cause:
@@ -87,28 +86,10 @@ def literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Express
             f"incorrect binary data for type {kind.sql}",
             detail=f"{reason[:1].upper()}{reason[1:]}.",
         ) from None
-    if isinstance(found, str):
-        return exp.Cast(this=exp.Literal.string(found), to=data_type(kind))
-    return _integer(found, kind) if kind.is_integer else literal_of(found, "")
+    return literal(found, parameter) if kind.is_integer or isinstance(found, str) else literal_of(found, "")
 
 
-def _written(text: str, kind: SqlType) -> exp.Expression:
-    """A value in text."""
-    if kind.is_integer:
-        try:
-            return _integer(int(text), kind)
-        except ValueError:
-            pass
-    return exp.Cast(this=literal_of(text, ""), to=data_type(kind))
-
-
-def _integer(value: int, kind: SqlType) -> exp.Expression:
-    """An integer of a type: the columns of a statement were described with it."""
-    made = literal_of(value, "")
-    return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
-
-
-def _read(body: Body, length: int, kind: SqlType) -> Any:
+def _read(body: Body, length: int, kind: SqlType) -> object:
     """A value in binary, as Python or as its text."""
     if kind.name in _NUMBERS:
         form = ">I" if kind == BIGINT and length == _OID_BYTES else _NUMBERS[kind.name]
@@ -170,7 +151,7 @@ def _moment(microseconds: int, *, zoned: bool) -> dt.datetime | str:
     return dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(microseconds=microseconds + EPOCH_US)
 
 
-def _array(body: Body) -> list[Any]:
+def _array(body: Body) -> list[object]:
     dimensions, _, oid = body.number(4), body.number(4), body.number(4)
     element = sql_type(oid)
     if element is None or dimensions not in (0, 1):
@@ -181,28 +162,5 @@ def _array(body: Body) -> list[Any]:
     body.number(4)
     values = [body.value() for _ in range(length)]
     if oid == UUID:
-        return [None if v is None else _uuid(v) for v in values]
+        return [None if v is None else uuid_text(v) for v in values]
     return [None if v is None else _read(Body(v), len(v), element) for v in values]
-
-
-def _uuid(value: bytes | str) -> str:
-    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. INVALID_BINARY_VALUE,
-    INVALID_VALUE.
-    """
-    if isinstance(value, bytes):
-        if len(value) != _UUID_BYTES:
-            raise error("INVALID_BINARY_VALUE", "incorrect binary data for type uuid")
-        return str(uuid.UUID(bytes=value))
-    digits = value.strip()
-    digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
-    if _UUID_DIGITS.fullmatch(digits) is None:
-        raise error("INVALID_VALUE", f'invalid input syntax for type uuid: "{value}"')
-    return str(uuid.UUID(hex=digits.replace("-", "")))
-
-
-def _uuids(text: str) -> str:
-    """An array of one dimension in text, with the texts of uuids. INVALID_VALUE."""
-    if _UUID_ARRAY.fullmatch(text) is None:
-        raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
-    listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []
-    return "{" + ",".join("NULL" if v.upper() == "NULL" else _uuid(v) for v in listed) + "}"

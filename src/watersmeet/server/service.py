@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import hmac
 import ipaddress
 import logging
-import secrets
-import shlex
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE, amount
+from watersmeet.database.sessions.variables import RESULT_SIZE, amount
 from watersmeet.errors import Error, error
-from watersmeet.server.backend import Backend
-from watersmeet.server.catalog.answers import CatalogTables
-from watersmeet.server.clients import Activity, Client, Limits, Traffic
-from watersmeet.server.connection import Connection, Service
-from watersmeet.server.settings import Settings
-from watersmeet.server.users import Login, Users
+from watersmeet.server.backend import Host
+from watersmeet.server.clients import Limits
+from watersmeet.server.connection import Connection
+from watersmeet.server.users import Users
 from watersmeet.system.libraries import lazy_import, library
 from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
@@ -35,6 +28,8 @@ if TYPE_CHECKING:
     from watersmeet.server.web import service as web
 else:
     web = lazy_import("watersmeet.server.web.service")
+
+log: Final = logging.getLogger(__name__)
 
 #: Errors after which the event loop listens again, a second later.
 _LACKING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -51,7 +46,7 @@ class AcceptErrors:
         self._logged_s: float | None = None
         loop.set_exception_handler(self)
 
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """Logs an error of the loop."""
         cause = context.get("exception")
         if not isinstance(cause, OSError) or cause.errno not in _LACKING or "socket" not in context:
@@ -66,23 +61,7 @@ class AcceptErrors:
             log.warning("a connection can't be accepted: %s. Retrying every second.", cause.strerror)
 
 
-T = TypeVar("T")
-
-#: So many members of `admin` can connect beyond the limit.
-_RESERVED: Final = 3
-
-_SECRET_BYTES: Final = 4
-
-#: How often it is checked whether the users of clients may stay.
-_LOGINS_S: Final = 0.5
-
-log: Final = logging.getLogger(__name__)
 DEFAULT_PORT: Final = 5433
-
-#: Names of an encoding, a zone and other things that a client's library sends on its own: what can't be is left.
-_LENIENT: Final = ("timezone",)
-
-_NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 
 @dataclass(frozen=True)
@@ -163,39 +142,21 @@ class Endpoint:
         return context
 
 
-@dataclass(frozen=True)
-class _Entered:
-    """A client that has proved who it is. secret: by which it cancels what it runs."""
-
-    secret: bytes
-    client: Client
-    login: Login | None
-
-
-class Server(Service):
+class Server:
     """Serves one open database from `start` to `stop`, both in one event loop. The database stays open."""
 
     def __init__(self, database: OpenDatabase, endpoint: Endpoint) -> None:
         endpoint.check()
-        self._database = database
         self._endpoint = endpoint
-        self.limits = endpoint.limits
-        self.tls = endpoint.tls()
+        self._tls = endpoint.tls()
         self.users = Users(database, trusts=endpoint.is_loopback)
-        self._threads = ThreadPoolExecutor(self.limits.connections + 8, thread_name_prefix="watersmeet-client")
-        self._connections: set[Connection] = set()
-        self._starting: dict[Connection, None] = {}
-        self._entered: dict[int, _Entered] = {}
+        self.host = Host(database, endpoint.limits, self.users, endpoint.dialect, files=endpoint.allow_files)
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._watching: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
-        self._numbers = 0
-        self._tables = CatalogTables()
-        self.traffic = Traffic()
         self._web: web.WebServer | None = None
         if endpoint.http_port is not None:
-            self._web = web.WebServer(database, self, endpoint.host, endpoint.http_port, endpoint.dialect)
+            self._web = web.WebServer(self.host, self._tls, endpoint.host, endpoint.http_port)
 
     @property
     def port(self) -> int:
@@ -209,15 +170,11 @@ class Server(Service):
         """The port of HTTP, once it listens; None if nothing does."""
         return None if self._web is None else self._web.port
 
-    @property
-    def clients(self) -> int:
-        return sum(isinstance(e.client, Connection) for e in self._entered.values())
-
     async def start(self) -> None:
         """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
         self._endpoint.check_users(self.users)
-        self._loop = asyncio.get_running_loop()
-        AcceptErrors(self._loop)
+        loop = asyncio.get_running_loop()
+        AcceptErrors(loop)
         host, port = self._endpoint.host, self._endpoint.port
         try:
             self._listener = await asyncio.start_server(self._accept, host, port, backlog=256)
@@ -225,7 +182,7 @@ class Server(Service):
             raise error(
                 "INVALID_PARAMETER", f"listening on {host}:{port} is not possible", detail=f"{cause}."
             ) from cause
-        self._watching = self._loop.create_task(self._watch_logins())
+        self._watching = loop.create_task(self.host.watch_logins())
         if self._web is not None:
             try:
                 await self._web.start()
@@ -243,122 +200,21 @@ class Server(Service):
             await self._web.stop()
         for connection in list(self._connections):
             connection.end(error("ADMIN_SHUTDOWN", "terminating connection due to administrator command"))
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._threads.shutdown()
-        self._tables.close()
+        if self._connections:
+            await asyncio.wait(self._connections.values())
+        self.host.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(self, reader, writer)
+        connection = Connection(self.host, self._tls, reader, writer)
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        self._connections.add(connection)
-        self._starting[connection] = None
-        while len(self._starting) > self.limits.starting:  # who floods the server has the oldest ones
-            oldest = next(iter(self._starting))
-            del self._starting[oldest]
-            oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
+        self._connections[connection] = task
+        self.host.begin(connection)
         try:
             await connection.serve()
         finally:
-            self._connections.discard(connection)
-            self._starting.pop(connection, None)
-            self._tasks.discard(task)
-            for process in [p for p, e in self._entered.items() if e.client is connection]:
-                self.leave(process)
-
-    async def _watch_logins(self) -> None:
-        """Ends clients that do nothing, or a single long statement, when their users may not stay."""
-        while True:
-            for entered in list(self._entered.values()):
-                try:
-                    entered.client.check_login()
-                except Exception:
-                    log.exception("the login of a client can't be checked")
-            await asyncio.sleep(_LOGINS_S)
-
-    def open(self, options: dict[str, str], login: Login | None) -> Backend:
-        """The state of a client with the options of its first message. UNDEFINED_OBJECT for one that is not known."""
-        if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
-            raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
-        session = self.users.session(login, self._endpoint.dialect, files=self._endpoint.allow_files)
-        own = {} if login is None else self.users.role(login).settings
-        limits = {} if self.users.is_admin(login) else {n: v for n, v in own.items() if n in LIMITS}
-        name = options["user"]
-        settings = Settings(session, name, {RESULT_SIZE: self.limits.result_size}, limits)
-        backend = Backend(session, name, options.get("database") or name, self._tables, self, settings, self.limits)
-        given = {n: v for n, v in options.items() if n not in _NO_SETTINGS and not n.startswith("_pq_.")}
-        wanted = {**own, **_command_line(options.get("options", "")), **given}
-        for setting, value in wanted.items():
-            try:
-                backend.begin_with(setting, value.strip("'"))  # asyncpg writes them as in SQL
-            except Error:
-                if setting.lower() not in _LENIENT:
-                    raise
-        backend.begin()
-        return backend
-
-    def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
-        most = self.limits.connections
-        if login is not None:
-            own = self.users.role(login).connections
-            same = sum(e.login is not None and e.login.actor == login.actor for e in self._entered.values())
-            if own is not None and same >= own:
-                raise error("TOO_MANY_CONNECTIONS", f'too many connections for role "{login.name}"')
-            most += _RESERVED if self.users.is_admin(login) else 0
-        if len(self._entered) >= most:
-            raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
-        if isinstance(client, Connection):
-            self._starting.pop(client, None)
-        self._numbers = self._numbers % 0x7FFF_FFFF + 1
-        secret = secrets.token_bytes(_SECRET_BYTES)
-        self._entered[self._numbers] = _Entered(secret, client, login)
-        return self._numbers, secret
-
-    def leave(self, process: int) -> None:
-        self._entered.pop(process, None)
-
-    def cancel(self, process: int, secret: bytes) -> None:
-        known = self._entered.get(process)
-        if known is not None and hmac.compare_digest(known.secret, secret):
-            known.client.cancel()
-
-    def activity(self) -> list[Activity]:
-        return [found for e in list(self._entered.values()) if (found := e.client.activity()) is not None]
-
-    def signal(self, process: int, *, ends: bool) -> bool:
-        known = self._entered.get(process)
-        if known is None or self._loop is None:
-            return False
-        if ends:
-            failure = error("ADMIN_SHUTDOWN", "terminating connection due to administrator command")
-            self._loop.call_soon_threadsafe(known.client.end, failure)
-        else:
-            known.client.cancel()
-        return True
-
-    async def work(self, action: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)
-
-
-def _command_line(options: str) -> dict[str, str]:
-    """`-c name=value` and `--name=value`, as libpq sends them. PROTOCOL_VIOLATION."""
-    words = shlex.split(options.replace("\\ ", '" "'))
-    found: dict[str, str] = {}
-    while words:
-        word = words.pop(0)
-        if word == "-c" and words:
-            word = words.pop(0)
-        elif word.startswith("-c"):
-            word = word[2:]
-        elif word.startswith("--"):
-            word = word[2:].replace("-", "_")
-        else:
-            raise error("PROTOCOL_VIOLATION", f'invalid command-line argument "{word}"', hint="Write -c name=value.")
-        name, _, value = word.partition("=")
-        found[name] = value
-    return found
+            del self._connections[connection]
+            self.host.leave(connection)
 
 
 class BackgroundServer:

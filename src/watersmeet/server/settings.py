@@ -1,16 +1,26 @@
-"""Settings of PostgreSQL that clients read and set, beside the session's own variables."""
+"""Settings of PostgreSQL that clients read and set, next to the session's own variables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import watersmeet
-from watersmeet.catalog.roles import ADMIN, Actor
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.variables import ALIASES, APPLICATION, LIMITS, amount, check_limit, shown, unit
+from watersmeet.database.sessions.variables import (
+    APPLICATION,
+    LIMITS,
+    Variables,
+    amount,
+    check_limit,
+    find,
+    shown,
+    unit,
+)
+from watersmeet.dialects.variables import Variable
 from watersmeet.errors import error
 
 #: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
@@ -90,109 +100,64 @@ _SETTINGS: Final = (
     Setting("check_function_bodies", "on", (*_TRUE, *_FALSE)),
 )
 
-_BY_NAME: Final = {s.name.lower(): s for s in _SETTINGS}
+_BY_NAME: Final = {s.name.lower(): s for s in (*_SETTINGS, _fixed("session_authorization", ""))}
 
-#: Variables of the session of whose change clients are told, by PostgreSQL's names of them.
+#: Variables of the session that are reported to clients, by PostgreSQL's names of them.
 _SESSION: Final = {"TimeZone": "timezone", APPLICATION: APPLICATION, "search_path": "search_path"}
 
 
-class Saved(NamedTuple):
-    """What is set at one moment: settings, variables of the session, the role as which it acts."""
+class Settings(Variables):
+    """The variables of a client's session, with the settings of PostgreSQL in front of them.
 
-    values: Mapping[str, str]
-    variables: dict[str, str]
-    role: Actor | None
+    begun: values from which the connection begins. limits: values of `LIMITS` that the user can't exceed.
+    """
 
+    #: Set once: the session that has these settings.
+    session: Session
 
-class Settings:
-    """The settings of one connection, with the session's variables behind them."""
-
-    def __init__(self, session: Session, user: str, begun: Mapping[str, str], limits: Mapping[str, str]) -> None:
-        """begun: values from which the connection begins. limits: values of `LIMITS` that the user can't go beyond."""
-        self._session = session
-        self._values = dict(begun)
-        self._local: dict[str, str] = {}
-        self._kept: dict[str, str] = {}
-        self._begun = dict(begun)
+    def __init__(self, dialect: str, user: str, begun: Mapping[str, str], limits: Mapping[str, str]) -> None:
+        super().__init__(dialect)
+        self._values.update(begun)
         self._user = user
         self._limits = limits
 
-    @staticmethod
-    def known(name: str) -> bool:
-        """Whether it is a setting of PostgreSQL that is no variable of the session."""
-        return name.lower() in _BY_NAME or name.lower() == "session_authorization"
-
-    def begin(self) -> None:
-        """What is set now is what RESET goes back to."""
-        self._begun = dict(self._values)
-
     def get(self, name: str) -> str:
         """The value of a setting or of a variable of the session. UNDEFINED_OBJECT."""
-        lowered = name.lower()
+        lowered, session = name.lower(), self.session
         if lowered == "session_authorization":
             return self._user
         if lowered == "role":
-            role = self._session.role
-            return "none" if role is None or role == self._session.user else role.name
+            return "none" if session.role is None or session.role == session.user else session.role.name
         if lowered == "is_superuser":
-            return "on" if self._session.role is None or self._session.rights.has(ADMIN) else "off"
-        if lowered in ("default_transaction_read_only", "transaction_read_only") and self._session.database.read_only:
+            return "on" if session.role is None or session.rights.has(ADMIN) else "off"
+        if lowered in ("default_transaction_read_only", "transaction_read_only") and session.database.read_only:
             return "on"
-        if lowered == "transaction_read_only" and self._session.transaction is not None:
-            return "on" if self._session.transaction.read_only else "off"
-        if lowered in _BY_NAME:
-            return self._local.get(lowered) or self._values.get(lowered, _BY_NAME[lowered].default)
-        return self._session.variables.get(ALIASES.get(lowered, lowered))
+        if lowered == "transaction_read_only" and session.transaction is not None:
+            return "on" if session.transaction.read_only else "off"
+        return super().get(name)
 
-    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+    def set(self, name: str, value: str | None) -> Variable:
         """Sets a setting, or a variable of the session; None: to its default.
 
         PERMISSION_DENIED for what is beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
         that is PostgreSQL's, but not Watersmeet's.
         """
-        lowered = name.lower()
-        if lowered not in _BY_NAME:
-            if local:
-                self.keep(name)
-            self._session.variables.set(name, value)
-            return
-        setting = _BY_NAME[lowered]
+        setting = _known(name)
+        if setting is None:
+            return super().set(name, value)
+        variable = self.named(name)
         if value is None or value.lower() == "default":
-            self._values.pop(lowered, None)
-            self._local.pop(lowered, None)
-            if lowered in self._begun:
-                self._values[lowered] = self._begun[lowered]
-            return
-        if lowered in LIMITS:
-            check_limit(lowered, value, self._limits.get(lowered))
-        (self._local if local else self._values)[lowered] = _checked(setting, value)
+            self.put_back({variable.name: self._begun.get(variable.name)})
+            return variable
+        if variable.name in LIMITS:
+            check_limit(variable.name, value, self._limits.get(variable.name))
+        self._values[variable.name] = _checked(setting, value)
+        return variable
 
-    def reset(self) -> None:
-        """Sets everything to what it was at the beginning, but the dialect."""
-        self._values = dict(self._begun)
-        self._local.clear()
-
-    def keep(self, name: str) -> None:
-        """A variable of the session is about to be set for the transaction alone. UNDEFINED_OBJECT."""
-        self._kept.setdefault(name, self._session.variables.get(name))
-
-    def end_transaction(self) -> None:
-        """Forgets what was set for the transaction alone."""
-        self._local.clear()
-        for name, value in self._kept.items():
-            self._session.variables.set(name, value)
-        self._kept.clear()
-
-    def saved(self) -> Saved:
-        """What is set now, with the role."""
-        return Saved(dict(self._values), self._session.variables.saved(), self._session.role)
-
-    def restore(self, saved: Saved) -> None:
-        """Sets what was set then."""
-        self._values = dict(saved.values)
-        self._session.variables.restore(saved.variables)
-        self._session.role = saved.role
-        self._kept.clear()
+    def named(self, name: str) -> Variable:
+        """A setting as a variable, or a variable. UNDEFINED_OBJECT."""
+        setting = _known(name)
+        return find(name) if setting is None else Variable(setting.name.lower(), "text", setting.default, "", True)
 
     def limit(self, name: str) -> int:
         """The value of one of `LIMITS`; 0: none."""
@@ -203,16 +168,17 @@ class Settings:
         own = {s.name: self.get(s.name) for s in _SETTINGS if s.reported}
         return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
 
-    def rows(self) -> list[tuple[str, str, str | None]]:
-        """Name, value and unit of all of them, and of the variables that are settings in PostgreSQL. The value of a
+    def listed(self) -> list[tuple[str, str, str | None]]:
+        """Name, value and unit of all settings, and of the variables that are settings in PostgreSQL. The value of a
         limit is a number, as `pg_settings` has it.
         """
         names = [*(s.name for s in _SETTINGS), *_SESSION]
         return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]
 
-    def shown(self) -> dict[str, str]:
-        """The values that SHOW gives, by name in lower case."""
-        return {name.lower(): self.get(name) for name, _, _ in self.rows()}
+
+def _known(name: str) -> Setting | None:
+    """The setting of PostgreSQL of that name; None for a variable of the session."""
+    return _BY_NAME.get(name.lower().removeprefix("rw_"))
 
 
 def _checked(setting: Setting, value: str) -> str:

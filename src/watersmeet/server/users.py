@@ -224,11 +224,11 @@ class Users:
         """Whether somebody may do everything."""
         return login is None or ADMIN in all_of(self._database.catalog.roles, login.name)
 
-    def session(self, login: Login | None, dialect: str, *, files: bool) -> Session:
+    def session(self, login: Login | None, variables: Variables, *, files: bool) -> Session:
         """A session of a user; None: of one who is trusted. files: see `Session`."""
         actor = None if login is None else login.actor
         waits = self._database.runtime == "inprocess" and not self._database.read_only
-        return Session(self._database, Variables(dialect), files=files, user=actor, role=actor, waits=waits)
+        return Session(self._database, variables, files=files, user=actor, role=actor, waits=waits)
 
 
 def refused(name: str) -> Error:

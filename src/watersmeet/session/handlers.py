@@ -13,8 +13,18 @@ from watersmeet.dialects.readers import plug_in
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
-from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
+from watersmeet.dialects.statements.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
+from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
+from watersmeet.dialects.statements.preparing import Deallocate, Execute, Prepare
+from watersmeet.dialects.statements.sessionstate import (
+    Accepted,
+    Discard,
+    ReleaseSavepoint,
+    RollbackTo,
+    Savepoint,
+    Truncate,
+)
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
@@ -24,6 +34,17 @@ Handler = Callable[[Session, Any], Result]
 
 #: By module and function, so that modules that a session never runs are not imported; features register functions.
 HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
+    Accepted: "settings.accept",
+    CloseCursor: "cursors.close",
+    CopyIn: "copying.refuse_stream",
+    CopyOut: "copying.refuse_stream",
+    Deallocate: "preparing.deallocate",
+    DeclareSubscriptionCursor: "cursors.declare_subscription",
+    Discard: "settings.discard",
+    Prepare: "preparing.prepare_statement",
+    ReleaseSavepoint: "settings.release_statement",
+    RollbackTo: "settings.rollback_to_statement",
+    Savepoint: "settings.savepoint_statement",
     st.Begin: "settings.begin_statement",
     st.Commit: "settings.commit_statement",
     CreateCapturedTable: "captured.create_table_from",
@@ -93,6 +114,15 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
 PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
 
 plug_in("watersmeet.session.features")
+
+#: Functions for statements with others inside, which run through their last argument, and for one that waits: they hold
+#: no lock.
+NESTING: Final[dict[type[st.Statement], str]] = {
+    DeclareCursor: "cursors.declare",
+    Execute: "preparing.execute",
+    Fetch: "cursors.fetch",
+    Truncate: "dml.truncate",
+}
 
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from tests.unit.server.test_any_messages import message, spoken, started
 
-from watersmeet.server.databasenames import without_database
-from watersmeet.server.steps import marked
+from watersmeet.dialects.statements.preparing import marked
+from watersmeet.server.backend import without_database
 
 SHOP = """
 CREATE TABLE t (id int PRIMARY KEY, name varchar, x double precision, n numeric(10, 2), ts timestamp, b bytea, j jsonb,

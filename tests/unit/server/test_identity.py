@@ -89,7 +89,7 @@ def test_the_first_user_ends_all_that_was_trusted(serving):
 
         thread = threading.Thread(target=run)
         thread.start()
-        until(lambda: "active" in {a.state for a in served.server._server.activity()})
+        until(lambda: "active" in {a.state for a in served.server._server.host.activity()})
         served.python.execute("CREATE USER ann PASSWORD 'x'")
         thread.join(60)
         assert failures == ["57P01"]
@@ -178,7 +178,7 @@ def test_sessions_of_http_are_seen_and_ended_like_others(serving):
 
 def test_a_client_of_http_that_leaves_cancels_its_query(serving):
     served = serving("CREATE TABLE t (a int)", http_port=0)
-    activity = served.server._server.activity
+    activity = served.server._server.host.activity
     with socket.create_connection(("127.0.0.1", served.server.http_port)) as client:
         body = f'{{"text": "{SLOW}"}}'.encode()
         head = b"POST /api/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from watersmeet.binder.clauses.relations import files_refused
 from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction
@@ -15,11 +15,15 @@ from watersmeet.catalog.roles import EVERYTHING, READER, Actor, Privilege, Right
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.acknowledgements import Acknowledgements
 from watersmeet.database.sessions.cancellation import Cancellation
+from watersmeet.database.sessions.kept import Cursors, Prepared
+from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import DIALECT, Variables
 from watersmeet.database.transaction import Stoppable, Transaction
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
 from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.queries import Parameters
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
@@ -34,6 +38,26 @@ class OwnWrites:
     """The rows that a session has committed. pending: some of them may not be shown yet."""
 
     pending: bool = False
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Runs the statements inside of another one. lock: of the connection, which nobody holds meanwhile."""
+
+    run: Callable[[Statement], Result]
+    lock: threading.RLock
+
+
+class OwnHandler(Protocol):
+    """Runs statements that one kind of connection has, such as COPY to the client of a server."""
+
+    def run(self, statement: Statement, nested: Nested) -> Result:
+        """Runs a statement; no lock is held."""
+        ...
+
+    def describe(self, statement: Statement) -> Result | None:
+        """The columns of its rows without running it; None without rows."""
+        ...
 
 
 @dataclass
@@ -54,6 +78,7 @@ class Session:
     committed; writes: that, since the last wait.
     result_bytes: how large the result of a query may be, 0: as large as it is. memory_bytes: how much memory a query
     may take that runs in a process of its own, 0: none does.
+    cursors, prepared: by name. reader: parses texts. handlers: of the statements that only this connection has.
     """
 
     database: OpenDatabase
@@ -75,8 +100,16 @@ class Session:
     writes: OwnWrites = field(default_factory=OwnWrites)
     result_bytes: int = 0
     memory_bytes: int = 0
+    cursors: Cursors = field(default_factory=Cursors)
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    reader: Callable[[str, str, Parameters], list[Statement]] = parse
+    handlers: Mapping[type[Statement], OwnHandler] = field(default_factory=dict)
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
+
+    def parse(self, text: str, parameters: Parameters = ()) -> list[Statement]:
+        """The statements of a text in the session's dialect. As `dialects.parse`; QUERY_CANCELED."""
+        return self.cancellation.computing(self.reader, text, self.dialect, parameters)
 
     @property
     def reads_files(self) -> bool:

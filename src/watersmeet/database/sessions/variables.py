@@ -77,10 +77,11 @@ class Variables:
     def __init__(self, dialect: str) -> None:
         """Sets the defaults, and the dialect of the connection."""
         self._values: dict[str, str] = {DIALECT: dialect}
+        self._begun: dict[str, str] = dict(self._values)
 
     def get(self, name: str) -> str:
         """The value of `name` as text. Raises UNDEFINED_OBJECT."""
-        variable = find(name)
+        variable = self.named(name)
         return self._values.get(variable.name, variable.default)
 
     def is_on(self, name: str) -> bool:
@@ -104,9 +105,34 @@ class Variables:
         """The current values, for `restore`."""
         return dict(self._values)
 
-    def restore(self, saved: dict[str, str]) -> None:
+    def restore(self, saved: Mapping[str, str]) -> None:
         """Restores the values that `saved` returned."""
         self._values = dict(saved)
+
+    def begin(self) -> None:
+        """RESET ALL returns to the current values."""
+        self._begun = dict(self._values)
+
+    def reset(self) -> None:
+        """RESET ALL: the values of the beginning."""
+        self._values = dict(self._begun)
+
+    def own(self, name: str) -> tuple[str, str | None]:
+        """The proper name of a variable, and the value that was set, None if none was. UNDEFINED_OBJECT."""
+        known = self.named(name).name
+        return known, self._values.get(known)
+
+    def put_back(self, values: Mapping[str, str | None]) -> None:
+        """Sets values that `own` returned."""
+        for name, value in values.items():
+            if value is None:
+                self._values.pop(name, None)
+            else:
+                self._values[name] = value
+
+    def named(self, name: str) -> Variable:
+        """The variable called `name`, in any spelling. UNDEFINED_OBJECT."""
+        return find(name)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""
@@ -115,7 +141,7 @@ class Variables:
     def shown(self, name: str) -> str:
         """The value of a variable for who asks for it: not of a password. Raises UNDEFINED_OBJECT."""
         value = self.get(name)
-        return "***" if value and find(name).secret else value
+        return "***" if value and self.named(name).secret else value
 
 
 def find(name: str) -> Variable:

@@ -1,21 +1,24 @@
-"""INSERT, UPDATE, DELETE, and COPY to and from files (PostgreSQL, "COPY")."""
+"""INSERT, UPDATE, DELETE, and COPY to and from files and clients of a server (PostgreSQL, "COPY")."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token
 
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, place_of, read_tree
-from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Statement, Update
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Select, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
 
 _STREAMS: Final = ("STDIN", "STDOUT", "PROGRAM")
+#: Formats of rows between a server and its clients.
+STREAM_FORMATS: Final = ("text", "csv", "binary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,40 +51,94 @@ class CopyTo(Copy):
     query: exp.Expression | None
 
 
-def read_copy(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """COPY …: the cursor stands behind COPY."""
-    query, table = None, None
+@dataclass(frozen=True, kw_only=True)
+class CopyIn(Statement):
+    """`COPY table [(columns)] FROM STDIN [options]`. options: by name in lower case. stream: the place of STDIN."""
+
+    takes: ClassVar[str | None] = None
+
+    table: Name
+    columns: tuple[Name, ...]
+    options: Mapping[str, str]
+    stream: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOut(Statement):
+    """`COPY {table [(columns)] | (query)} TO STDOUT [options]`. stream: the place of STDOUT."""
+
+    takes: ClassVar[str | None] = None
+
+    table: Name | None
+    columns: tuple[Name, ...]
+    query: Statement | None
+    options: Mapping[str, str]
+    stream: Span
+
+
+def read_copy(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[Token]], Statement]) -> Statement:
+    """COPY …: the cursor is behind COPY. inner: reads its query."""
+    query: Statement | None = None
+    table: Name | None = None
     columns: tuple[Name, ...] = ()
     if cursor.take("("):
-        query = read_tree(cursor.originals(cursor.until(")")), cursor.text, dialect)
+        tokens = cursor.until(")")
         cursor.expect(")")
+        if not tokens:
+            raise cursor.error()
+        query = inner(cursor.originals(tokens))
     else:
         table = cursor.relation_name()
         columns = cursor.names() if cursor.at("(") else ()
     comes = query is None and cursor.take("FROM")
     if not comes:
         cursor.expect("TO")
-    for word in _STREAMS:
-        if cursor.at(word):
-            feature = f"COPY {'FROM' if comes else 'TO'} {word}"
-            refused = not_supported(
-                feature,
-                cursor.text,
-                span_of(cursor.rest[:1]),
-                hint="A server and its clients have it; here, name a file.",
-            )
-            return Refused(**base, error=refused)
-    path_span = span_of(cursor.rest[:1] or cursor.tokens)
+    place = span_of(cursor.rest[:1] or cursor.tokens)
+    if comes and cursor.take("STDIN"):
+        assert table is not None
+        return CopyIn(**base, table=table, columns=columns, options=_stream_options(cursor), stream=place)
+    if not comes and cursor.take("STDOUT"):
+        options = _stream_options(cursor)
+        return CopyOut(**base, table=table, columns=columns, query=query, options=options, stream=place)
+    if any(map(cursor.at, _STREAMS)):
+        feature = f"COPY {'FROM' if comes else 'TO'} {cursor.rest[0].text.upper()}"
+        refused = not_supported(feature, cursor.text, place, hint="Name a file.")
+        return Refused(**base, error=refused)
+    if query is not None and not isinstance(query, Select):
+        raise cursor.error(detail="COPY to a file takes a query.")
     path = cursor.string()
     cursor.take("WITH")
     spans: dict[str, Span] = {}
     options = read_copy_options(cursor, spans) if cursor.at("(") else {}
     cursor.end()
-    base = {**base, "path": path, "path_span": path_span, "options": options, "spans": spans, "columns": columns}
+    base = {**base, "path": path, "path_span": place, "options": options, "spans": spans, "columns": columns}
     if comes:
         assert table is not None
         return CopyFrom(**base, table=table)
-    return CopyTo(**base, table=table, query=query)
+    return CopyTo(**base, table=table, query=None if query is None else query.query)
+
+
+def _stream_options(cursor: Cursor) -> Mapping[str, str]:
+    """`(FORMAT csv, …)`, or the older words: `BINARY`, `CSV HEADER`, `DELIMITER ','`, `NULL ''`."""
+    cursor.take("WITH")
+    if cursor.at("("):
+        options = read_copy_options(cursor, {})
+        cursor.end()
+        return options
+    options = {}
+    while not cursor.done:
+        word = cursor.word().name
+        if word in STREAM_FORMATS:
+            options["format"] = word
+        elif word == "header":
+            options["header"] = "true"
+        elif word in ("delimiter", "null", "quote"):
+            cursor.take("AS")
+            options[word] = cursor.string()
+        else:
+            cursor.index -= 1
+            raise cursor.error()
+    return options
 
 
 def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
 from watersmeet.dialects.statements.captured import read_reset_source
 from watersmeet.dialects.statements.roles import SetRole, read_set_role
+from watersmeet.dialects.statements.sessionstate import read_reset_state, read_set_mode
 from watersmeet.dialects.tree.statements import (
     Begin,
     Commit,
@@ -17,7 +18,6 @@ from watersmeet.dialects.tree.statements import (
     KillQuery,
     Name,
     Refused,
-    Rollback,
     SetVariable,
     Show,
     ShowVariable,
@@ -90,9 +90,9 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
             offset = cursor.string()
             cursor.take("HOUR", "TO", "MINUTE")
             cursor.end()
-            return SetVariable(**base, name=name, value=offset)
-    elif cursor.at("TRANSACTION"):
-        return Refused(**base, error=not_supported("SET TRANSACTION", cursor.text, span_of(cursor.tokens[:2])))
+            return SetVariable(**base, name=name, value=offset, local=local)
+    elif (of_mode := read_set_mode(cursor, base)) is not None:
+        return of_mode
     else:
         name = cursor.word().name
         while cursor.take("."):
@@ -101,13 +101,13 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
             cursor.expect("=")
     if cursor.take("DEFAULT"):
         cursor.end()
-        return SetVariable(**base, name=name, value=None)
+        return SetVariable(**base, name=name, value=None, local=local)
     read = read_schema if name == "search_path" else read_value
     values = [read(cursor)]
     while cursor.take(","):
         values.append(read(cursor))
     cursor.end()
-    return SetVariable(**base, name=name, value=", ".join(values))
+    return SetVariable(**base, name=name, value=", ".join(values), local=local)
 
 
 def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -140,6 +140,8 @@ def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.take("ROLE"):
         cursor.end()
         return SetRole(**base, name=None)
+    if (of_state := read_reset_state(cursor, base)) is not None:
+        return of_state
     name = cursor.word().name
     cursor.end()
     return SetVariable(**base, name=name, value=None)
@@ -174,24 +176,12 @@ def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return Begin(**base, read_only=read_only)
 
 
-def _end_of_transaction(cursor: Cursor) -> None:
+def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """COMMIT or END."""
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
     cursor.end()
-
-
-def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """COMMIT or END."""
-    _end_of_transaction(cursor)
     return Commit(**base)
-
-
-def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """ROLLBACK or ABORT."""
-    if cursor.at("TO"):
-        return Refused(**base, error=not_supported("ROLLBACK TO SAVEPOINT", cursor.text, span_of(cursor.tokens)))
-    _end_of_transaction(cursor)
-    return Rollback(**base)
 
 
 def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -75,8 +75,16 @@ _OPERAND_ENDS: Final = (
     TokenType.IDENTIFIER, TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.JSONB,
 )  # fmt: skip
 
+
 _TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLON)
-Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class Unbound:
+    """Stands for values that come later: parameters stay in the tree, with their numbers."""
+
+
+UNBOUND: Final = Unbound()
+Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
 
 
 def place_of(node: exp.Expression) -> Span | None:
@@ -95,7 +103,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     _check_tokens(tokens, text)
     parser = dialect.parser()
     try:
-        trees = parser.parse(_numbered(tokens) if parameters else list(tokens), text)
+        trees = parser.parse(numbered(tokens) if parameters else list(tokens), text)
     except ParseError as found:
         token = found.errors[0].get("token") if found.errors else None
         end = tokens[-1].end + 1
@@ -118,7 +126,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     if place_of(tree) is None:
         set_place(tree, whole)
     _check(tree, text, whole)
-    return bind_parameters(tree, parameters, text)
+    return tree if isinstance(parameters, Unbound) else bind_parameters(tree, parameters, text)
 
 
 def is_default(node: exp.Expression) -> bool:
@@ -237,39 +245,42 @@ def _is_lateral(join: exp.Join) -> bool:
     return isinstance(join.this, exp.Lateral) and join.kind.upper() == "CROSS"
 
 
-def _numbered(tokens: Sequence[Token]) -> list[Token]:
+def numbered(tokens: Sequence[Token]) -> list[Token]:
     """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text.
 
     Between an operand and a text or parameter it is the operator of jsonb.
     """
-    numbered: list[Token] = []
+    found: list[Token] = []
     used = 0
     for t, after in zip(tokens, [*tokens[1:], None], strict=True):
         if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON) or (
-            numbered
-            and numbered[-1].token_type in _OPERAND_ENDS
-            and after is not None
-            and after.token_type in _TEXT_BEGINS
+            found and found[-1].token_type in _OPERAND_ENDS and after is not None and after.token_type in _TEXT_BEGINS
         ):
-            numbered.append(t)
+            found.append(t)
             continue
-        numbered.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
+        found.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
         used += 1
         if t.token_type == TokenType.QDCOLON:  # `?::int` is read as one sign and the type
-            numbered.append(Token(TokenType.DCOLON, "::", t.line, t.col, t.start + 1, t.end, []))
-    return numbered
+            found.append(Token(TokenType.DCOLON, "::", t.line, t.col, t.start + 1, t.end, []))
+    return found
 
 
-def _is_holder(node: exp.Expression) -> bool:
+def is_holder(node: exp.Expression) -> bool:
+    """Whether a node stands for a parameter."""
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
         return True
     named = isinstance(node, (exp.Column, exp.Var)) or isinstance(node.parent, exp.Fetch)
     return named and node.name.startswith(_HOLDER)
 
 
-def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
-    """The tree with literals in the place of its parameters. INVALID_PARAMETER unless there is one value for each."""
-    holders = [n for n in tree.walk() if _is_holder(n)]
+def bind_parameters(
+    tree: exp.Expression, parameters: Sequence[Any] | Mapping[str, Any], text: str, *, every: bool = True
+) -> exp.Expression:
+    """The tree with literals in the place of its parameters. INVALID_PARAMETER unless there is one value for each.
+
+    every: each value has to be used.
+    """
+    holders = [n for n in tree.walk() if is_holder(n)]
     used: set[int | str] = set()
     for holder in holders:
         key = _key_of(holder)
@@ -293,7 +304,7 @@ def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> 
         if holder is tree:
             return literal
         _put(literal, holder)
-    if len(used) < len(parameters):
+    if every and len(used) < len(parameters):
         raise error(
             "INVALID_PARAMETER",
             f"the statement has {len(used)} parameters, but {len(parameters)} values were given",

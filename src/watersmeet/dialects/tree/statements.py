@@ -185,7 +185,8 @@ class Show(Statement):
 class SetVariable(Statement):
     """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts.
 
-    schema: of SET SCHEMA and USE, which set `search_path` to a schema that has to be there; value is None.
+    schema: of SET SCHEMA and USE, which set `search_path` to a schema that has to be there; value is None. local: SET
+    LOCAL, until the transaction ends.
     """
 
     takes: ClassVar[str | None] = None
@@ -193,6 +194,7 @@ class SetVariable(Statement):
     name: str
     value: str | None
     schema: Name | None = None
+    local: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -19,17 +19,21 @@ from sqlglot import exp
 
 from watersmeet.catalog import Catalog, Role
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.database.sessions.context import Nested
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.server.catalog.functions import definitions
 from watersmeet.server.catalog.privileges import TRUSTED_OID, rights_tables, role_oid
-from watersmeet.server.catalog.queries import duckdb_sql
+from watersmeet.server.catalog.queries import CatalogQuery, duckdb_sql, infer_types
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
 from watersmeet.server.catalog.tables import DATABASE_OID, filled, relation_oids
-from watersmeet.server.clients import Activity
+from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
 from watersmeet.session.statements.roles import known_roles
+from watersmeet.session.statements.settings import put_variable
 from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
 from watersmeet.values.types import Field as SqlField
@@ -85,7 +89,7 @@ class CatalogTables:
         #: By the secrets of their connections, clients that ask now.
         self._asking: dict[str, _Asking] = {}
 
-    def of(self, client: Any) -> duckdb.DuckDBPyConnection:
+    def of(self, client: ClientState) -> duckdb.DuckDBPyConnection:
         """A connection with the tables as a client (`backend.Backend`) may see them now: others may be made of it."""
         catalog, roles = client.session.catalog, known_roles(client.session)
         key = (catalog.granted, tuple(r.name for r in roles))
@@ -105,7 +109,7 @@ class CatalogTables:
             return made.connection
 
     @contextmanager
-    def acting(self, client: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    def acting(self, client: ClientState, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """Inside, queries of the connection may end what clients do, and set what the client may set.
 
         PERMISSION_DENIED for clients of other users; the errors of SET.
@@ -153,8 +157,8 @@ class CatalogTables:
         if asking is None:
             return value
         try:
-            asking.client.settings.set(name, value, local=local)
-            return str(asking.client.settings.get(name))
+            put_variable(asking.client.session, name, value, local=local)
+            return asking.client.settings.get(name)
         except Error as err:
             asking.failure = err
             raise
@@ -170,19 +174,19 @@ class CatalogTables:
         if not may_signal(asking.client, found):
             asking.refused = process
             return False
-        return bool(asking.client.clients.signal(process, ends=ends))
+        return asking.client.clients.signal(process, ends=ends)
 
 
 @dataclass
 class _Asking:
     """A client that asks. refused: the number of one that it may not end. failure: of what it sets."""
 
-    client: Any
+    client: ClientState
     refused: int | None = None
     failure: Error | None = None
 
 
-def put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
+def put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, object]]) -> None:
     """Gives one of the tables `OF_CLIENTS` its rows, for this connection alone."""
     table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
     _replace(connection, f"TEMP TABLE {name}", table)
@@ -194,10 +198,10 @@ def _replace(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) 
     connection.unregister("rows_")
 
 
-def may_signal(client: Any, activity: Activity) -> bool:
+def may_signal(client: ClientState, activity: Activity) -> bool:
     """Whether a client may know what another one does, and end it: of its own user's, and an admin of all."""
     session = client.session
-    return bool(session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user))
+    return session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user)
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequence[Role], *, first: bool) -> None:
@@ -266,19 +270,35 @@ _NAMES: Final = ("attname", "conname", "nspname", "relname", "typname")
 _NAME_ARRAY: Final = 1003
 
 
+@dataclass(frozen=True)
+class CatalogResult(Result):
+    """The answer to a query of the catalog. described: its columns, of types that only the catalog has."""
+
+    described: tuple[Column, ...] = ()
+
+
 class CatalogAnswers:
     """Answers queries of the catalog for one client (`backend.Backend`)."""
 
-    def __init__(self, client: Any, tables: CatalogTables) -> None:
+    def __init__(self, client: ClientState, tables: CatalogTables) -> None:
         self._client = client
         self._tables = tables
         self._of: duckdb.DuckDBPyConnection | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
 
-    def run(
-        self, tree: exp.Query, text: str, *, describes: bool = False
-    ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
-        """The columns and rows of a query. describes: no rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
+    def run(self, statement: Statement, nested: Nested) -> CatalogResult:
+        """The rows of a query. FEATURE_NOT_SUPPORTED for one that can't be answered."""
+        del nested
+        assert isinstance(statement, CatalogQuery)
+        return self._answer(statement.tree, statement.text, describes=False)
+
+    def describe(self, statement: Statement) -> CatalogResult:
+        """The columns of a query, and the types of its open parameters."""
+        assert isinstance(statement, CatalogQuery)
+        infer_types(statement.tree)
+        return self._answer(statement.tree, statement.text, describes=True)
+
+    def _answer(self, tree: exp.Query, text: str, *, describes: bool) -> CatalogResult:
         cancellation = self._client.session.cancellation
         sql = cancellation.computing(duckdb_sql, tree.limit(0) if describes else tree, text)
         if cancellation.computing(lambda: needs_isolation(sql, columns_are_small=True)):
@@ -297,7 +317,8 @@ class CatalogAnswers:
                 found = rows_of(connection, sql, self._client.session.result_bytes)
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
-        return _typed(found, _bytes_of(tree), _names_of(tree))
+        columns, schema, table = _typed(found, _bytes_of(tree), _names_of(tree))
+        return CatalogResult("SELECT", schema, table, table.num_rows, described=columns)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         """A connection of this client alone to the tables as it may see them."""
@@ -310,7 +331,7 @@ class CatalogAnswers:
         """What differs from client to client, where a query asks for it: variables, settings, what all do."""
         client, session = self._client, self._client.session
         path = list(session.path_in(session.catalog)) or ["public"]
-        values = {
+        values: dict[str, object] = {
             "database": client.database,
             "user": client.user if session.role is None else session.role.name,
             "login": client.user,
@@ -322,22 +343,22 @@ class CatalogAnswers:
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
         asked = sql.lower()
         if "current_setting" in asked:
-            shown = client.settings.shown()
+            shown = {name.lower(): client.settings.get(name) for name, _, _ in client.settings.listed()}
             connection.execute("SET VARIABLE settings = ?", [list(shown)])
             connection.execute("SET VARIABLE shown = ?", [list(shown.values())])
         if "pg_settings" in asked:
-            put(connection, "pg_settings", [_setting(*row) for row in client.settings.rows()])
+            put(connection, "pg_settings", [_setting(*row) for row in client.settings.listed()])
         if "pg_stat_activity" in asked:
             own = [_activity(a, client.database) for a in client.clients.activity() if may_signal(client, a)]
             put(connection, "pg_stat_activity", own)
 
 
-def _setting(name: str, value: str, unit: str | None) -> dict[str, Any]:
+def _setting(name: str, value: str, unit: str | None) -> dict[str, object]:
     row = {"name": name, "setting": value, "unit": unit, "boot_val": value, "reset_val": value}
     return {**row, "category": "Watersmeet", "context": "user", "vartype": "string", "source": "default"}
 
 
-def _activity(activity: Activity, database: str) -> dict[str, Any]:
+def _activity(activity: Activity, database: str) -> dict[str, object]:
     began = dt.datetime.fromtimestamp(activity.began_s, dt.UTC)
     row = {"datid": DATABASE_OID, "datname": database, "pid": activity.process, "usename": activity.user}
     row |= {"usesysid": role_oid(activity.user), "application_name": activity.application, "state": activity.state}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ RIGHTS: Final = pa.schema({"role": pa.uint32(), "level": pa.int32()})
 GRANTS: Final = pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()})
 MEMBERS: Final = pa.schema({"role": pa.uint32(), "of": pa.uint32()})
 
-Rows = Iterator[tuple[tuple[str, str], dict[str, Any]]]
+Rows = Iterator[tuple[tuple[str, str], Mapping[str, object]]]
 
 #: Functions over these tables: macros of DuckDB by name and parameters. `r`, `u`: a role by number, or by name, too.
 MACROS: Final = {

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token
 
 from watersmeet.dialects.tree.nodes import infer_open
-from watersmeet.dialects.tree.queries import bind_parameters
+from watersmeet.dialects.tree.queries import Parameters, numbered
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
-_PERHAPS: Final = re.compile(
-    r"\bpg_|\bhas_|information_schema|::\s*reg|\bcurrent_|\bsession_user|\buser\b|"
-    + "|".join(rf"\b{name}\s*\(" for name in sorted(SESSION_FUNCTIONS)),
-    re.IGNORECASE,
-)
 _OPERATORS: Final[dict[str, tuple[str, bool]]] = {
     "~": ("regexp_matches", False),
     "!~": ("regexp_matches", True),
@@ -63,38 +62,74 @@ _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regt
 _NAMED_BY_KEYWORD: Final = re.compile(r"(?i)(\bas\s+)([a-z]+)(?=\s*,|\s+from\b)")
 #: The number of the type text[].
 _TEXTS: Final = 1009
+_POSTGRES: Final = Postgres()
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
+#: Words that make a query without relations one of the catalog, beside the beginnings of names.
+_WORDS: Final = frozenset({
+    *SESSION_FUNCTIONS, *_REGISTERED, "current_catalog", "current_database", "current_role", "current_schema",
+    "current_user", "session_user", "user",
+})  # fmt: skip
 
 
-def catalog_query(
-    text: str, is_relation: Callable[[str], bool], parameters: Sequence[exp.Expression] = ()
-) -> exp.Query | None:
-    """The tree of a query that reads the catalog alone, with its parameters; None for any other.
+@dataclass(frozen=True, kw_only=True)
+class CatalogQuery(Statement):
+    """A query that reads PostgreSQL's catalog and nothing else."""
 
-    is_relation: whether the session knows a relation of that name.
+    tree: exp.Query
+
+
+def read_catalog_query(
+    tokens: Sequence[Token], text: str, parameters: Parameters, is_relation: Callable[[str], bool]
+) -> CatalogQuery | None:
+    """A query of the catalog from its tokens, whatever dialect they are of; None for any other query.
+
+    It is parsed by PostgreSQL's grammar if a word of it may be the catalog's; its tree decides. is_relation: whether
+    the session knows a relation of that name.
     """
-    if not _PERHAPS.search(text):
+    if not _names_catalog(tokens):
         return None
-    written = _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text)
-    try:
-        tree = sqlglot.parse_one(written, read="postgres")
-    except SqlglotError:
-        try:
-            tree = sqlglot.parse_one(_NAMED_BY_KEYWORD.sub(r'\1"\2"', written), read="postgres")
-        except SqlglotError:
-            return None  # the session says what is wrong
+    span = span_of(tokens)
+    written = _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text[span.start : span.end])
+    tree = _parsed(written, parameters) or _parsed(_NAMED_BY_KEYWORD.sub(r'\1"\2"', written), parameters)
     if not isinstance(tree, exp.Query) or not _is_of_catalog(tree, is_relation):
+        return None  # the session says what is wrong
+    return CatalogQuery(text=text, sql=text[span.start : span.end], span=span, tree=tree)
+
+
+def _names_catalog(tokens: Sequence[Token]) -> bool:
+    """Whether a word of a query may be a name of the catalog.
+
+    Words that are also common names of columns count where FROM names no relation, or WITH may.
+    """
+    words = [t.text.lower() for t in tokens]
+    if any(w.startswith("pg_") or w == "information_schema" for w in words):
+        return True
+    reads = any(
+        word in ("from", "join") and i + 2 < len(words) and words[i + 2] != "(" for i, word in enumerate(words)
+    ) or words[-2:-1] == ["from"]
+    if reads and words[0] != "with":
+        return False
+    return any(w.startswith("has_") or w in _WORDS for w in words)
+
+
+def _parsed(text: str, parameters: Parameters) -> exp.Expression | None:
+    """The tree by PostgreSQL's grammar; None for a text that it does not read."""
+    try:
+        tokens = _POSTGRES.tokenize(text)
+        found = _POSTGRES.parser().parse(numbered(tokens) if parameters else tokens, text)
+    except SqlglotError:
         return None
-    if not parameters:
-        return tree
-    made = bind_parameters(tree, list(parameters), text)
-    for node in made.find_all(exp.Null):
+    return found[0] if len(found) == 1 else None
+
+
+def infer_types(tree: exp.Query) -> None:
+    """Tells open parameters their types: of a cast, or of an array of texts behind ANY."""
+    for node in tree.find_all(exp.Null):
         if isinstance(node.parent, exp.Cast):
             kind = node.parent.to
             infer_open(node, _parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
         elif isinstance(node.find_ancestor(exp.Any, exp.Select), exp.Any):
             infer_open(node, SqlType("array", element=VARCHAR), _TEXTS)
-    return made
 
 
 def _parameter_type(kind: exp.DataType) -> SqlType:

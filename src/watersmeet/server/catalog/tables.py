@@ -6,10 +6,10 @@ What Watersmeet does not have (types of users, triggers, publications …) are t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from sqlglot.tokens import TokenType
@@ -31,6 +31,7 @@ from watersmeet.dialects.script import tokenize
 from watersmeet.server.catalog.privileges import OWNER_OID, Rows, acl, granted, role_rows
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
+from watersmeet.values.types import Field
 
 #: The numbers of schemas that are always there.
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
@@ -91,7 +92,7 @@ def filled(catalog: Catalog, roles: Sequence[Role]) -> dict[tuple[str, str], pa.
     """All tables, by schema and name, with what a client may know: the relations that the catalog shows, and these
     roles.
     """
-    rows: dict[tuple[str, str], list[dict[str, Any]]] = {key: [] for key in SHAPES}
+    rows: dict[tuple[str, str], list[Mapping[str, object]]] = {key: [] for key in SHAPES}
     for (schema, table), row in chain(_rows(catalog, roles), role_rows(catalog, roles)):
         rows[schema, table].append(row)
     return {key: pa.Table.from_pylist(found, pa.schema(list(SHAPES[key].items()))) for key, found in rows.items()}
@@ -140,7 +141,7 @@ def _types() -> Rows:
             yield ("pg_catalog", "pg_type"), _type(array, f"_{name}", -1, "A", element=oid)
 
 
-def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, element: int = 0) -> dict[str, Any]:
+def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, element: int = 0) -> dict[str, object]:
     stem = "array_" if element else name if name in _JOINED or name[-1].isdigit() else f"{name}_"
     return {
         "oid": oid,
@@ -175,7 +176,7 @@ def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, el
     }
 
 
-def _function(number: int, function: SqlFunction) -> dict[str, Any]:
+def _function(number: int, function: SqlFunction) -> dict[str, object]:
     return {
         "oid": 1 << 29 | number,
         "proname": function.name,
@@ -263,7 +264,7 @@ def _rule(relation: Relation, catalog: Catalog) -> Rows:
             yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(below), "deptype": "n"}
 
 
-def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index: bool) -> dict[str, Any]:
+def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index: bool) -> dict[str, object]:
     return {
         "oid": oid,
         "relname": name,
@@ -298,7 +299,7 @@ def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index:
     }
 
 
-def _attribute(oid: int, number: int, column: Any) -> dict[str, Any]:
+def _attribute(oid: int, number: int, column: Field) -> dict[str, object]:
     length = -1 if column.type.element is not None else pg_type(column.type).length
     return {
         "attrelid": oid,
@@ -326,9 +327,9 @@ def _attribute(oid: int, number: int, column: Any) -> dict[str, Any]:
     }
 
 
-def _column(relation: Relation, number: int, column: Any, *, updatable: bool) -> dict[str, Any]:
+def _column(relation: Relation, number: int, column: Field, *, updatable: bool) -> dict[str, object]:
     kind = column.type
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "table_schema": relation.schema,
         "table_name": relation.name,
         "column_name": column.name,
@@ -355,7 +356,7 @@ def _column(relation: Relation, number: int, column: Any, *, updatable: bool) ->
     return found
 
 
-def _key(relation: Relation, columns: list[Any], key: list[int]) -> Rows:
+def _key(relation: Relation, columns: list[Field], key: list[int]) -> Rows:
     """The primary key: an index, and a constraint."""
     oid, index, constraint = (relation_oid(relation, part) for part in (0, 2, 3))
     name = f"{relation.name}_pkey"
@@ -394,7 +395,7 @@ def _key(relation: Relation, columns: list[Any], key: list[int]) -> Rows:
         yield ("information_schema", "constraint_column_usage"), {**place, "column_name": key_name}
 
 
-def _index(oid: int, table: int, columns: list[int]) -> dict[str, Any]:
+def _index(oid: int, table: int, columns: list[int]) -> dict[str, object]:
     return {
         "indexrelid": oid,
         "indrelid": table,

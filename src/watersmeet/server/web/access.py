@@ -21,7 +21,7 @@ import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -195,13 +195,13 @@ _BAD_REQUEST: Final = 400
 _NOT_KEPT: Final = {"Cache-Control": "no-store"}
 
 
-def compact(value: Any) -> str:
+def compact(value: object) -> str:
     """JSON without spaces. A lone surrogate, which UTF-8 does not have, becomes a question mark."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "replace").decode()
 
 
-def answer(value: Any, status: int = 200) -> web.Response:
+def answer(value: object, status: int = 200) -> web.Response:
     """A JSON answer."""
     return web.Response(text=compact(value), content_type="application/json", headers=_NOT_KEPT, status=status)
 
@@ -224,7 +224,7 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
     return response
 
 
-async def read_json(request: web.Request, most_s: float) -> dict[str, Any]:
+async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
     """The object that a request has as its body. INVALID_PARAMETER; IDLE_TIMEOUT if it takes longer to arrive."""
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
@@ -242,7 +242,7 @@ async def read_json(request: web.Request, most_s: float) -> dict[str, Any]:
     return found
 
 
-def text_field(body: dict[str, Any], name: str) -> str:
+def text_field(body: dict[str, object], name: str) -> str:
     """A text of a request. INVALID_PARAMETER if it is missing."""
     value = optional_text(body, name)
     if value is None:
@@ -250,7 +250,7 @@ def text_field(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def optional_text(body: dict[str, Any], name: str) -> str | None:
+def optional_text(body: dict[str, object], name: str) -> str | None:
     """A text of a request; None if it is missing. INVALID_PARAMETER for another value."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):

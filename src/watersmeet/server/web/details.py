@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
 from watersmeet.connectors.base.deadletters import newest_dead_letters, place_of, text_of
@@ -30,7 +30,7 @@ _KEPT: Final = ("stage", "state_rows", "state_bytes", "expression_errors")
 _KNOWN: Final = ("id", "name", "connector", "first_dead")
 
 
-def relation_json(session: Session, relation: Relation, look: Look, producers: Producers) -> dict[str, Any]:
+def relation_json(session: Session, relation: Relation, look: Look, producers: Producers) -> dict[str, object]:
     """All that who asks may know of a relation. session: of who asks.
 
     How it is made, and why it was stopped, is told to those who may know of all that it reads.
@@ -39,7 +39,7 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
     knows = catalog.knows([relation.id])
     source, view = look.status.source(relation.id), look.status.view(relation.id)
     sink = next((s.to_dict() for s in look.sinks if s.id == relation.id), None)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "id": relation.id,
         "name": relation.shown,
         "what": relation.role,
@@ -61,7 +61,7 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
     return found
 
 
-def letters_json(session: Session, relation: Relation) -> list[dict[str, Any]]:
+def letters_json(session: Session, relation: Relation) -> list[dict[str, object]]:
     """The newest dead letters of a source, or of the sources that a view reads: place, reason, text."""
     found = []
     for source in _sources_of(session.catalog, relation):
@@ -91,13 +91,15 @@ def _named(catalog: Catalog, ids: Sequence[str]) -> list[dict[str, str]]:
     return [{"id": r.id, "name": r.shown, "what": r.role} for r in known if r.is_named and catalog.shows(r)]
 
 
-def _plan_json(session: Session, view: Relation, catalog: Catalog, look: Look, producers: Producers) -> dict[str, Any]:
+def _plan_json(
+    session: Session, view: Relation, catalog: Catalog, look: Look, producers: Producers
+) -> dict[str, object]:
     operators = look.status.operators
     database = session.database
     recent = recent_epochs(database.log, database.layout, producers[view.id][-1].id)
     found = analyzed(view, catalog, producers, operators, recent)
 
-    def node(shown: AnalyzedOperator) -> dict[str, Any]:
+    def node(shown: AnalyzedOperator) -> dict[str, object]:
         is_own = shown.figures is not None and shown.figures.rows_in is not None
         kept = operators.get(shown.operator_id) if is_own else None
         state = {} if kept is None else {name: getattr(kept, name) for name in _KEPT}
@@ -156,7 +158,7 @@ class Graphs:
             return catalog, self._diagram
 
 
-def shown_graph(catalog: Catalog, diagram: Diagram, sight: Sight, around: str | None) -> Any:
+def shown_graph(catalog: Catalog, diagram: Diagram, sight: Sight, around: str | None) -> object:
     """A diagram as JSON: places of boxes, ways of arrows.
 
     sight: the relations that may be shown. around: only what feeds that relation, and what it feeds, on ways that are
@@ -208,7 +210,7 @@ def _reached(diagram: Diagram, start: str, *, forward: bool) -> set[str]:
     return reached
 
 
-def _json(catalog: Catalog, picture: Picture) -> dict[str, Any]:
+def _json(catalog: Catalog, picture: Picture) -> dict[str, object]:
     return {
         "version": catalog.version,
         "width": round(picture.width),

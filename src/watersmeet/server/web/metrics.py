@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from watersmeet import __version__
 from watersmeet.database.sessions.context import Session
@@ -144,14 +144,18 @@ class _Found:
     def add(self, name: str, value: float | None, *labels: str) -> None:
         """A value; nothing if there is none."""
         if value is not None:
-            self._family(name).add_metric(list(labels), float(value))
+            family = self._family(name)
+            assert isinstance(family, (core.GaugeMetricFamily, core.CounterMetricFamily))
+            family.add_metric(list(labels), float(value))
 
     def histogram(self, name: str, buckets: Mapping[float, int], count: int, total: float, *labels: str) -> None:
         """buckets: how many are not greater, by bound."""
         rows = [*((str(bound), n) for bound, n in buckets.items()), ("+Inf", count)]
-        self._family(name).add_metric(list(labels), rows, sum_value=total)
+        family = self._family(name)
+        assert isinstance(family, core.HistogramMetricFamily)
+        family.add_metric(list(labels), rows, sum_value=total)
 
-    def _family(self, name: str) -> Any:
+    def _family(self, name: str) -> Metric:
         if name not in self.metrics:
             family = FAMILIES[name]
             kinds = {
@@ -260,12 +264,12 @@ def _rising(times: Times) -> list[int]:
 _LEAST_BYTES: Final = 1 << 20
 
 
-def is_alive() -> dict[str, Any]:
+def is_alive() -> dict[str, object]:
     """It answers."""
     return {"alive": True}
 
 
-def readiness(session: Session) -> tuple[bool, dict[str, Any]]:
+def readiness(session: Session) -> tuple[bool, dict[str, object]]:
     """Whether the database is open, its engine has not failed and its disk has space, and why not. One that has nothing
     to do is ready; so is one where a view has stopped, as the others go on.
     """

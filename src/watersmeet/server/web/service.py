@@ -5,34 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
-from typing import Any, Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from aiohttp import web
 
 from watersmeet import __version__
 from watersmeet.catalog import Relation
 from watersmeet.catalog.roles import OWNER, READER
-from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.rights import check_followed
+from watersmeet.database.sessions.variables import Variables
+from watersmeet.dialects.schemas import DATABASE
 from watersmeet.errors import Error, error
-from watersmeet.server.connection import Service
+from watersmeet.server.backend import Host
 from watersmeet.server.users import Login, expired
 from watersmeet.server.web import details, metrics, subscriptions
 from watersmeet.server.web.accepting import Accepting
 from watersmeet.server.web.access import Access, answer, failed, optional_text, read_json, refused, text_field
 from watersmeet.server.web.details import Graphs, shown_graph
 from watersmeet.server.web.figures import Figures
-from watersmeet.server.web.history import DATABASE, STEP_S
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
-from watersmeet.server.web.watch import Watch
-from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
+from watersmeet.server.web.watch import STEP_S, Watch
+from watersmeet.server.web.worksheets import MOST_ROWS, Send, Worksheet
 from watersmeet.values.dialectnames import DIALECTS
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -62,20 +65,18 @@ class WebServer:
     INVALID_PARAMETER if the address is taken; LIBRARY_MISSING.
     """
 
-    def __init__(self, database: OpenDatabase, service: Service, host: str, port: int, dialect: str) -> None:
-        self._database = database
-        self._service = service
-        self._host, self._port = host, port
-        self._dialect = dialect
-        self._access = Access(service.users, host, encrypted=service.tls is not None)
-        self._threads = ThreadPoolExecutor(_THREADS + service.limits.connections, thread_name_prefix="watersmeet-web")
+    def __init__(self, host: Host, tls: ssl.SSLContext | None, address: str, port: int) -> None:
+        self._host, self._tls = host, tls
+        self._address, self._port = address, port
+        self._access = Access(host.users, address, encrypted=tls is not None)
+        self._threads = ThreadPoolExecutor(_THREADS + host.limits.connections, thread_name_prefix="watersmeet-web")
         session = self._session()
         self._watch = Watch(session)
         self._graphs = Graphs(session)
         self._tabs = Tabs()
         self._streams = 0
         self._alone: set[Worksheet] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Future[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
         self._exporter = Exporter(self._watch.look, self._clients, session.database.meter.read)
@@ -118,13 +119,13 @@ class WebServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        self._accepting = Accepting(server, self._service.tls, self._service.limits)
+        self._accepting = Accepting(server, self._tls, self._host.limits)
         try:
-            await self._accepting.listen(self._host, self._port)
+            await self._accepting.listen(self._address, self._port)
         except OSError as cause:
             await self._runner.cleanup()
             raise error(
-                "INVALID_PARAMETER", f"listening on {self._host}:{self._port} is not possible", detail=f"{cause}."
+                "INVALID_PARAMETER", f"listening on {self._address}:{self._port} is not possible", detail=f"{cause}."
             ) from cause
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
@@ -144,8 +145,9 @@ class WebServer:
             await asyncio.wait(self._ending)
         self._threads.shutdown()
 
-    async def _work(self, action: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)
+    async def _work(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        task = partial(action, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, task)
 
     async def _look(self) -> None:
         """Looks for the tabs, as often as `Watch.pause_s` says, and for the history."""
@@ -162,13 +164,13 @@ class WebServer:
             await asyncio.sleep(pause_s)
             seconds += pause_s
 
-    def _kept(self, work: Coroutine[Any, Any, None]) -> None:
+    def _kept(self, work: Awaitable[None]) -> None:
         """Does work beside everything else; `stop` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.ensure_future(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _tried(self, action: Callable[..., Any]) -> None:
+    async def _tried(self, action: Callable[[], object]) -> None:
         try:
             await self._work(action)
         except Exception:
@@ -176,11 +178,11 @@ class WebServer:
 
     def _session(self, login: Login | None = None) -> Session:
         """A session to look with: as a user, or as one that sees everything."""
-        return self._service.users.session(login, self._dialect, files=False)
+        return self._host.users.session(login, Variables(self._host.dialect), files=False)
 
     def _clients(self) -> Clients:
-        traffic = self._service.traffic
-        connections = {"postgresql": self._service.clients, "http": self._streams}
+        traffic = self._host.traffic
+        connections = {"postgresql": self._host.count("postgresql"), "http": self._streams}
         return Clients(connections, traffic.statements, traffic.subscriptions)
 
     # ---- who asks
@@ -225,8 +227,8 @@ class WebServer:
             "needs_users": self._access.needs_users,
             "version": __version__,
             "dialects": list(DIALECTS),
-            "dialect": self._dialect,
-            "read_only": self._database.read_only,
+            "dialect": self._host.dialect,
+            "read_only": self._host.database.read_only,
             "figures": list(Figures._fields),
             "most_rows": MOST_ROWS,
         }
@@ -298,12 +300,12 @@ class WebServer:
     @property
     def _slow_s(self) -> float:
         """How long a client may leave what is sent to it untaken."""
-        return self._service.limits.slow_client_s
+        return self._host.limits.slow_client_s
 
     @contextlib.contextmanager
     def _entered(self, request: web.Request, application: str) -> Iterator[WebClient]:
         """One of the clients of the server inside. TOO_MANY_CONNECTIONS."""
-        client = WebClient(self._service, request, request[USER], application)
+        client = WebClient(self._host, request, request[USER], application)
         try:
             yield client
         finally:
@@ -319,7 +321,7 @@ class WebServer:
             finally:
                 self._streams -= 1
 
-    async def _until_stopped(self, request: web.Request, client: WebClient, stream: Coroutine[Any, Any, None]) -> None:
+    async def _until_stopped(self, request: web.Request, client: WebClient, stream: Awaitable[None]) -> None:
         """Waits for a stream, which ends with the server, and with a client that is gone, too slow, or sent away."""
         streaming = asyncio.ensure_future(stream)
         stopping = asyncio.ensure_future(self._stopping.wait())
@@ -348,14 +350,14 @@ class WebServer:
             ids = [f.relation.id for f in subscriber.followed]
 
             def allowed() -> None:
-                if not self._service.users.admits(client.login):
+                if not self._host.users.admits(client.login):
                     raise expired(client.login)
                 check_followed(session, ids)
 
             response = event_stream()
             try:
                 await response.prepare(request)
-                with self._service.traffic.subscribed():
+                with self._host.traffic.subscribed():
                     stream = subscriptions.stream(response, subscriber, allowed, self._slow_s)
                     await self._until_stopped(request, client, stream)
             finally:
@@ -369,7 +371,7 @@ class WebServer:
         response.enable_compression()
         return response
 
-    def _drawn(self, session: Session, around: str | None) -> Any:
+    def _drawn(self, session: Session, around: str | None) -> object:
         catalog, diagram = self._graphs.diagram()
         return shown_graph(catalog, diagram, sight_of(session), around)
 
@@ -406,7 +408,7 @@ class WebServer:
 
     async def _run(self, request: web.Request) -> web.Response:
         """Runs statements: in the worksheet of a tab, or in a session for them alone."""
-        body = await read_json(request, self._service.limits.authentication_s)
+        body = await read_json(request, self._host.limits.authentication_s)
         text, dialect = text_field(body, "text"), optional_text(body, "dialect")
         most_rows = body.get("rows", 1000)
         if type(most_rows) is not int or not 0 <= most_rows <= MOST_ROWS:
@@ -438,23 +440,23 @@ class WebServer:
 
     async def _follow(self, request: web.Request) -> web.Response:
         """Follows relations in the worksheet of a tab."""
-        body = await read_json(request, self._service.limits.authentication_s)
+        body = await read_json(request, self._host.limits.authentication_s)
         names = body.get("names")
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise error("INVALID_PARAMETER", 'a request needs a list of texts "names"')
         worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
         return answer(await worksheet.follow(names))
 
-    async def _opened(self, client: WebClient, application: str, send: Callable[[str, Any], Any]) -> Worksheet:
+    async def _opened(self, client: WebClient, application: str, send: Send) -> Worksheet:
         """A new worksheet of a client."""
         login = client.login
         options = {"user": OWNER if login is None else login.name, "database": OWNER, "application_name": application}
-        backend = await self._work(self._service.open, options, login)
+        backend = await self._work(self._host.open, options, login)
         backend.process = client.process
-        return Worksheet(backend, self._work, send, self._service.traffic)
+        return Worksheet(backend, self._work, send, self._host.traffic)
 
     async def _stop(self, request: web.Request) -> web.Response:
-        body = await read_json(request, self._service.limits.authentication_s)
+        body = await read_json(request, self._host.limits.authentication_s)
         tab = self._tabs.get(request[USER], text_field(body, "tab"))
         worksheet = tab.client.worksheet
         if worksheet is not None:
@@ -462,7 +464,7 @@ class WebServer:
         return answer({})
 
 
-async def _nowhere(name: str, data: Any) -> None:
+async def _nowhere(name: str, data: object) -> None:
     """Where rows of a running query go that has no tab."""
     del name, data
 

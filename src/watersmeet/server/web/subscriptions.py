@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -112,12 +112,12 @@ def _text(batch: ChangeBatch, columns: Schema) -> str:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _values(column: pa.Array, kind: SqlType) -> list[Any]:
+def _values(column: pa.Array, kind: SqlType) -> list[object]:
     """The values of a column for JSON."""
     is_native = kind.name in _NATIVE
     if is_native and pa.types.is_floating(column.type):
         is_native = pc.all(pc.is_finite(column)).as_py() is not False  # JSON has no NaN
-    found: list[Any] = (column if is_native else texts(column, kind)).to_pylist()
+    found: list[object] = (column if is_native else texts(column, kind)).to_pylist()
     return found
 
 

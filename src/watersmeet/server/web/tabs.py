@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -15,8 +15,7 @@ from watersmeet.catalog.roles import OWNER
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.runtime.status import SinkStatus, SourceStatus
-from watersmeet.server.clients import Activity, Client, State
-from watersmeet.server.connection import Service
+from watersmeet.server.clients import Activity, Clients, Speaks, State
 from watersmeet.server.users import Login, expired
 from watersmeet.server.web.access import compact
 from watersmeet.server.web.figures import Figures
@@ -35,27 +34,29 @@ def is_gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-class WebClient(Client):
+class WebClient:
     """One client of HTTP, from its request to the end of the answer.
 
     worksheet: that runs its statements. ended: an event when it was sent away; failure: why.
     """
 
-    def __init__(self, service: Service, request: web.Request, login: Login | None, application: str) -> None:
+    protocol: Speaks = "http"
+
+    def __init__(self, clients: Clients, request: web.Request, login: Login | None, application: str) -> None:
         """Enters the service. TOO_MANY_CONNECTIONS."""
         self.worksheet: Worksheet | None = None
         self.ended = asyncio.Event()
         self.failure: Error | None = None
         self.login = login
-        self._service = service
+        self._clients = clients
         self._application = application
         self._address = request.remote or ""
         self._began_s = time.time()
-        self.process, _ = service.enter(self, login)
+        self.process, _ = clients.enter(self, login)
 
     def leave(self) -> None:
         """The end."""
-        self._service.leave(self.process)
+        self._clients.leave(self)
 
     def cancel(self) -> None:
         if self.worksheet is not None:
@@ -79,7 +80,7 @@ class WebClient(Client):
         session = self._session
         if session is not None and session.puts_roles:
             return  # the answer to its own statement comes first
-        if self.failure is None and not self._service.users.admits(self.login):
+        if self.failure is None and not self._clients.users.admits(self.login):
             self.end(expired(self.login))
 
     @property
@@ -121,7 +122,7 @@ def sight_of(session: Session) -> Sight:
     return Sight(shown, frozenset(i for i in shown if catalog.knows([i])))
 
 
-def event(name: str, data: Any, number: int | None = None) -> bytes:
+def event(name: str, data: object, number: int | None = None) -> bytes:
     """A server-sent event. number: its id."""
     lines = [f"event: {name}", *([] if number is None else [f"id: {number}"]), f"data: {compact(data)}", "", ""]
     return "\n".join(lines).encode()
@@ -148,7 +149,7 @@ def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
     known: dict[str, Figures] = {} if before is None else before.figures
     changed = {i: _seen(i, f, sight) for i, f in look.figures.items() if known.get(i) != f and sight.shows(i)}
     gone = [i for i in known if i not in look.figures and sight.shows(i)]
-    parts: dict[str, Any] = {}
+    parts: dict[str, object] = {}
     if before is None or before.database != look.database:
         error = look.database["error"]
         parts["database"] = look.database if sight.shown is None else {**look.database, "error": error and _BRIEF}
@@ -187,11 +188,11 @@ class Tab:
         self._session = session
         self._events: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
         self._known: Look | None = None
-        self._sight: tuple[Any, Sight] = (None, Sight())
+        self._sight: tuple[object, Sight] = (None, Sight())
         self._newest: Look | None = None
         self._wake = asyncio.Event()
 
-    async def send(self, name: str, data: Any) -> None:
+    async def send(self, name: str, data: object) -> None:
         """Gives it an event. Waits while too many are before it."""
         await self._events.put(event(name, data))
         self._wake.set()

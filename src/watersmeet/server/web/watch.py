@@ -1,7 +1,7 @@
-"""Looks at the database for all who watch it: at most once a second, however many they are.
+"""Snapshots of the database for all who watch it, at most one a second, and the last hour of each relation.
 
-A look costs some milliseconds of a processor with hundreds of views. Nobody looks without being asked, but for the
-history, every ten seconds.
+A snapshot costs some milliseconds of a processor with hundreds of views, so it is taken on request, and every ten
+seconds for the history. All of the history is sums that commits carry: a step without a snapshot loses nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Sink
@@ -20,26 +23,159 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import SinkStatus, Status
 from watersmeet.server.web.figures import Figures, figures, inputs_of_views
-from watersmeet.server.web.history import DATABASE, STEP_S, History, Sample, read_commits, samples_of
 from watersmeet.session.services.rates import Rates
 from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.sinks import sink_statuses
-from watersmeet.store.commits import Commit
-from watersmeet.store.layout import Layout
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
 from watersmeet.store.readers import floor_number, read_holds
+
+STEP_S: Final = 10
+STEPS: Final = 360
+_STEP_US: Final = STEP_S * 1_000_000
+
+
+class Sample(NamedTuple):
+    """A relation at a moment. rows_in, rows_out: since it was made. epoch_s: of the database, how long its newest epoch
+    took. NaN: not known.
+    """
+
+    rows_in: float = math.nan
+    rows_out: float = math.nan
+    rows: float = math.nan
+    lag_s: float = math.nan
+    size_bytes: float = math.nan
+    errors: float = math.nan
+    epoch_s: float = math.nan
+
+
+#: What is kept of the database as a whole.
+DATABASE: Final = ""
+
+_WIDTH: Final = len(Sample._fields)
+
+#: Of several samples in one step the greatest counts.
+_PEAKS: Final = [Sample._fields.index("lag_s"), Sample._fields.index("epoch_s")]
+
+#: So many commits are read at the start, evenly spread.
+_MOST_READ: Final = 180
+
+
+class History:
+    """Samples of all relations. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._newest = 0
+        """The step of the newest sample: seconds since 1970 by STEP_S."""
+        self._kept: dict[str, npt.NDArray[np.float64]] = {}
+        self._times_us = np.full(STEPS, np.nan)
+        """Of each step, when its last samples were taken."""
+
+    def add(self, time_us: int, samples: Mapping[str, Sample]) -> None:
+        """The samples of a moment. Of several in one step the last counts; of lags and durations, the greatest."""
+        step = time_us // _STEP_US
+        with self._lock:
+            if step > self._newest:
+                self._move(step - self._newest)
+                self._newest = step
+            place = STEPS - 1 - (self._newest - step)
+            if place < 0:
+                return
+            self._times_us[place] = time_us
+            for name, sample in samples.items():
+                kept = self._kept.get(name)
+                if kept is None:
+                    kept = self._kept[name] = np.full((_WIDTH, STEPS), np.nan)
+                before = kept[_PEAKS, place]
+                kept[:, place] = sample
+                kept[_PEAKS, place] = np.fmax(before, kept[_PEAKS, place])
+
+    def forget(self, known: Iterable[str]) -> None:
+        """Drops relations that are not among these."""
+        with self._lock:
+            kept = {DATABASE, *known}
+            self._kept = {name: samples for name, samples in self._kept.items() if name in kept}
+
+    def read(self, name: str) -> dict[str, object]:
+        """The series of a relation as JSON, oldest step first; None where nothing is known.
+
+        end_s: when the last step begins. step_s. rows_in, rows_out: a second. The others as in `Sample`.
+        """
+        with self._lock:
+            kept = self._kept.get(name)
+            found = np.full((_WIDTH, STEPS), np.nan) if kept is None else kept.copy()
+            end_s, times_us = self._newest * STEP_S, self._times_us.copy()
+        series: dict[str, object] = {"end_s": end_s, "step_s": STEP_S}
+        for i, name_of_value in enumerate(Sample._fields):
+            values = _rates(found[i], times_us) if name_of_value in ("rows_in", "rows_out") else found[i]
+            series[name_of_value] = [None if math.isnan(v) else round(v, 3) for v in values.tolist()]
+        return series
+
+    def _move(self, steps: int) -> None:
+        for kept in (*self._kept.values(), self._times_us[None, :]):
+            if steps >= STEPS:
+                kept[:] = np.nan
+            else:
+                kept[:, :-steps] = kept[:, steps:]
+                kept[:, -steps:] = np.nan
+
+
+def _rates(sums: npt.NDArray[np.float64], times_us: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Rises a second. Steps without a sample have the rate between those around; a fall (made anew) has none."""
+    rates = np.full(STEPS, np.nan)
+    there = np.flatnonzero(~np.isnan(sums))
+    for before, now in zip(there[:-1].tolist(), there[1:].tolist(), strict=True):
+        rise, seconds = sums[now] - sums[before], (times_us[now] - times_us[before]) / 1e6
+        if rise >= 0 and seconds > 0:
+            rates[before + 1 : now + 1] = rise / seconds
+    return rates
+
+
+def read_commits(history: History, layout: Layout, log: CommitLog, now_us: int) -> None:
+    """Adds what the commits of the last hour say that are still there. They must be older than all other samples."""
+    numbers = [n for n in file_numbers(layout.commits) if n <= log.head()]
+    found: list[Commit] = []
+    for number in numbers[:: -max(1, len(numbers) // _MOST_READ)]:
+        commit = log.find(number)
+        if commit is None or commit.time_us < now_us - STEPS * _STEP_US:
+            break
+        if commit.epoch is not None:
+            found.append(commit)
+    for commit in reversed(found):
+        history.add(commit.time_us, samples_of(commit))
+
+
+def samples_of(commit: Commit) -> dict[str, Sample]:
+    """What an epoch's commit says of each relation and of the database."""
+    metrics = commit.metrics
+    found = {}
+    for relation_id, t in metrics.totals.items():
+        written = t.inserted + t.deleted
+        # Of what the circuit only reads, the content is not known from here.
+        rows = math.nan if t.rows and not written else t.inserted - t.deleted
+        found[relation_id] = Sample(t.rows_in or t.rows, written, rows)
+    rows = sum(t.rows for t in metrics.totals.values())
+    return {**found, DATABASE: Sample(rows_in=rows, epoch_s=metrics.duration_us / 1e6)}
+
 
 _LOG: Final = logging.getLogger(__name__)
 
 #: A look is as good as new for so long.
 _FRESH_S: Final = 0.9
+
 #: Looks for tabs are no closer than this, and take no more than this part of a core.
 _PAUSE_S: Final = 1.0
+
 _PART: Final = 0.005
+
 #: Servers of captured databases are asked so often at most.
 _ASK_S: Final = 10.0
+
 #: States that nobody has to look after.
 _FINE: Final = ("running", "filling", "paused")
+
 #: Upper bounds of the classes of epochs' durations, in seconds.
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -98,7 +234,7 @@ class Look:
     oldest_hold: int | None
 
     @property
-    def database(self) -> dict[str, Any]:
+    def database(self) -> dict[str, object]:
         """What it says of the database as a whole, as JSON."""
         status, metrics = self.status, self.status.metrics
         return {

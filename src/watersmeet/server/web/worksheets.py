@@ -6,27 +6,31 @@ import asyncio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.result import Running
+from watersmeet.database.sessions.result import Result, Running
 from watersmeet.database.sessions.rights import check_followed
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Traffic
+from watersmeet.server.copying import CopyResult
 from watersmeet.server.datarows import text_columns
-from watersmeet.server.messages import Column
-from watersmeet.server.steps import Outcome
+from watersmeet.server.portals import complete_tag, has_rows
 from watersmeet.subscribing.opening import subscribe
 from watersmeet.subscribing.subscriber import Subscriber
 from watersmeet.subscribing.updates import ChangeBatch
 from watersmeet.values.types import BIGINT, Field, Schema
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Json = dict[str, object]
+#: Takes an event and its data for a client.
+Send = Callable[[str, object], Awaitable[None]]
 
 #: So many rows of a result are given at most.
 MOST_ROWS: Final = 10_000
@@ -46,9 +50,9 @@ _CHANGE: Final = (Field("commit", BIGINT, nullable=False), Field("diff", BIGINT,
 
 
 class Work(Protocol):
-    """Runs what blocks in a thread."""
+    """Runs an action that blocks in a thread."""
 
-    async def __call__(self, action: Callable[..., T], *arguments: Any) -> T: ...
+    async def __call__(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T: ...
 
 
 class Worksheet:
@@ -57,7 +61,7 @@ class Worksheet:
     send: takes an event and its data, for the tab; it waits while the tab has not taken what is before.
     """
 
-    def __init__(self, backend: Backend, work: Work, send: Callable[[str, Any], Any], traffic: Traffic) -> None:
+    def __init__(self, backend: Backend, work: Work, send: Send, traffic: Traffic) -> None:
         self._backend = backend
         self._work = work
         self._send = send
@@ -76,7 +80,7 @@ class Worksheet:
         """Whether a statement or a query runs."""
         return self._busy.locked() or bool(self._running)
 
-    async def run(self, text: str, dialect: str | None, most_rows: int, is_gone: Callable[[], bool]) -> dict[str, Any]:
+    async def run(self, text: str, dialect: str | None, most_rows: int, is_gone: Callable[[], bool]) -> Json:
         """Runs the statements of a text in a dialect; the results as JSON, the last of them an error if one fails.
 
         is_gone: whether the client has hung up: then what runs is cancelled.
@@ -84,47 +88,47 @@ class Worksheet:
         if self._busy.locked():
             raise error("SESSION_BUSY", "a statement of this worksheet runs already", hint="Stop it first.")
         async with self._busy:
-            results: list[dict[str, Any]] = []
+            results: list[Json] = []
             backend = self._backend
             try:
                 if dialect is not None and dialect != backend.session.dialect:
                     backend.settings.set("dialect", dialect)
-                outcomes = backend.simple(text)
+                found = backend.simple(text)
                 try:
-                    while (outcome := await self._within_limits(is_gone, next, outcomes, None)) is not None:
-                        results.append(await self._taken(outcome, most_rows))
+                    while (result := await self._within_limits(is_gone, lambda: next(found, None))) is not None:
+                        results.append(await self._taken(result, most_rows))
                         backend.session.puts_roles = False
                 finally:
-                    await self._work(outcomes.close)
+                    await self._work(found.close)
             except Error as err:
                 results.append({"error": err.to_json()})
             session = backend.session
             session.puts_roles = False
             return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
 
-    async def _taken(self, outcome: Outcome, most_rows: int) -> dict[str, Any]:
-        """An outcome as JSON. What runs on is followed."""
-        if outcome.copied is not None:
+    async def _taken(self, result: Result, most_rows: int) -> Json:
+        """A result as JSON. A query that runs on is followed."""
+        if isinstance(result, CopyResult):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 "COPY needs a client of PostgreSQL's protocol",
                 hint="Use psql, or SELECT here.",
             )
-        if outcome.running is not None and len(self._running) >= _MOST_RUNNING:
-            await self._work(outcome.running.close)
+        if result.running is not None and len(self._running) >= _MOST_RUNNING:
+            await self._work(result.running.close)
             raise _too_many()
-        result = await self._work(_result, outcome, most_rows)
-        if outcome.running is not None:
-            result["query"] = self._follow(outcome.running, outcome.schema)
-        return result
+        found = await self._work(_result, result, most_rows)
+        if result.running is not None:
+            found["query"] = self._follow(result.running, result.columns)
+        return found
 
-    async def _within_limits(self, is_gone: Callable[[], bool], action: Callable[..., T], *arguments: Any) -> T:
+    async def _within_limits(self, is_gone: Callable[[], bool], action: Callable[[], T]) -> T:
         """Runs what may take long; cancels it when the time of a statement is over, or the client is gone."""
         cancellation, loop = self._backend.session.cancellation, asyncio.get_running_loop()
         cancellation.reset()
         most_ms = self._backend.settings.limit("statement_timeout")
         until_s = loop.time() + most_ms / 1000 if most_ms else math.inf
-        work = asyncio.ensure_future(self._work(action, *arguments))
+        work = asyncio.ensure_future(self._work(action))
         try:
             while True:
                 left_s = _AGAIN_S if cancellation.canceled else max(min(_WATCH_S, until_s - loop.time()), 0.001)
@@ -139,7 +143,7 @@ class Worksheet:
                 await work
             raise
 
-    async def follow(self, names: Sequence[str]) -> dict[str, Any]:
+    async def follow(self, names: Sequence[str]) -> Json:
         """Follows relations: a result for each, all as of one moment, whose rows come to the tab. Errors as of
         `Connection.subscribe`.
         """
@@ -193,7 +197,7 @@ class Worksheet:
         return query
 
     async def _rows(self, query: str, running: Running, columns: Schema) -> None:
-        failure: Any = None
+        failure: object = None
         try:
             with self._traffic.subscribed():
                 while True:
@@ -214,7 +218,7 @@ class Worksheet:
         await self._send("ended", {"query": query, "error": failure})
 
     async def _changes(self, queries: Sequence[str], subscriber: Subscriber) -> None:
-        failure: Any = None
+        failure: object = None
         followed = {
             f.relation.shown: (q, f.relation.columns) for q, f in zip(queries, subscriber.followed, strict=True)
         }
@@ -255,23 +259,19 @@ def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
     return pa.table([*first, *batch.rows.columns], names=names)
 
 
-def _result(outcome: Outcome, most_rows: int) -> dict[str, Any]:
-    """An outcome as JSON."""
-    found: dict[str, Any] = {"tag": outcome.complete if outcome.tag else "", "notices": list(outcome.notices)}
-    if outcome.columns is None:
+def _result(result: Result, most_rows: int) -> Json:
+    """A result as JSON."""
+    found: Json = {"tag": complete_tag(result), "notices": list(result.notices)}
+    if not has_rows(result):
         return found
-    found["columns"] = [_column(c, f.type.sql) for c, f in zip(outcome.columns, outcome.schema, strict=True)]
+    found["columns"] = [{"name": c.name, "type": c.type.sql} for c in result.columns]
     found["data"], found["rows"] = [], 0
-    if outcome.table is not None:
-        found["rows"] = outcome.table.num_rows
-        found["data"] = _texts(outcome.table.slice(0, most_rows), outcome.schema)
-    if outcome.running is not None:
-        found["sign"] = outcome.running.sign
+    if result.table is not None:
+        found["rows"] = result.table.num_rows
+        found["data"] = _texts(result.table.slice(0, most_rows), result.columns)
+    if result.running is not None:
+        found["sign"] = result.running.sign
     return found
-
-
-def _column(column: Column, kind: str) -> dict[str, str]:
-    return {"name": column.name, "type": kind}
 
 
 def _texts(table: pa.Table, columns: Schema) -> list[tuple[str | None, ...]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -14,18 +14,21 @@ import pyarrow as pa
 from watersmeet.database import transactions
 from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.reading import failed_query, runs_on
-from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.context import Nested, Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.rights import check_statement
 from watersmeet.database.transaction import Transaction
-from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.dml import CopyFrom
+from watersmeet.dialects.statements.sessionstate import RollbackTo
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.features.lakedatabases import take_over_tables
-from watersmeet.session.handlers import handler_of, insert_many
+from watersmeet.session.handlers import NESTING, function_named, handler_of, insert_many
+
+#: Statements that begin and end transactions.
+CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
@@ -57,7 +60,7 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
     """
     with session.numbered():
         statements = _parsed(session, text, ())
-    if session.transaction is not None or any(isinstance(s, (st.Begin, st.Commit, st.Rollback)) for s in statements):
+    if session.transaction is not None or any(isinstance(s, CONTROL) for s in statements):
         yield from execute_each(session, text, lock)
         return
     flushed: st.Statement | None = None
@@ -131,10 +134,20 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
         raise error("INVALID_PARAMETER", f"a statement must be a string, not {type(text).__name__}")
     if isinstance(parameters, (str, bytes)):
         raise error("INVALID_PARAMETER", "parameters must be a sequence of values, one for each question mark")
-    return session.cancellation.computing(parse, text, session.dialect, parameters or ())
+    return session.parse(text, parameters or ())
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    kind = type(statement)
+    if kind in NESTING or kind in session.handlers:
+        nested = Nested(lambda inner: _run(session, inner, lock), lock)
+        with _failing(session, statement):
+            _check_open(session, statement)
+            if (own := session.handlers.get(kind)) is not None:
+                return own.run(statement, nested)
+            check_statement(session, statement)
+            result: Result = function_named(NESTING[kind])(session, statement, nested)
+            return result
     if not isinstance(statement, st.Select):
         return _run_locked(session, statement, lock, makes=statement.defines)
     with session.database.log.one_look():
@@ -151,34 +164,40 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
     with locked:
         # Creating a relation takes time; a transaction that another thread begins meanwhile is not this one.
         own = replace(session) if makes and session.transaction is None else session
-        try:
-            with session.database.log.explaining():
-                result = run_statement(own, statement)
-        except Error:
-            _fail(own)
-            raise
-        except duckdb.Error as cause:
-            _fail(own)
-            raise failed_query(cause, statement.text) from cause
-        except UnicodeDecodeError as cause:  # DuckDB cut a text in its message within a character
-            _fail(own)
-            raise error(
-                "INVALID_VALUE",
-                "a text is malformed",
-                detail="A function or a cast does not take it, and DuckDB does not say which.",
-                sql=statement.text,
-            ) from cause
-        except pa.ArrowException as cause:
-            _fail(own)
-            raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
-        except (KeyboardInterrupt, RuntimeError) as cause:
-            if not is_interrupt(cause):
-                raise
-            _fail(own)
-            raise KeyboardInterrupt from cause
+        with _failing(own, statement), session.database.log.explaining():
+            result = run_statement(own, statement)
     if isinstance(statement, (CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
         transactions.wait_if_wanted(session)
     return result
+
+
+@contextmanager
+def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
+    """Errors from within let the open transaction fail; those of libraries become errors of the statement."""
+    try:
+        yield
+    except Error:
+        _fail(session)
+        raise
+    except duckdb.Error as cause:
+        _fail(session)
+        raise failed_query(cause, statement.text) from cause
+    except UnicodeDecodeError as cause:  # DuckDB cut a text in its message within a character
+        _fail(session)
+        raise error(
+            "INVALID_VALUE",
+            "a text is malformed",
+            detail="A function or a cast does not take it, and DuckDB does not say which.",
+            sql=statement.text,
+        ) from cause
+    except pa.ArrowException as cause:
+        _fail(session)
+        raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
+    except (KeyboardInterrupt, RuntimeError) as cause:
+        if not is_interrupt(cause):
+            raise
+        _fail(session)
+        raise KeyboardInterrupt from cause
 
 
 def _fail(session: Session) -> None:
@@ -188,9 +207,7 @@ def _fail(session: Session) -> None:
 
 def run_statement(session: Session, statement: st.Statement) -> Result:
     """Runs one statement without taking any lock of the connection."""
-    transaction = session.transaction
-    if transaction is not None and transaction.failed and not isinstance(statement, (st.Rollback, st.Commit)):
-        raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
+    _check_open(session, statement)
     if isinstance(statement, st.Refused):
         raise statement.error
     check_statement(session, statement)
@@ -217,6 +234,13 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         if err.span is not None and err.sql is None:  # of the planner, which has not the text
             err.sql = statement.text
         raise
+
+
+def _check_open(session: Session, statement: st.Statement) -> None:
+    """TRANSACTION_STATE in a transaction that has failed, for a statement that does not end it."""
+    transaction = session.transaction
+    if transaction is not None and transaction.failed and not isinstance(statement, (*CONTROL[1:], RollbackTo)):
+        raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
 
 
 def _run_unit(session: Session, unit: st.Unit) -> Result:

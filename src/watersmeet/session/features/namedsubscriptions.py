@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
@@ -16,6 +16,7 @@ from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
+from watersmeet.dialects.statements.cursors import Beginning
 from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_options, read_value, span_of
@@ -50,16 +51,6 @@ class AlterRetention(Statement):
     retention: str
     place: Span
     if_exists: bool = False
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where a cursor over a subscription begins: with the content, with what comes from now on, with the oldest change
-    there is, or with the changes from a time on (milliseconds since 1970, UTC).
-    """
-
-    kind: Literal["full", "now", "begin", "since"]
-    since_ms: int = 0
 
 
 @reads("CREATE SUBSCRIPTION", own="subscription")
@@ -99,22 +90,6 @@ def read_retention(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     place = span_of(cursor.tokens[start + 1 : cursor.index])
     cursor.end()
     return AlterRetention(**base, name=name, retention=value, place=place, if_exists=if_exists)
-
-
-def read_beginning(cursor: Cursor) -> Beginning:
-    """`FULL`, `SINCE now()`, `SINCE proctime()`, `SINCE begin()`, `SINCE 1715669376304`, or nothing; to the end."""
-    found = Beginning("now")
-    if cursor.take("FULL"):
-        found = Beginning("full")
-    elif cursor.take("SINCE"):
-        if cursor.take("NOW", "(", ")") or cursor.take("PROCTIME", "(", ")"):
-            pass
-        elif cursor.take("BEGIN", "(", ")"):
-            found = Beginning("begin")
-        else:
-            found = Beginning("since", cursor.integer())
-    cursor.end()
-    return found
 
 
 _SHOWN: Final[Schema] = (

@@ -34,7 +34,7 @@ from watersmeet.database.reading import (
 )
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
-from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
+from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.casts import list_sql
@@ -100,9 +100,9 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
     return Result("COPY", rowcount=rows)
 
 
-def copied_rows(session: Session, statement: CopyTo) -> Result:
-    """The rows that COPY … TO gives, as of one moment."""
-    query = bounded(session, _selected(session, statement), statement.text)
+def copied_rows(session: Session, statement: CopyOut) -> Result:
+    """The rows of the table of COPY … TO STDOUT, as of one moment."""
+    query = bounded(session, _of_table(session, statement), statement.text)
     session.show_writes()
     if refresh_read(session, query.depends_on):
         session.database.flush()
@@ -110,6 +110,19 @@ def copied_rows(session: Session, statement: CopyTo) -> Result:
     newest = transaction is not None and not transaction.read_only
     table = fetch(session, query, newest=newest, most_bytes=session.result_bytes)
     return rows_result("COPY", *described(table, query.columns))
+
+
+def refuse_stream(session: Session, statement: CopyIn | CopyOut) -> Result:
+    """COPY of STDIN and STDOUT is for clients of a server."""
+    del session
+    stream = "FROM STDIN" if isinstance(statement, CopyIn) else "TO STDOUT"
+    raise error_at(
+        statement,
+        statement.stream,
+        "FEATURE_NOT_SUPPORTED",
+        f"COPY {stream} is not supported",
+        hint="A server and its clients have it; here, name a file.",
+    )
 
 
 def _selected(session: Session, statement: CopyTo) -> exp.Expression:
@@ -124,6 +137,10 @@ def _selected(session: Session, statement: CopyTo) -> exp.Expression:
                 hint="Create a sink.",
             )
         return statement.query
+    return _of_table(session, statement)
+
+
+def _of_table(session: Session, statement: CopyTo | CopyOut) -> exp.Expression:
     assert statement.table is not None
     relation = session.relation(statement.table, statement)
     names = [t.column.name for t in named_targets(relation, statement.columns, statement)]

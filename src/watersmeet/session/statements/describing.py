@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watersmeet.database.reading import bounded, runs_on
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.database.sessions.rights import check_statement
+from watersmeet.dialects.statements.cursors import Fetch
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
+from watersmeet.dialects.statements.preparing import Execute
 from watersmeet.dialects.tree.statements import (
     Delete,
     Explain,
@@ -15,6 +19,7 @@ from watersmeet.dialects.tree.statements import (
     Statement,
     Update,
 )
+from watersmeet.errors import error
 from watersmeet.session.features.subscribe import SubscribeChanges, described
 from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change
@@ -26,7 +31,17 @@ def described_result(session: Session, statement: Statement) -> Result | None:
 
     FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
     """
+    if (own := session.handlers.get(type(statement))) is not None:
+        return own.describe(statement)
     check_statement(session, statement)
+    if isinstance(statement, Fetch):
+        result = session.cursors.named(statement.name).result
+        return None if statement.moves or result is None else replace(result, table=None, running=None)
+    if isinstance(statement, Execute):
+        if statement.name not in session.prepared:
+            raise error("UNDEFINED_PREPARED_STATEMENT", f'prepared statement "{statement.name}" does not exist')
+        prepared = session.prepared[statement.name]
+        return prepared.result
     if isinstance(statement, Select):
         if runs_on(session, statement.query):
             raise error_at(

@@ -56,10 +56,11 @@ from watersmeet.database.reading import (
     table_tree,
 )
 from watersmeet.database.rows import as_kept, check_rows, settled, with_generated
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.context import Nested, Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change
 from watersmeet.database.writing import accepting, apply, in_order, replacement, upserted
+from watersmeet.dialects.statements.sessionstate import Truncate
 from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
@@ -481,3 +482,12 @@ def _result(
 
     table = rows_read(session, shown, query.sql, statement.text)
     return rows_result(command, *described(table, query.columns), query.origins)
+
+
+def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
+    """TRUNCATE: deletes all rows. Of several tables, in a transaction. NO_TRANSACTION."""
+    if len(statement.names) > 1 and session.transaction is None:
+        raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
+    for name in statement.names:
+        nested.run(Delete(text=statement.text, sql=statement.sql, span=statement.span, table=name, alias=None))
+    return Result("TRUNCATE TABLE")

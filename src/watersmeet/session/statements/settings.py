@@ -1,4 +1,4 @@
-"""SET and SHOW of session variables; BEGIN, COMMIT, ROLLBACK, FLUSH."""
+"""SET and SHOW of session variables, RESET ALL, DISCARD; BEGIN, COMMIT, ROLLBACK, savepoints, FLUSH."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from watersmeet.database.definitions import USER_SCHEMA, set_schema
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import variables
-from watersmeet.database.transactions import commit, flush, new_transaction, rollback
+from watersmeet.database.transactions import (
+    commit,
+    flush,
+    new_transaction,
+    release_savepoint,
+    rollback,
+    rollback_to,
+    savepoint,
+)
 from watersmeet.dialects.schemas import listed, schema_meant
+from watersmeet.dialects.statements.sessionstate import Accepted, Discard, ReleaseSavepoint, RollbackTo, Savepoint
 from watersmeet.dialects.tree.statements import Begin, Commit, Flush, Rollback, SetVariable, ShowVariable
+from watersmeet.dialects.variables import Variable
 from watersmeet.errors import Error, did_you_mean
 
 #: What SHOW accepts beside variables, for hints.
@@ -36,7 +46,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
     if statement.schema is not None:
         return set_schema(session, statement, statement.schema)
     try:
-        variable = session.variables.set(statement.name, statement.value)
+        variable = put_variable(session, statement.name, statement.value, local=statement.local)
     except Error as err:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
@@ -46,6 +56,40 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
     return Result("SET")
+
+
+def put_variable(session: Session, name: str, value: str | None, *, local: bool) -> Variable:
+    """Set a variable; local: until the transaction ends. The errors of `Variables.set`."""
+    known, before = session.variables.own(name)
+    transaction = session.transaction
+    variable = session.variables.set(name, value)
+    if transaction is not None and local:
+        transaction.local.setdefault(known, before)
+    elif transaction is not None:
+        transaction.local.pop(known, None)
+    elif local:
+        session.variables.put_back({known: before})
+    return variable
+
+
+def discard(session: Session, statement: Discard) -> Result:
+    """DISCARD, RESET ALL. TRANSACTION_STATE for DISCARD ALL in a transaction."""
+    if statement.what == "settings":
+        session.variables.reset()
+        return Result("RESET")
+    if statement.what == "all":
+        session.require_no_transaction("DISCARD ALL")
+        session.cursors.drop(session.cursors)
+        session.variables.reset()
+    if statement.what in ("all", "plans"):
+        session.prepared.clear()
+    return Result(f"DISCARD {statement.what.upper()}")
+
+
+def accept(session: Session, statement: Accepted) -> Result:
+    """A statement that changes nothing."""
+    del session
+    return Result(statement.command)
 
 
 def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
@@ -111,6 +155,24 @@ def rollback_statement(session: Session, statement: Rollback) -> Result:
         session.notice("there is no transaction in progress")
     else:
         rollback(session)
+    return Result("ROLLBACK")
+
+
+def savepoint_statement(session: Session, statement: Savepoint) -> Result:
+    """SAVEPOINT."""
+    savepoint(session, statement.name)
+    return Result("SAVEPOINT")
+
+
+def release_statement(session: Session, statement: ReleaseSavepoint) -> Result:
+    """RELEASE SAVEPOINT."""
+    release_savepoint(session, statement.name)
+    return Result("RELEASE")
+
+
+def rollback_to_statement(session: Session, statement: RollbackTo) -> Result:
+    """ROLLBACK TO SAVEPOINT."""
+    rollback_to(session, statement.name)
     return Result("ROLLBACK")
 
 

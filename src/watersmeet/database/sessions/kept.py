@@ -1,0 +1,211 @@
+"""A session keeps these from one statement to the next: open cursors, and prepared statements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.database.sessions.cancellation import Cancellation
+from watersmeet.database.sessions.result import Result, Running
+from watersmeet.dialects.statements.cursors import Fetch
+from watersmeet.dialects.statements.preparing import Parameter, with_values
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.errors import error
+from watersmeet.values.types import Schema
+
+#: A thread that waits for rows checks as often for a cancellation.
+_CHECK_S: Final = 0.1
+#: A FETCH that does not wait gives committed rows this time to arrive.
+_SETTLE_S: Final = 1.0
+
+
+class Flow:
+    """The rows of a running query, for a cursor. waits: whether FETCH without a timeout waits for the first row."""
+
+    def __init__(self, running: Running, cancellation: Cancellation, *, waits: bool = True) -> None:
+        self._running, self._cancellation, self._waits = running, cancellation, waits
+        self._pending: pa.Table | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no more rows come."""
+        return self._running.ended and not self._count
+
+    def take(self, most: int | None, timeout_s: float | None = None) -> pa.Table:
+        """The next rows, at most so many. Without a timeout, those that arrived, or the first that arrive. With one,
+        those that arrive in that time, or so many rows. QUERY_CANCELED.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._waits or timeout_s == 0:
+            self._running.settle(_SETTLE_S)
+        while True:
+            ended = self._running.ended
+            self._fill(most)
+            enough = self._count >= (1 if until_s is None or most is None else most)
+            if ended or (enough and (until_s is None or most is not None)):
+                break
+            left_s = (_CHECK_S if self._waits else 0) if until_s is None else until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            if self._cancellation.canceled:
+                raise error("QUERY_CANCELED", "the statement was canceled")
+            self._running.wait(min(left_s, _CHECK_S))
+        assert self._pending is not None
+        found = self._pending if most is None else self._pending.slice(0, most)
+        self._pending = self._pending.slice(found.num_rows)
+        self._running.unread(self._pending.num_rows)
+        return found
+
+    def close(self) -> None:
+        """Ends the query."""
+        self._running.close()
+
+    @property
+    def _count(self) -> int:
+        return 0 if self._pending is None else int(self._pending.num_rows)
+
+    def _fill(self, most: int | None) -> None:
+        """Takes rows until there are enough, or none arrives."""
+        while most is None or self._count < most:
+            rows = self._running.rows()
+            before = self._count
+            self._pending = rows if self._pending is None else pa.concat_tables([self._pending, rows])
+            if self._count == before:
+                return
+
+
+@dataclass
+class OpenCursor:
+    """A cursor: the result of a statement, and how far its rows were taken. Portals of protocols are cursors, too.
+
+    result: once the statement ran. position: how many rows are in front of the next one. declared: by DECLARE. held: it
+    outlives its transaction. binary: the protocol sends its rows in binary. flow: of a query that runs.
+    """
+
+    result: Result | None = None
+    position: int = 0
+    declared: bool = False
+    held: bool = False
+    binary: bool = False
+    flow: Flow | None = None
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows of the statement, which ran."""
+        assert self.result is not None
+        assert self.result.table is not None
+        return self.result.table
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no rows are left."""
+        return bool(self.position >= self.table.num_rows)
+
+    def take(self, most: int) -> pa.Table:
+        """The next rows, at most so many; 0: all."""
+        table = self.table
+        end = table.num_rows if most <= 0 else min(self.position + most, table.num_rows)
+        found = table.slice(self.position, end - self.position)
+        self.position = end
+        return found
+
+    def fetch(self, wanted: Fetch) -> pa.Table:
+        """The rows of FETCH. FEATURE_NOT_SUPPORTED for other directions than forward in a query that runs."""
+        if self.flow is not None:
+            if wanted.kind != "next" or (wanted.count is not None and wanted.count < 0):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "a cursor over a query that runs until it is stopped only goes forward",
+                    hint="Write FETCH n FROM cursor.",
+                )
+            return self.flow.take(wanted.count, wanted.timeout_s)
+        table, total, count = self.table, self.table.num_rows, wanted.count
+        if wanted.kind == "next" and (count is None or count >= 0):
+            start = min(self.position, total)
+            found = table.slice(start, count)
+            self.position = start + count if found.num_rows == count else total + 1
+            return found
+        assert count is not None
+        if wanted.kind == "next":
+            start, end = max(self.position - 1 + count, 0), max(self.position - 1, 0)
+            self.position = start + (1 if end - start == -count else 0)
+            found = table.slice(start, min(end, total) - start)
+            return found.take(pa.array(range(found.num_rows - 1, -1, -1), pa.int64()))
+        row = self.position + count if wanted.kind == "relative" else count
+        if wanted.kind == "absolute" and row < 0:
+            row = total + 1 + row
+        self.position = max(0, min(row, total + 1))
+        return table.slice(row - 1, 1) if 1 <= row <= total else table.slice(0, 0)
+
+    def close(self) -> None:
+        """Ends the query that runs, if it is one."""
+        if self.flow is not None:
+            self.flow.close()
+
+
+class Cursors(dict[str, OpenCursor]):
+    """The open cursors of a session, by name."""
+
+    def named(self, name: str) -> OpenCursor:
+        """UNDEFINED_CURSOR."""
+        if name not in self:
+            raise error("UNDEFINED_CURSOR", f'cursor "{name}" does not exist' if name else "there is no unnamed portal")
+        return self[name]
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Ends the open cursors of these names."""
+        for name in list(names):
+            cursor = self.pop(name, None)
+            if cursor is not None:
+                cursor.close()
+
+    def drop_unheld(self) -> None:
+        """Ends the cursors that don't outlive a transaction."""
+        self.drop([n for n, c in self.items() if not c.held])
+
+    def check_new(self, name: str) -> None:
+        """DUPLICATE_CURSOR."""
+        if name in self:
+            raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
+
+    def check_size(self, most_bytes: int) -> None:
+        """RESULT_LIMIT if all cursors together hold more than one result may have; then all are closed. 0: no limit."""
+        held = [c.result.table for c in self.values() if c.result is not None and c.result.table is not None]
+        if most_bytes and sum(table.nbytes for table in held) > most_bytes:
+            self.clear()
+            raise error(
+                "RESULT_LIMIT",
+                "the results that cursors and portals hold are too large",
+                detail=f"They may have {most_bytes} bytes here, all together. They were closed.",
+                hint="Close cursors that are not needed, ask for less, or set max_result_size.",
+            )
+
+
+@dataclass
+class Prepared:
+    """A statement that was read once and runs with other values each time.
+
+    statement: None for an empty text. numbers: of the parameters, from 1, in the order of the text. result: without
+    rows, with the columns of its rows; None without rows. described: the state of the session that these follow from.
+    """
+
+    text: str
+    statement: Statement | None
+    numbers: tuple[int, ...]
+    parameters: tuple[Parameter, ...]
+    result: Result | None = None
+    described: Hashable = None
+
+    @property
+    def columns(self) -> Schema | None:
+        """The columns of its rows; None without rows."""
+        return None if self.result is None else self.result.columns
+
+    def bound(self, values: Sequence[exp.Expression]) -> Statement | None:
+        """The statement with a value for each parameter; None for an empty one."""
+        return None if self.statement is None else with_values(self.statement, [values[n - 1] for n in self.numbers])

@@ -1,0 +1,193 @@
+"""Prepared statements in every dialect: PREPARE, EXECUTE, DEALLOCATE, and statements whose values are given later.
+
+A statement is parsed once, with a name for each parameter (`Unbound`). Each use copies its trees with literals there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, Literal, TypeVar
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.tree.queries import bind_parameters, is_holder
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor, span_of
+from watersmeet.errors import Span
+from watersmeet.values.types import VARCHAR, SqlType
+
+Kind = TypeVar("Kind", bound=Statement)
+
+#: White space, parentheses and comments in front of the first word. Possessive: the scan never goes back.
+_FRONT: Final = r"(?>[\s(]|--[^\n]*\n|/\*(?>[^*]|\*(?!/))*\*/)*+"
+_PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
+
+#: A parameter, or a quote or comment, which holds none. No quote is read twice: a text of megabytes takes no memory.
+_PARAMETER: Final = re.compile(
+    r"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | --[^\n]*+ | /\*.*?(?:\*/|\Z)
+      | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
+      | (?<!\w)\$(?P<number>\d{1,6})\b(?P<uuid>\s*::\s*UUID\b(?P<many>\s*\[\s*\])?)?
+      | \bCAST\s*\(\s*\$(?P<cast>\d{1,6})\s+AS\s+UUID(?P<several>\s*\[\s*\])?\s*\)""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a prepared statement.
+
+    kind: None: a text whose type follows from its place. oid: PostgreSQL's number of the type, 0: that of `kind`.
+    uuid: its values are texts of a uuid, or arrays of these, in any form that PostgreSQL reads.
+    """
+
+    kind: SqlType | None = None
+    oid: int = 0
+    uuid: Literal["", "one", "many"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare(Statement):
+    """`PREPARE name [(type, …)] AS statement`. body: the place of the statement."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execute(Statement):
+    """`EXECUTE name [(value, …)]`. values: the query that returns them, None without any. count: of the values."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str
+    values: Statement | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deallocate(Statement):
+    """`DEALLOCATE name`. name: None for DEALLOCATE ALL."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str | None
+
+
+def with_values(statement: Kind, values: Sequence[exp.Expression]) -> Kind:
+    """A copy of a statement that was parsed with `UNBOUND` parameters, with values in their places."""
+    if not values:
+        return statement
+    bound: Kind = _bound(statement, values, statement.text)
+    return bound
+
+
+def _bound(part: Any, values: Sequence[exp.Expression], text: str) -> Any:
+    """A part of a statement with values in the places of parameters; the same object if it has none."""
+    if isinstance(part, exp.Expression):
+        if not any(map(is_holder, part.walk())):
+            return part
+        return bind_parameters(part.copy(), values, text, every=False)
+    if isinstance(part, tuple):
+        found = [_bound(p, values, text) for p in part]
+        return tuple(found) if any(a is not b for a, b in zip(found, part, strict=True)) else part
+    if isinstance(part, Statement):
+        old = {f.name: getattr(part, f.name) for f in fields(part)}
+        new = {n: made for n, p in old.items() if (made := _bound(p, values, text)) is not p}
+        return replace(part, **new) if new else part
+    return part
+
+
+def prepares(text: str) -> bool:
+    """Whether a text begins with PREPARE."""
+    return _PREPARES.match(text) is not None
+
+
+def marked(text: str) -> tuple[str, tuple[int, ...]]:
+    """The text with a question mark in the place of each parameter `$n`, and their numbers in order.
+
+    Places stay. Every dialect reads question marks; `$` means something else in most. A cast of a parameter to uuid is
+    part of it: see `uuid_casts`.
+    """
+    found: list[int] = []
+
+    def mark(match: re.Match[str]) -> str:
+        number = match["number"] or match["cast"]
+        if number is None:
+            return match[0]
+        found.append(int(number))
+        return "?".rjust(len(match[0]))
+
+    return _PARAMETER.sub(mark, text) if "$" in text else text, tuple(found)
+
+
+def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
+    """The parameters that a text casts to uuid, or to an array of these.
+
+    There is no such type: values are texts. A value with such a cast is one, in any form.
+    """
+    found: dict[int, Literal["one", "many"]] = {}
+    for match in _PARAMETER.finditer(text) if "$" in text else ():
+        if match["cast"] is not None:
+            found[int(match["cast"])] = "many" if match["several"] else "one"
+        elif match["uuid"] is not None:
+            found[int(match["number"])] = "many" if match["many"] else "one"
+    return found
+
+
+def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind PREPARE."""
+    name = cursor.name().name
+    parameters = []
+    if cursor.take("("):
+        parameters.append(_parameter(cursor))
+        while cursor.take(","):
+            parameters.append(_parameter(cursor))
+        cursor.expect(")")
+    cursor.expect("AS")
+    if cursor.done:
+        raise cursor.error()
+    return Prepare(**base, name=name, parameters=tuple(parameters), body=span_of(cursor.rest))
+
+
+def _parameter(cursor: Cursor) -> Parameter:
+    if cursor.take("UUID"):
+        many = cursor.take("[", "]")
+        return Parameter(SqlType("array", element=VARCHAR) if many else VARCHAR, uuid="many" if many else "one")
+    return Parameter(read_type(cursor))
+
+
+def read_execute(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[Token]], Statement]) -> Statement:
+    """The cursor is behind EXECUTE. inner: reads the query of the values."""
+    name = cursor.name().name
+    if not cursor.take("("):
+        cursor.end()
+        return Execute(**base, name=name, values=None, count=0)
+    count, start = 0, cursor.index
+    while not cursor.at(")"):
+        cursor.until(",", ")")
+        count += 1
+        if not cursor.take(","):
+            break
+    listed = cursor.tokens[start : cursor.index]
+    cursor.expect(")")
+    cursor.end()
+    if not listed:
+        return Execute(**base, name=name, values=None, count=0)
+    first = listed[0]
+    select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.start, [])
+    return Execute(**base, name=name, values=inner([select, *cursor.originals(listed)]), count=count)
+
+
+def read_deallocate(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind DEALLOCATE."""
+    cursor.take("PREPARE")
+    name = None if cursor.take("ALL") else cursor.name().name
+    cursor.end()
+    return Deallocate(**base, name=name)

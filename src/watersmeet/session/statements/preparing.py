@@ -1,0 +1,241 @@
+"""PREPARE, EXECUTE and DEALLOCATE. Protocols prepare by the same functions, under the same names."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.database.assignment import data_type
+from watersmeet.database.sessions.context import Nested, Session, error_at
+from watersmeet.database.sessions.kept import Prepared
+from watersmeet.database.sessions.result import Result
+from watersmeet.database.values import python_rows
+from watersmeet.dialects.statements.preparing import (
+    Deallocate,
+    Execute,
+    Parameter,
+    Prepare,
+    marked,
+    uuid_casts,
+)
+from watersmeet.dialects.tree.nodes import infer_open, open_parameter
+from watersmeet.dialects.tree.queries import UNBOUND, literal_of
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.errors import error
+from watersmeet.session.statements.describing import described_result
+from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Schema, SqlType
+
+_MOST_PARAMETERS: Final = 1 << 16
+_UUID_BYTES: Final = 16
+#: Groups of four digits, with hyphens between them or without.
+_UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
+_UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
+
+
+def prepare_statement(session: Session, statement: Prepare) -> Result:
+    """PREPARE."""
+    body = statement.body
+    text = " " * body.start + statement.text[body.start : body.end]  # places stay
+    prepare(session, statement.name, text, statement.parameters)
+    return Result("PREPARE")
+
+
+def prepare(
+    session: Session,
+    name: str,
+    text: str,
+    given: Sequence[Parameter],
+    check: Callable[[Statement], None] = lambda _: None,
+) -> Prepared:
+    """Prepare a statement: parse it, and find its columns and the types of parameters that the client leaves open.
+
+    check: raises if the statement may not run now.
+    """
+    if name and name in session.prepared:
+        raise error("DUPLICATE_PREPARED_STATEMENT", f'prepared statement "{name}" already exists')
+    session.prepared.pop(name, None)
+    written, numbers = marked(text)
+    count = max([len(given), *numbers])
+    if count > _MOST_PARAMETERS or 0 in numbers:
+        raise error("INVALID_PARAMETER", "there is no parameter $0" if 0 in numbers else "too many parameters")
+    if lacking := set(range(1, count + 1)).difference(numbers):
+        raise error("INVALID_PARAMETER", f"parameter ${min(lacking)} is not in the statement", sql=text)
+    casts, wanted = uuid_casts(text), [*given, *[Parameter()] * (count - len(given))]
+    for number, cast in casts.items():
+        kind = VARCHAR if cast == "one" else SqlType("array", element=VARCHAR)
+        wanted[number - 1] = Parameter(kind, wanted[number - 1].oid, cast)
+    statements = session.parse(written, UNBOUND if numbers else ())
+    if len(statements) > 1:
+        raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
+    prepared = Prepared(text, statements[0] if statements else None, numbers, ())
+    inferred: dict[int, Parameter] = {}
+    if prepared.statement is not None:
+        check(prepared.statement)
+        opened = prepared.bound([_open(i, p.kind, inferred) for i, p in enumerate(wanted)])
+        assert opened is not None
+        prepared.described = seen(session)
+        _infer_counts(opened)
+        prepared.result = described_result(session, opened)
+    prepared.parameters = tuple(p if p.kind is not None else inferred.get(i, Parameter()) for i, p in enumerate(wanted))
+    session.prepared[name] = prepared
+    return prepared
+
+
+def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression]) -> Statement | None:
+    """The statement with a value for each parameter; None for an empty one. The caller holds the connection's lock.
+
+    PREPARED_RESULT_CHANGED if its rows would have other columns than when it was prepared.
+    """
+    statement = prepared.bound(values)
+    if statement is None:
+        return None
+    now = seen(session)
+    if type(statement) not in session.handlers and (now is None or now != prepared.described):
+        result = described_result(session, statement)
+        check_columns(None if result is None else result.columns, prepared.columns)
+        prepared.described = now
+    return statement
+
+
+def seen(session: Session) -> Hashable:
+    """The state that the columns of a statement follow from, beside its text; None after changes of definitions."""
+    transaction = session.transaction
+    if transaction is not None and transaction.definitions:
+        return None
+    return session.database.catalog.version, session.dialect, session.variables.get("search_path")
+
+
+def prepared_named(session: Session, name: str) -> Prepared:
+    """UNDEFINED_PREPARED_STATEMENT."""
+    if name not in session.prepared:
+        shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
+        raise error("UNDEFINED_PREPARED_STATEMENT", f"{shown} does not exist")
+    return session.prepared[name]
+
+
+def check_columns(found: Schema | None, told: Schema | None, rows: pa.Table | None = None) -> None:
+    """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than their client was told.
+
+    rows: a column of nothing but NULL has any type.
+    """
+    if found is told or [(c.name, c.type) for c in found or ()] == [(c.name, c.type) for c in told or ()]:
+        return
+    if rows is not None and found is not None and told is not None and len(found) == len(told):
+        given = zip(found, told, rows.columns, strict=True)
+        if all(c.type == t.type or values.null_count == rows.num_rows for c, t, values in given):
+            return
+    raise error(
+        "PREPARED_RESULT_CHANGED",
+        "cached plan must not change result type",
+        detail="What the statement reads has other columns, or columns of other types, than when it was prepared.",
+        hint="Prepare the statement again.",
+    )
+
+
+def _open(number: int, kind: SqlType | None, inferred: dict[int, Parameter]) -> exp.Expression:
+    """Stands for a parameter whose value is not known yet."""
+    if kind is not None:
+        return exp.Cast(this=open_parameter(lambda *_: None), to=data_type(kind))
+
+    def infer(found: SqlType, oid: int = 0) -> None:
+        inferred.setdefault(number, Parameter(found, oid))
+
+    return open_parameter(infer)
+
+
+def _infer_counts(statement: Statement) -> None:
+    """Parameters of LIMIT, OFFSET and FETCH are numbers; the binder reads these itself."""
+    query = getattr(statement, "query", None)
+    for node in query.find_all(exp.Limit, exp.Offset, exp.Fetch) if isinstance(query, exp.Expression) else ():
+        number = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
+        infer_open(number, BIGINT)
+
+
+def execute(session: Session, statement: Execute, nested: Nested) -> Result:
+    """EXECUTE."""
+    prepared = prepared_named(session, statement.name)
+    if statement.count != len(prepared.parameters):
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            f'wrong number of parameters for prepared statement "{statement.name}"',
+            detail=f"Expected {len(prepared.parameters)} parameters but got {statement.count}.",
+        )
+    values: list[exp.Expression] = []
+    if statement.values is not None:
+        given = nested.run(statement.values)
+        assert given.table is not None
+        kinds = [c.type for c in given.columns]
+        (row,) = python_rows(given.table, tuple(kinds))
+        texts = [
+            c[0].as_py() if kind.name == "jsonb" else None for c, kind in zip(given.table.columns, kinds, strict=True)
+        ]
+        values = [
+            literal(v if text is None else text, p) for v, text, p in zip(row, texts, prepared.parameters, strict=True)
+        ]
+    with nested.lock, session.numbered():
+        bound = bind(session, prepared, values)
+    return Result("") if bound is None else nested.run(bound)
+
+
+def deallocate(session: Session, statement: Deallocate) -> Result:
+    """DEALLOCATE."""
+    if statement.name is None:
+        session.prepared.clear()
+        return Result("DEALLOCATE ALL")
+    prepared_named(session, statement.name)
+    del session.prepared[statement.name]
+    return Result("DEALLOCATE")
+
+
+def literal(value: object, parameter: Parameter) -> exp.Expression:
+    """The tree that stands for the value of a parameter, a Python value or its text. INVALID_VALUE."""
+    kind = parameter.kind
+    if value is None:
+        return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
+    if parameter.uuid == "one":
+        return literal_of(uuid_text(value if isinstance(value, bytes) else str(value)), "")
+    if parameter.uuid == "many" and isinstance(value, str):
+        value = uuids_text(value)
+    if kind is None or kind == VARCHAR:
+        made = literal_of(value, "")
+        return made if isinstance(value, str) else exp.Cast(this=made, to=data_type(VARCHAR))
+    if kind.is_integer and isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            value = int(value)
+        except ValueError:
+            pass
+        else:
+            # A literal of the type itself: the columns of the statement were described with it.
+            made = literal_of(value, "")
+            return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
+    return exp.Cast(this=literal_of(value, ""), to=data_type(kind))
+
+
+def uuid_text(value: bytes | str) -> str:
+    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. INVALID_BINARY_VALUE,
+    INVALID_VALUE.
+    """
+    if isinstance(value, bytes):
+        if len(value) != _UUID_BYTES:
+            raise error("INVALID_BINARY_VALUE", "incorrect binary data for type uuid")
+        return str(uuid.UUID(bytes=value))
+    digits = value.strip()
+    digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
+    if _UUID_DIGITS.fullmatch(digits) is None:
+        raise error("INVALID_VALUE", f'invalid input syntax for type uuid: "{value}"')
+    return str(uuid.UUID(hex=digits.replace("-", "")))
+
+
+def uuids_text(text: str) -> str:
+    """An array of one dimension in text, with the texts of uuids. INVALID_VALUE."""
+    if _UUID_ARRAY.fullmatch(text) is None:
+        raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
+    listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []
+    return "{" + ",".join("NULL" if v.upper() == "NULL" else uuid_text(v) for v in listed) + "}"
