@@ -11,7 +11,7 @@ from watersmeet.connectors import blackhole, http, jdbc
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.clickhouse import tables as clickhouse_tables
 from watersmeet.connectors.clickhouse import target as clickhouse
-from watersmeet.connectors.databases.captures import TABLE_OPTIONS
+from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
 from watersmeet.connectors.delta import target as delta
 from watersmeet.connectors.files import target as files
 from watersmeet.connectors.iceberg import tables as iceberg_tables
@@ -66,7 +66,7 @@ def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
     yield from ((name, "source", SOURCES[name].options) for name in sorted(SOURCES))
     yield from ((name, "sink", _SINKS[name]) for name in sorted(_SINKS))
     yield from ((name, "captured database", _CAPTURES[name]) for name in sorted(_CAPTURES))
-    yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", TABLE_OPTIONS)
+    yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", (TABLE_NAME, *TABLE_OPTIONS))
     yield from ((name, "external table", _TABLES[name]) for name in sorted(_TABLES))
     yield "kafka", "external stream", externalstreams.STREAM_OPTIONS
     yield "SYS_JDBC", "foreign table", foreigntables.TABLE_OPTIONS

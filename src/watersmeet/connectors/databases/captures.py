@@ -467,9 +467,13 @@ TABLE_OPTIONS: Final = (
 )
 
 
+TABLE_NAME: Final = OptionSpec("table.name", "The table; only where no FROM names it.")
+"""The option of the form for a single table."""
+
+
 def is_of_table(option: str) -> bool:
     """Whether an option is one of a table; the form for a single table has it among those of the database."""
-    return any(option == spec.name for spec in TABLE_OPTIONS)
+    return any(option == spec.name for spec in (TABLE_NAME, *TABLE_OPTIONS))
 
 
 def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
