@@ -227,7 +227,7 @@ def test_random_queries_give_what_they_give_over_all_rows(connection, tmp_path, 
     ("changed", "condition", "words"),
     [
         (("type='iceberg'", "type='glue'"), "FEATURE_NOT_SUPPORTED", "type glue"),
-        (("warehouse=", "wharehouse="), "CONNECTOR_OPTION", "warehouse"),
+        (("warehouse=", "wharehouse="), "CONNECTOR_OPTION", 'has no option "wharehouse"'),
         (("catalog_type='rest'", "catalog_type='hive'"), "CONNECTOR_OPTION", "catalog_type"),
         (("let-me-in", "let-me-out"), "CONNECTOR_OPTION", "refuses the user"),
         (("http://127.0.0.1:", "http://127.0.0.1:1"), "RUNTIME_UNAVAILABLE", "can't be read"),
