@@ -244,7 +244,7 @@ def test_the_newest_row_of_a_key_counts(seed):
 def test_what_is_of_use_stays_also_if_newer_runs_take_rows_back(seed, depth):
     """Rows come and go while the bound has not passed them; behind it the newest of each key are of use."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.kernel.runs.cleaning.SMALL_ROWS", 4)
+        patch.setattr("watersmeet.kernel.runs.cleaning.SMALL_TRACE_ROWS", 4)
         plain = Counter()
 
         def draw(rng, number):

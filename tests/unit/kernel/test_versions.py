@@ -272,7 +272,7 @@ def test_many_random_asof_joins_that_forget():
 
 @pytest.mark.parametrize("first", mostly_slow([3000, 3002, 3004], 1))
 def test_large_traces_forget_too(first, monkeypatch):
-    monkeypatch.setattr(cleaning, "SMALL_ROWS", 8)
+    monkeypatch.setattr(cleaning, "SMALL_TRACE_ROWS", 8)
     for seed in (first, first + 1):
         pipeline, numbers = run_asof(seed, small=False)
         end = {s: us(1000) for s in ("l", "r")}

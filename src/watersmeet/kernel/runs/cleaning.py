@@ -45,6 +45,8 @@ from watersmeet.kernel.runs.trace import Trace
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 1024
+#: A trace of at most so many rows is rewritten as soon as a row of it is not a newest one.
+SMALL_TRACE_ROWS: Final = 1024
 
 #: So many times stand for all of a large run.
 SAMPLE_ROWS: Final = 1024
@@ -166,7 +168,7 @@ class Newest:
             return False
         dead = [t.dead(self.bound_us) for t in told]
         left = [p - d for p, d in zip(passed, dead, strict=True)]
-        if trace.num_rows <= SMALL_ROWS:
+        if trace.num_rows <= SMALL_TRACE_ROWS:
             return any(dead) or sum(n > 0 for n in left) > 1
         return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
 
