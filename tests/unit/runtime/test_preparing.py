@@ -17,6 +17,7 @@ CODE = """
 import json, sys
 from unittest import mock
 
+import benchmarks.nexmarkconnector  # before workers are forked, as WATERSMEET_CONNECTORS does
 from watersmeet.system.blobs import BlobRef
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.runtime.receipts import Receipt, SourceCounts
