@@ -24,7 +24,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: So many tests on Spark are quicker in one process than in several, each with a Java of its own.
-FEW_ON_SPARK = 200
+FEW_ON_SPARK = 100
 
 # What a try takes, and what making its values takes, depends on what else the machine does. The same examples each
 # time, so that a run says what changed; `make thorough` tries others.
