@@ -33,7 +33,7 @@ from watersmeet.formats.encoders import (
     open_encoder,
 )
 from watersmeet.kernel.metrics import Counters
-from watersmeet.runtime.slices import computed
+from watersmeet.runtime.generated import computed
 from watersmeet.values.types import Field, Schema
 
 _KEY_COLUMN: Final = "_tp_message_key"

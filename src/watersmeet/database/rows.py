@@ -14,7 +14,7 @@ from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.metrics import Counters
-from watersmeet.runtime.slices import computed
+from watersmeet.runtime.generated import computed
 from watersmeet.store.changes import quoted
 from watersmeet.values.types import Field, SqlType
 

@@ -13,7 +13,6 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
-from watersmeet.runtime.backfill import differences
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.homes import Returns
@@ -21,6 +20,7 @@ from watersmeet.runtime.idleness import raised, waiting
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.refreshes import differences
 from watersmeet.runtime.rescaling import rescaled_packs, split_packs
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.workers import Workers, merge_bytes

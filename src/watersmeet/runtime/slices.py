@@ -1,7 +1,4 @@
-"""Reading slices into the changes that scans give.
-
-The values of generated columns, which follow from other columns of their rows.
-"""
+"""Reading slices into the changes that scans give."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ from watersmeet.connectors.lakes.options import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
-from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.order import ones
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
+from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.store.changes import fitted
@@ -39,16 +36,6 @@ from watersmeet.store.packfiles import PackFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
 from watersmeet.values.types import Field, arrow_schema
-
-
-def computed(rows: pa.Table, column: Field, made: GeneratedColumn, counters: Counters) -> pa.ChunkedArray:
-    """The values of `column` in `rows`, which have the columns that it reads. A value whose computation raises an error
-    is NULL, and counted.
-    """
-    read = rows.select([f.name for f in made.reads]).rename_columns([f"c{i}" for i in range(len(made.reads))])
-    values, _ = EVALUATOR.project(read, made.reads, [made.sql], (column,), counters=counters, num_rows=rows.num_rows)
-    return values.column(0)
-
 
 Diff = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import watersmeet.errors
 
-PACKAGE = Path(watersmeet.errors.__file__).parent
+PACKAGE = Path(watersmeet.errors.__file__).parents[1]
 PROGRAM = """
 import sys, watersmeet
 call, folder = sys.argv[1:]
