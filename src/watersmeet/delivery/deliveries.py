@@ -289,9 +289,9 @@ class _Delivering(Worker):
                 self._acknowledge(batch, flow.since)
                 fault("sink.acknowledged")
             self.succeeded()
+            self._show("filling" if flow.in_content else "running")  # before: whoever waits for the rows sees it
             if flow.caught_up:
                 self._reach(flow.since)
-            self._show("filling" if flow.in_content else "running")
             if not batch and flow.caught_up:
                 self._check_relation()
                 target.rest()
