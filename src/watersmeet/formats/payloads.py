@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -77,10 +77,6 @@ class Decoder(Protocol):
 
         Raises OSError if a schema can't be fetched for now (it is tried again), an `Error` if it can't ever be used.
         """
-
-
-#: Bytes of a text that a reason shows.
-SHOWN_BYTES: Final = 60
 
 
 @dataclass(frozen=True)

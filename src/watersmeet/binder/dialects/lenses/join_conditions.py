@@ -107,7 +107,7 @@ class Within:
         self._sides = (left, right)
         self._accepted_us = length_us + (GRACE_US if grace_us is None else grace_us)
         self._awaited_us = length_us + (grace_us or 0)
-        self._times = [_metadata(s).time.finish() for _, s in self._sides]
+        self._times = [metadata_of(s).time.finish() for _, s in self._sides]
         self._clocks: list[Watermark] = [
             mark_of(t, clocks(r)) for t, (r, _) in zip(self._times, self._sides, strict=True)
         ]
@@ -191,7 +191,8 @@ def time_of(scope: Scope) -> exp.Column:
     )
 
 
-def _metadata(scope: Scope) -> RecordMetadata:
+def metadata_of(scope: Scope) -> RecordMetadata:
+    """The metadata of a side of a join, which is a source of records."""
     metadata = metadata_in(scope)
     assert metadata is not None, "only sources of records are joined"
     return metadata

@@ -23,7 +23,15 @@ from watersmeet.binder.clauses.joins import check_aliases, join
 from watersmeet.binder.context.binding import Environment, condition_parts, value_of
 from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
-from watersmeet.binder.dialects.lenses.join_conditions import Within, check_on, grace_of, length_of, time_of, windowed
+from watersmeet.binder.dialects.lenses.join_conditions import (
+    Within,
+    check_on,
+    grace_of,
+    length_of,
+    metadata_of,
+    time_of,
+    windowed,
+)
 from watersmeet.binder.dialects.lenses.metadata import check_decided
 from watersmeet.binder.dialects.lenses.records import RecordKind, RecordLayout, RecordMetadata, metadata_in, packed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
@@ -35,7 +43,7 @@ from watersmeet.expressions.context import Value, of_scalar
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
     """How the joined records are stored if the join is by their keys. KEY_FORMATS."""
-    one, other = _metadata(left), _metadata(right)
+    one, other = metadata_of(left), metadata_of(right)
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:
         types = [f.key.type.sql for f in (one, other) if f.key is not None]
@@ -61,7 +69,7 @@ def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
     """Both sources with equal numbers of partitions: the one with fewer is repartitioned (D-004-16), and so is one
     whose records are not where their keys belong.
     """
-    layouts = _metadata(left[1]).layout, _metadata(right[1]).layout
+    layouts = metadata_of(left[1]).layout, metadata_of(right[1]).layout
     counts = [layout.partitions for layout in layouts]
     if counts[0] is None or counts[1] is None:
         return left, right
@@ -71,12 +79,6 @@ def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
         for sourced, layout in zip((left, right), layouts, strict=True)
     )
     return one, other
-
-
-def _metadata(scope: Scope) -> RecordMetadata:
-    metadata = metadata_in(scope)
-    assert metadata is not None, "only sources of records are joined"
-    return metadata
 
 
 #: By the kinds of the left and right side: the joins allowed, whether WITHIN is needed, and the kind of the result.
