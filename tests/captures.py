@@ -133,9 +133,11 @@ class User:
         self.database.execute(right.format(schema=schema(self.database), user=self.name))
 
     def alter(self, done: str) -> None:
-        """Changes what the user may do, and ends its connections."""
+        """Changes what the user may do from its next connection on."""
+        self.database.execute(f"ALTER {'ROLE' if is_postgres(self.database) else 'USER'} {self.name} {done}")
+
+    def end_connections(self) -> None:
         is_role = is_postgres(self.database)
-        self.database.execute(f"ALTER {'ROLE' if is_role else 'USER'} {self.name} {done}")
         ended = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{self.name}'"
         self.database.execute(ended if is_role else f"KILL USER {self.name}")
 

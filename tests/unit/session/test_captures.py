@@ -343,6 +343,7 @@ def test_what_is_taken_from_a_user_and_given_back(opened, there, taken, given, s
         opened.execute("CREATE TABLE a (*) FROM there TABLE 'a'")
         assert rows(opened, "SELECT * FROM a") == [(1,)]
         user.alter(taken)
+        user.end_connections()  # what is given back needs no new connection
         there.execute("INSERT INTO a VALUES (2)")
         wait_until(lambda: any(s in until(opened, "waiting") for s in said))  # at first the connection that was ended
         assert "secret" not in where(opened)[1]
