@@ -11,8 +11,8 @@ import watersmeet
 from watersmeet.catalog import External, Input, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.readers import Condition, Reader
+from watersmeet.database.committing import wait_if_wanted
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transactions import wait_if_wanted
 from watersmeet.database.writing import accepting, deliver, stream_clock
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_written

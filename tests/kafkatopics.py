@@ -10,7 +10,7 @@ import fastavro
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def send(broker, topic, *records):
@@ -73,8 +73,8 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.service(Deliveries).wait(relation.id, 60)
-        status = session.database.service(Deliveries).status(relation.id)
+        assert session.database.service(SinkWriters).wait(relation.id, 60)
+        status = session.database.service(SinkWriters).status(relation.id)
         assert status is None or status.state == "running", status
 
 

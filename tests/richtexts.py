@@ -19,7 +19,7 @@ import watersmeet
 from tests.conditions import fulfils
 from tests.harness import Harness, connect_without_connectors
 from tests.plans import broken, contains_in_order
-from watersmeet.database.values import python_rows
+from watersmeet.database.sessions.result import python_rows
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error

@@ -24,7 +24,7 @@ from watersmeet.errors import (
 )
 
 if TYPE_CHECKING:
-    from watersmeet.database.values import Interval
+    from watersmeet.database.sessions.result import Interval
     from watersmeet.frames.api import asof, join, latest, once_per_batch
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import Cursor
@@ -55,7 +55,7 @@ paramstyle: Final = "qmark"
 _LAZY: Final[dict[str, str]] = {
     "Connection": "watersmeet.session.connections.connection",
     "Cursor": "watersmeet.session.connections.cursor",
-    "Interval": "watersmeet.database.values",
+    "Interval": "watersmeet.database.sessions.result",
     "connect": "watersmeet.session.connections.connection",
     **dict.fromkeys(("asof", "join", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(

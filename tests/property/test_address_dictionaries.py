@@ -21,7 +21,7 @@ from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
 from watersmeet.expressions.lenient import address_sql
 from watersmeet.formats.scalars import evaluate
-from watersmeet.maintenance.addressranges import address_ranges
+from watersmeet.maintenance.refreshing import address_ranges
 from watersmeet.values.types import VARCHAR, Field
 
 START_US = 1_700_000_000_000_000

@@ -9,8 +9,8 @@ from tests.property.test_delivery import KEYS, SOURCES, History
 from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import POINTS, content, written_options
 from tests.unit.sinks.processes import killed_twice, overtaken
-from watersmeet.delivery import deliveries, portions
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters import batches, writers
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import faults
 
 
@@ -80,8 +80,8 @@ class DatabaseHistory(History):
         session = self.connection._session
         for name, (_, relation) in [*SOURCES.items(), ("added", ("", "events"))]:
             sink = session.catalog.by_name(name)
-            assert session.database.service(Deliveries).wait(sink.id, 60)
-            status = session.database.service(Deliveries).status(sink.id)
+            assert session.database.service(SinkWriters).wait(sink.id, 60)
+            status = session.database.service(SinkWriters).status(sink.id)
             assert status.state == "running", status.problem
             columns = ", ".join(c.name for c in sink.columns)
             wanted = sorted(self.connection.execute(f"SELECT {columns} FROM {relation}").fetchall(), key=repr)
@@ -92,10 +92,10 @@ class DatabaseHistory(History):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of threads that are "killed"
 @pytest.mark.parametrize("seed", mostly_slow(range(12), 0, 1))
 def test_tables_have_what_the_views_have(tmp_path, database, monkeypatch, seed):
-    monkeypatch.setattr(portions, "PORTION_ROWS", 5)
-    monkeypatch.setattr(deliveries, "_BATCH_ROWS", 12)
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.002)
+    monkeypatch.setattr(batches, "PORTION_ROWS", 5)
+    monkeypatch.setattr(writers, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.002)
     DatabaseHistory(tmp_path / "db", database, seed).run()
 
 
@@ -123,7 +123,7 @@ def settle(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.service(Deliveries).wait(relation.id, 60)
+        assert session.database.service(SinkWriters).wait(relation.id, 60)
 
 
 def check(connection, database):

@@ -9,8 +9,8 @@ import pytest
 import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.sinks.memory import Memory, Unavailable
-from watersmeet.delivery import deliveries, portions
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters import batches, writers
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import faults
 
 SOURCES = {
@@ -99,8 +99,8 @@ class History:
         session = self.connection._session
         for name, (_, relation) in SOURCES.items():
             sink = session.catalog.by_name(name)
-            assert session.database.service(Deliveries).wait(sink.id, 60)
-            status = session.database.service(Deliveries).status(sink.id)
+            assert session.database.service(SinkWriters).wait(sink.id, 60)
+            status = session.database.service(SinkWriters).status(sink.id)
             assert status.state == "running", status.problem
             columns = ", ".join(c.name for c in sink.columns)
             expected = sorted(self.connection.execute(f"SELECT {columns} FROM {relation}").fetchall(), key=repr)
@@ -110,11 +110,11 @@ class History:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of threads that are "killed"
 @pytest.mark.parametrize("seed", mostly_slow(range(16), 2))
 def test_each_change_is_delivered_once(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(portions, "PORTION_ROWS", 5)
-    monkeypatch.setattr(deliveries, "_BATCH_ROWS", 12)
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.002)
-    monkeypatch.setattr(deliveries, "_LOOK_S", 0.002)
+    monkeypatch.setattr(batches, "PORTION_ROWS", 5)
+    monkeypatch.setattr(writers, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.002)
+    monkeypatch.setattr(writers, "_LOOK_S", 0.002)
     try:
         History(tmp_path / "db", seed).run()
     finally:

@@ -17,7 +17,7 @@ from tests.lakes import sql_catalog
 from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import is_done
 from tests.waiting import until
-from watersmeet.delivery import deliveries
+from watersmeet.sinkwriters import writers
 
 KILLS = 5
 SINKS = {"kept": "type = 'upsert', primary_key = 'k'", "added": "type = 'append-only'"}
@@ -88,8 +88,8 @@ def done(connection):
 @pytest.mark.parametrize("kind", [Delta, Iceberg])
 @pytest.mark.parametrize("seed", mostly_slow(range(6), 0, 1))
 def test_tables_in_a_store_that_is_killed(tmp_path, own_bucket, monkeypatch, kind, seed):
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.1)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.1)
     fates, changes = random.Random(f"fates {seed}"), random.Random(seed)
     next_at, is_any, living = 0, True, True
 

@@ -21,7 +21,7 @@ from tests.property import oracle
 from tests.property.oracle import UnanswerableError
 from tests.property.runs import Run
 from tests.thorough import mostly_slow
-from watersmeet.database.values import python_rows
+from watersmeet.database.sessions.result import python_rows
 from watersmeet.values.types import SqlType
 
 #: Seeds that once failed: what was wrong is in the commit that added them.

@@ -11,7 +11,7 @@ import pytest
 import watersmeet
 from tests.kafkatopics import asked
 from tests.thorough import mostly_slow
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 NUMBERS = {
     "flag": ("boolean", [True, False]),
@@ -159,6 +159,6 @@ def settle(connection):
     connection.flush()
     session = connection._session
     sink = session.catalog.by_name("s")
-    assert session.database.service(Deliveries).wait(sink.id, 60)
-    status = session.database.service(Deliveries).status(sink.id)
+    assert session.database.service(SinkWriters).wait(sink.id, 60)
+    status = session.database.service(SinkWriters).status(sink.id)
     assert status.state == "running", status.problem

@@ -18,7 +18,7 @@ from tests.unit.sinks import test_delta, test_iceberg
 from tests.unit.sinks.databasetargets import is_done, wait
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 pytestmark = pytest.mark.spark
 READ = """
@@ -124,7 +124,7 @@ def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:
         connection.execute("DELETE FROM names WHERE id < 5; UPDATE amounts SET amount = -1 WHERE id % 2 = 0; FLUSH")
         session = connection._session
         for relation in session.catalog.relations.values():
-            assert session.database.service(Deliveries).wait(relation.id, 120)
+            assert session.database.service(SinkWriters).wait(relation.id, 120)
         rows = connection.execute("SELECT * FROM v ORDER BY id").fetchall()
     wanted = [
         [str(i), name, None if amount is None else str(amount), None if at is None else f"{at:%Y-%m-%d %H:%M:%S.%f}"]

@@ -6,7 +6,7 @@ import pytest
 from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @pytest.mark.slow
@@ -37,8 +37,8 @@ def test_a_table_is_joined_and_merged_into(tmp_path, postgres):
         connection.execute("FLUSH")
         session = connection._session
         for relation in session.catalog.relations.values():
-            assert session.database.service(Deliveries).wait(relation.id, 120)
-            status = session.database.service(Deliveries).status(relation.id)
+            assert session.database.service(SinkWriters).wait(relation.id, 120)
+            status = session.database.service(SinkWriters).status(relation.id)
             assert status is None or status.state == "running", status
         names = {i: f"n{i}" if i > 9 else f"N{i}" for i in range(50)}
         wanted = {i: (i, i + step, names.get(i)) for step in range(3) for i in range(step, 60, step + 1)}

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.sinks.test_objects import content
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def parquet(first: int, count: int) -> bytes:
@@ -41,5 +41,5 @@ def test_a_view_over_objects_is_kept_as_objects(tmp_path, bucket):
                 FLUSH
             """)
             session = connection._session
-            assert session.database.service(Deliveries).wait(session.catalog.by_name("kept").id, 120)
+            assert session.database.service(SinkWriters).wait(session.catalog.by_name("kept").id, 120)
     assert content(bucket) == [(i, f"n{i % 10}" if i % 10 < 9 else None) for i in range(331)]

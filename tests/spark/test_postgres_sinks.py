@@ -5,7 +5,7 @@ from __future__ import annotations
 from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def test_views_of_two_dialects_keep_tables_there(tmp_path, postgres):
@@ -37,7 +37,7 @@ def test_views_of_two_dialects_keep_tables_there(tmp_path, postgres):
         connection.execute("FLUSH")
         session = connection._session
         for relation in session.catalog.relations.values():
-            assert session.database.service(Deliveries).wait(relation.id, 120)
+            assert session.database.service(SinkWriters).wait(relation.id, 120)
         wanted = connection.execute(
             "SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id ORDER BY 1"
         ).fetchall()

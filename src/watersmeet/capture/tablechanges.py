@@ -29,13 +29,12 @@ from watersmeet.connectors.databases.captures import (
 )
 from watersmeet.connectors.databases.changes import KeyedChanges, concatenated, last_rows
 from watersmeet.connectors.databases.tables import TableColumn, exactly, typed
+from watersmeet.database.committing import own_transaction
+from watersmeet.database.definitions import alter_indexes, note_names, with_column, written
 from watersmeet.database.reading import Bounded, fetch, rows_with_keys
-from watersmeet.database.renaming import alter_indexes, note_names, with_column, written
-from watersmeet.database.rows import as_kept, check_rows, with_generated
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change
-from watersmeet.database.transactions import own_transaction
-from watersmeet.database.writing import replacement
+from watersmeet.database.writing import as_kept, check_rows, replacement, with_generated
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error

@@ -24,8 +24,8 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.base.targets import connector_named
 from watersmeet.database.reading import Bounded, bounded, table_tree
-from watersmeet.database.rows import converted, omitted
 from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.writing import converted, omitted
 from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
 from watersmeet.dialects.tree.queries import is_default, name_of, place_of
 from watersmeet.dialects.tree.statements import Name, Statement, Update

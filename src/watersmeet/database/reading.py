@@ -18,10 +18,9 @@ from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.connectors.base.readers import Narrowed
-from watersmeet.database.conflicts import check_writers
 from watersmeet.database.scans import held_past, messages_now, system_relations
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.rights import check_named
+from watersmeet.database.sessions.context import Session, check_named
+from watersmeet.database.transaction import check_writers
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
@@ -212,7 +211,7 @@ def _reader(
             )
         except Error:
             if session.transaction is not None:
-                check_writers(session, session.transaction)
+                check_writers(session.transaction, session.database.catalog, session.database.log)
             raise
         yield connection
 

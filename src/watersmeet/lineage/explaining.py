@@ -1,27 +1,467 @@
-"""EXPLAIN ROW, EXPLAIN MISSING ROW: where rows come from, and why there are none."""
+"""EXPLAIN ROW, EXPLAIN MISSING ROW: where rows come from, and why there are none.
+
+EXPLAIN MISSING ROW: the operator at which the rows end that could have become a row, and what ended them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatchmethod
 from typing import Final
 
 import duckdb
+from sqlglot import exp
 
-from watersmeet.algebra.nodes import Filter, Node, Project
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.bounded import Named, PastScan, Recursion
+from watersmeet.algebra.nodes import (
+    Aggregate,
+    Arrivals,
+    AsofJoin,
+    Column,
+    Expand,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Repartition,
+    Repeat,
+    Scan,
+    TimeFilter,
+    TopN,
+    Unary,
+    Union,
+    Unnest,
+    Values,
+    Window,
+)
+from watersmeet.algebra.oracle import ORACLE
+from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, rejected_columns
+from watersmeet.algebra.trees import filtered, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.database.reading import Bounded, check_running, failed_query, readable, reading
-from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.context import Session, check_named, error_at
 from watersmeet.database.sessions.result import Result, typed_result
-from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.errors import DataError, Error, error
 from watersmeet.kernel.evaluation.duck import VALUE_ERRORS
-from watersmeet.lineage.absences import Search, origins_of
-from watersmeet.lineage.asking import Asker
-from watersmeet.lineage.steps import Step, drawn
-from watersmeet.lineage.subqueries import has_single_values, inlined
+from watersmeet.lineage.origins import JOINS, Found, Origins, Read, Row, counted
+from watersmeet.lineage.steps import Asker, Cell, Names, Step, conditions_text, drawn, nearest_text
+from watersmeet.lineage.subqueries import has_single_values, inlined, numbered_rounds, of_all_rounds, of_round
+from watersmeet.lineage.trees import Explained, bound_cell, plain
 from watersmeet.lineage.views import Views
 from watersmeet.store.manifests import Commit
+from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR
+
+Conditions = Sequence[Scalar]
+
+#: So many rounds of a recursion are searched one by one.
+MOST_SEARCHED: Final = 10
+
+
+def origins_of(
+    asker: Asker, of: Callable[[Scan | PastScan], Read], names: Callable[[Explained], Names], most: int
+) -> Origins:
+    """What explains rows, and rows that are not there. The parameters are those of `Origins`."""
+
+    def absent(explained: Explained, tree: Node, conditions: Conditions) -> list[Step]:
+        return Search(origins, explained).steps(tree, conditions)
+
+    origins = Origins(asker, of, names, most, absent)
+    return origins
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search within one query. Of each node it is known that no row meets the conditions."""
+
+    origins: Origins
+    explained: Explained
+
+    @property
+    def names(self) -> Names:
+        return self.origins.names(self.explained)
+
+    def steps(self, node: Node, conditions: Conditions) -> list[Step]:
+        """What ended the rows of a node."""
+        return self._ended(node, list(dict.fromkeys(conditions)))
+
+    def _count(self, node: Node, conditions: Conditions) -> int:
+        return self.origins.asker.count(filtered(plain(node, self.explained), conditions))
+
+    def _some(self, node: Node, conditions: Conditions) -> bool:
+        return self.origins.asker.some(filtered(plain(node, self.explained), conditions))
+
+    def _found(self, node: Node, conditions: Conditions) -> Found:
+        """Rows that are there, or candidates."""
+        return self.origins.found(self.explained, node, conditions, came_out=not self.explained.decisions)
+
+    def _text(self, conditions: Conditions) -> str:
+        return conditions_text(conditions, self.names)
+
+    def _none_with(
+        self, what: str, found: Found, conditions: Conditions, more: Callable[[Row], Sequence[Step]] | None = None
+    ) -> Step:
+        """Rows that all fail conditions, each with those that it does not meet."""
+        below = found.extended(more, lambda row: "not " + ", ".join(map(row.with_values, row.unmet(conditions))))
+        return Step(what, detail=f"{counted(found.total)}, none with {self._text(conditions)}", below=below)
+
+    @singledispatchmethod
+    def _ended(self, node: Node, conditions: Conditions) -> list[Step]:
+        assert isinstance(node, (Unary, Arrivals)), type(node).__name__
+        return self.steps(node.inputs[0], [c for c in conditions if c.columns <= node.inputs[0].ids])
+
+    # -- leaves -----------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Scan | PastScan, conditions: Conditions) -> list[Step]:
+        found = self.origins.read(node)
+        if found.view is not None:
+            return [self._of_view(node, found, found.view, conditions)]
+        return [Step(found.what, found.name, detail=self._lacks(node, conditions))]
+
+    def _of_view(self, node: Scan | PastScan, found: Read, view: Explained, conditions: Conditions) -> Step:
+        inner = _moved(conditions, node.outputs, found.columns)
+        text = f"no row with {self._text(conditions)}" if conditions else "no rows"
+        if found.missing is not None:
+            return Step(found.what, found.name, detail=text, below=self._back_then(node, found, inner))
+        if self.origins.asker.some(filtered(plain(view.tree, view), inner)):
+            below = [(self._otherwise if view.decisions else self._left_out)(found, view, inner)]
+        else:
+            below = Search(self.origins, view).steps(view.tree, inner)
+        return Step(found.what, found.name, detail=text, below=below)
+
+    def _back_then(self, node: Scan | PastScan, found: Read, inner: Conditions) -> list[Step]:
+        """Of a view that looks back: what ended the rows when they came."""
+        assert found.missing is not None
+        moments, more = found.missing(node, inner)
+        steps = []
+        for then in moments:
+            if self.origins.asker.some(filtered(plain(then.view.tree, then.view), inner)):
+                raise self.origins.forgotten(found, f"commit {then.commit} gives a row that it lacks")
+            ended = Search(self.origins, then.view).steps(then.view.tree, inner)
+            steps += [step.noted(f"as of commit {then.commit}" if then.commit else "") for step in ended]
+        return [*steps, *([Step("…", detail=f"earlier rows: {counted(more)}")] if more else [])]
+
+    def _lacks(self, node: Scan | PastScan | Named, conditions: Conditions) -> str:
+        """Which condition no stored row meets, beside those before it."""
+        met: list[Scalar] = []
+        tree = plain(node, self.explained)
+        asker = self.origins.asker
+        if not asker.some(tree):
+            return "it has no rows"
+        for part in conditions:
+            if asker.some(filtered(tree, [*met, part])):
+                met.append(part)
+                continue
+            text = f"no row with {self._text([part])}"
+            if met:
+                there = counted(asker.count(filtered(tree, met)))
+                text = f"{there} with {self._text(met)}, none with {self._text([part])}"
+            return "; ".join([text, *self._around(node, filtered(tree, met), part)])
+        return f"no row with {self._text(conditions)}"
+
+    def _around(self, node: Scan | PastScan | Named, there: Node, part: Scalar) -> list[str]:
+        """What there is instead of a value that a condition asks for. there: the rows in question."""
+        found = _constant(part)
+        kind = None if found is None else ORACLE.exact_type_of(found[1].sql(dialect="duckdb"))
+        if found is None or kind is None:
+            return []
+        value = Scalar(found[0], kind)
+        (cell,) = self.origins.asker.values([Scalar(found[1], kind)], {})
+        near = nearest_text(self.origins.asker, there, [value], [cell], self.names)
+        column = next((c for c in node.columns if c.id == value.column), None)
+        return [near, *([] if column is None else self._late(node, column, cell))]
+
+    def _late(self, node: Scan | PastScan | Named, column: Column, cell: Cell) -> list[str]:
+        """By how much a row with that time would be late, if it is."""
+        watermarks = dict(node.watermarks) if isinstance(node, Scan) else {}
+        bound = bound_cell(watermarks.get(column.id, ()), self.explained.times, column)
+        if bound is None or not self._is_below(cell, bound):
+            return []
+        return [f"such a row is late by {self._away(cell, bound)}: the watermark is {bound.shown}"]
+
+    def _is_below(self, cell: Cell, bound: Cell) -> bool:
+        below = exp.LT(this=cell.literal.expression, expression=bound.literal.expression)
+        (found,) = self.origins.asker.values([Scalar(below, BOOLEAN)], {})
+        return found.text == "true"
+
+    def _away(self, cell: Cell, bound: Cell) -> str:
+        """How far two times are from each other."""
+        ends = (cell.literal.expression, bound.literal.expression)
+        span = exp.Sub(this=exp.func("greatest", *ends), expression=exp.func("least", *ends))
+        (found,) = self.origins.asker.values([Scalar(span, VARCHAR)], {})
+        return found.text or "NULL"
+
+    def _otherwise(self, found: Read, view: Explained, conditions: Conditions) -> Step:  # noqa: ARG002
+        """Rows that could have come out of a view, but did not: it was decided so when they came."""
+        rows = self.origins.found(view, view.tree, conditions, came_out=False)
+        return Step("decided", detail=f"{counted(rows.total)} could have come: {view.decisions}", below=rows.steps)
+
+    def _left_out(self, found: Read, view: Explained, conditions: Conditions) -> Step:
+        """A view that lacks rows which the stored rows of its inputs give: some of these came late, and were left out.
+
+        HISTORY_GONE if none did.
+        """
+        bounds: dict[str, Cell] = {}
+        texts = []
+        for node in [n for n in walk(view.tree) if isinstance(n, Scan)]:
+            late = self.origins.read(node).late
+            for column in node.columns if late else ():
+                bound = bound_cell(dict(node.watermarks).get(column.id, ()), view.times, column)
+                if bound is not None:
+                    bounds[column.id] = bound
+                    name = f"{node.relation_name}.{column.name}"
+                    texts.append(
+                        f"{counted(late)} of {node.relation_name} came late and had no effect; the watermark of "
+                        f"{name} is {bound.shown}"
+                    )
+        if not texts:
+            raise self.origins.forgotten(found, "they give a row that it lacks")
+
+        def away(row: Row) -> str:
+            cells = ((bound, row.cells.get(i)) for i, bound in bounds.items())
+            late = [
+                self._away(cell, bound) for bound, cell in cells if cell is not None and self._is_below(cell, bound)
+            ]
+            return f"below the watermark by {', '.join(late)}" if late else ""
+
+        below = self.origins.found(view, view.tree, conditions).extended(note=away)
+        return Step("late", detail="; ".join(texts), below=below)
+
+    @_ended.register
+    def _(self, node: Values, conditions: Conditions) -> list[Step]:
+        detail = f"{counted(len(node.rows))}, none with {self._text(conditions)}" if node.rows else "no rows"
+        return [Step("Values", detail=detail)]
+
+    # -- row by row -------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Filter, conditions: Conditions) -> list[Step]:
+        found = self._found(node.input, conditions)
+        if not found.total:
+            return self.steps(node.input, conditions)
+        parts = conjuncts(node.predicate)
+        return [self._none_with("Filter", found, parts)]
+
+    @_ended.register
+    def _(self, node: Project, conditions: Conditions) -> list[Step]:
+        exprs = {c.id: e.expression for c, e in zip(node.outputs, node.exprs, strict=True)}
+        return self.steps(node.input, [p for c in conditions for p in conjuncts(c.substitute(exprs))])
+
+    @_ended.register
+    def _(self, node: TimeFilter, conditions: Conditions) -> list[Step]:
+        found = self._found(node.input, conditions)
+        if not found.total:
+            return self.steps(node.input, conditions)
+        column = next(c for c in node.columns if c.id == node.column)
+        bound = bound_cell(node.bound, self.explained.times, column)
+        name = self.names[column.id]
+        if bound is None:
+            detail = f"{counted(found.total)}, waiting for the first watermark of {name}"
+            return [Step("Time Filter", detail=detail, below=found.steps)]
+        kind = "the watermark" if node.comparison[0] == "<" else "the bound"
+        verb = "waiting" if node.comparison[0] == "<" else "gone"
+
+        def away(row: Row) -> str:
+            cell = row.cells[column.id]
+            if cell.text is None:
+                return f"{name} is NULL"
+            return f"{name} = {cell.shown}, {verb} by {self._away(cell, bound)}"
+
+        detail = f"{counted(found.total)}, none with {name} {node.comparison} {bound.shown}, {kind}"
+        return [Step("Time Filter", detail=detail, below=found.extended(note=away))]
+
+    @_ended.register
+    def _(self, node: Unnest, conditions: Conditions) -> list[Step]:
+        own = [c for c in conditions if c.columns <= node.input.ids]
+        found = self._found(node.input, own)
+        if not found.total:
+            return self.steps(node.input, own)
+        rest = [c for c in conditions if c not in own]
+
+        def arrays(row: Row) -> str:
+            return ", ".join(f"{a.text or 'NULL'}" for a in self.origins.asker.values(node.arrays, row.cells))
+
+        detail = f"no element with {self._text(rest)}" if rest else "no element"
+        return [Step("Unnest", detail=detail, below=found.extended(note=arrays))]
+
+    @_ended.register
+    def _(self, node: Expand, conditions: Conditions) -> list[Step]:
+        return self._computed("Grouping Sets", node, conditions)
+
+    @_ended.register
+    def _(self, node: Window, conditions: Conditions) -> list[Step]:
+        return self._computed("Window", node, conditions)
+
+    def _computed(self, what: str, node: Unary, conditions: Conditions) -> list[Step]:
+        """Of a node that adds columns to each row of its input."""
+        own = [c for c in conditions if c.columns <= node.input.ids]
+        found = self._found(node, own)
+        if not found.total:
+            return self.steps(node.input, own)
+        rest = [c for c in conditions if c not in own]
+        return [self._none_with(what, found, rest)]
+
+    @_ended.register
+    def _(self, node: Repeat, conditions: Conditions) -> list[Step]:
+        found = self._found(node.input, conditions)
+        if not found.total:
+            return self.steps(node.input, conditions)
+        return [Step("Repeat", detail="the other input of EXCEPT or INTERSECT takes them away", below=found.steps)]
+
+    @_ended.register
+    def _(self, node: Repartition, conditions: Conditions) -> list[Step]:
+        return self.steps(node.input, conditions)
+
+    # -- joins ------------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Join, conditions: Conditions) -> list[Step]:
+        title = JOINS[node.kind]
+        if node.kind in ("semi", "anti"):
+            found = self._found(node.left, conditions)
+            if not found.total:
+                return self.steps(node.left, conditions)
+            if node.kind == "semi":
+                return [self._without_partners(title, node, found, node.right, [])]
+            below = found.extended(lambda row: row.partners(node))
+            return [Step(title, detail=f"{counted(found.total)}, each with a partner", below=below)]
+        # A row with NULLs in the place of a side does not meet conditions that NULL can't meet.
+        rejected = frozenset[str]().union(*map(rejected_columns, conditions))
+        needs_left, needs_right = (
+            node.keeps_left or rejected & node.left.ids,
+            node.keeps_right or rejected & node.right.ids,
+        )
+        if needs_left and needs_right:
+            return self._paired(title, node, conditions)
+        steps: list[Step] = []
+        for side in [node.left] * (not needs_right) + [node.right] * (not needs_left):
+            own = [c for c in conditions if c.columns <= side.ids]
+            if self._some(side, own):
+                found = self._found(node, own)
+                return [*steps, self._none_with(title, found, [c for c in conditions if c not in own])]
+            steps += self.steps(side, own)
+        return steps
+
+    def _paired(self, title: str, node: Join, conditions: Conditions) -> list[Step]:
+        """Of a join that has to give a row of both sides."""
+        sides = [(side, self._of_side(node, side, conditions)) for side in (node.left, node.right)]
+        dead = [(side, own) for side, own in sides if not self._some(side, own)]
+        if dead:
+            return [step for side, own in dead for step in self.steps(side, own)]
+        both = [c for _, own in sides for c in own]
+        pairs = self._found(node, both)
+        if pairs.total:
+            return [self._none_with(title, pairs, [c for c in conditions if c not in both])]
+        few, (other, _) = sorted(sides, key=lambda s: self._count(*s))
+        theirs = [c for c in conditions if c.columns <= other.ids]
+        return [self._without_partners(title, node, self._found(*few), other, theirs)]
+
+    def _without_partners(self, title: str, node: Join, found: Found, side: Node, theirs: Conditions) -> Step:
+        below = found.extended(lambda row: [row.lacking(node, side, theirs)])
+        return Step(title, detail=f"{counted(found.total)}, none with a partner", below=below)
+
+    def _of_side(self, node: Join, side: Node, conditions: Conditions) -> list[Scalar]:
+        """The conditions on rows of one side, also those that its keys share with the other side."""
+        own = [c for c in conditions if c.columns <= side.ids]
+        constants = [v for c in conditions if (v := _constant(c)) is not None]
+        values = {side.name: value for side, value in constants if isinstance(side, exp.Column)}
+        for pair in node.keys:
+            mine, theirs = (pair.left, pair.right) if side is node.left else (pair.right, pair.left)
+            if mine.column is not None and theirs.column is not None:
+                other = {theirs.column: column_ref(mine.column)}
+                own += [c.substitute(other) for c in conditions if c.columns == {theirs.column}]
+            elif theirs.columns and theirs.columns <= values.keys():
+                value = exp.paren(theirs.substitute(values).expression)
+                own.append(Scalar(exp.EQ(this=exp.paren(mine.expression), expression=value), BOOLEAN))
+        return list(dict.fromkeys(own))
+
+    @_ended.register
+    def _(self, node: AsofJoin, conditions: Conditions) -> list[Step]:
+        own = [c for c in conditions if c.columns <= node.left.ids]
+        left = self._found(node.left, own)
+        if not left.total:
+            return self.steps(node.left, own)
+        rest = [c for c in conditions if c not in own]
+        found = self._found(node, own)
+        if found.total:
+            return [self._none_with("Asof Join", found, rest)]
+        below = left.extended(lambda row: [row.not_near(node)])
+        return [Step("Asof Join", detail=f"{counted(left.total)}, none with a partner", below=below)]
+
+    # -- many rows to one -------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Aggregate, conditions: Conditions) -> list[Step]:
+        keys = {c.id: k.expression for c, k in zip(node.outputs, node.keys, strict=False)}
+        own = [c for c in conditions if c.columns <= keys.keys()]
+        found = self._found(node, own)
+        if not found.total:
+            return self.steps(node.input, [p for c in own for p in conjuncts(c.substitute(keys))])
+        rest = [c for c in conditions if c not in own]
+        what = "Group" if node.keys else "Aggregate"
+        return [self._none_with(what, found, rest)]
+
+    @_ended.register
+    def _(self, node: Union, conditions: Conditions) -> list[Step]:
+        return [
+            Step(
+                "Union",
+                detail=f"part {i} of {len(node.parts)}",
+                below=self.steps(p, _moved(conditions, node.outputs, p.columns)),
+            )
+            for i, p in enumerate(node.parts, 1)
+        ]
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Named, conditions: Conditions) -> list[Step]:
+        return [Step("row", detail=self._lacks(node, conditions))]
+
+    @_ended.register
+    def _(self, node: Recursion, conditions: Conditions) -> list[Step]:
+        first = self.steps(node.anchor, _moved(conditions, node.outputs, node.anchor.columns))
+        steps, every = [Step("Recursion", detail="the first round", below=first)], of_all_rounds(node)
+        if every is not None:
+            trees = [("the later rounds", every)]
+        else:
+            number = Column("#round", "", BIGINT, False)
+            last = max(self.origins.asker.tally(numbered_rounds(node, number), number), default=0)
+            trees = [(f"round {n}", of_round(node, n)) for n in range(2, last + 2)]
+        for said, tree in trees[:MOST_SEARCHED]:
+            below = self.steps(tree, _moved(conditions, node.outputs, tree.columns))
+            steps.append(Step("Recursion", detail=said, below=below))
+        return [*steps, *([Step("…", detail="later rounds")] if len(trees) > MOST_SEARCHED else [])]
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: TopN, conditions: Conditions) -> list[Step]:
+        found = self._found(node.input, conditions)
+        if not found.total:
+            return self.steps(node.input, conditions)
+        below = found.extended(note=lambda row: row.place(node))
+        return [Step("Top N", detail=f"{counted(found.total)}, none among those that are kept", below=below)]
+
+
+def _constant(part: Scalar) -> tuple[exp.Expression, exp.Expression] | None:
+    """The two sides of an equality, the second of which reads no columns."""
+    one = part.expression.unnest()
+    if not isinstance(one, exp.EQ):
+        return None
+    for side, other in ((one.this, one.expression), (one.expression, one.this)):
+        if side.find(exp.Column) is not None and other.find(exp.Column) is None:
+            return side.unnest(), other
+    return None
+
+
+def _moved(conditions: Conditions, columns: Sequence[Column], others: Sequence[Column]) -> list[Scalar]:
+    """Conditions on columns as conditions on others in their place."""
+    names = {a.id: column_ref(b.id) for a, b in zip(columns, others, strict=True)}
+    return [c.substitute(names) for c in conditions]
+
 
 #: So often it begins again because a new epoch has come meanwhile.
 _TRIES: Final = 20

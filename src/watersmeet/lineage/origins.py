@@ -35,9 +35,9 @@ from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import filtered, read
 from watersmeet.errors import Error, error
-from watersmeet.lineage.asking import Asker, key_text, nearest_text, picked
-from watersmeet.lineage.lookups import gives_candidates
+from watersmeet.lineage.lookups import MOMENT, gives_candidates
 from watersmeet.lineage.steps import (
+    Asker,
     Cell,
     Cells,
     Names,
@@ -47,11 +47,13 @@ from watersmeet.lineage.steps import (
     equals,
     expression_text,
     filled,
+    key_text,
+    nearest_text,
     order_text,
+    picked,
     row_json,
 )
 from watersmeet.lineage.subqueries import of_round
-from watersmeet.lineage.told import MOMENT
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.values.types import BIGINT
 

@@ -63,6 +63,8 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjunct
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk, with_inputs
 from watersmeet.errors import error
 from watersmeet.lineage.lookups import (
+    CantTellError,
+    Ever,
     Moment,
     as_of,
     decided_again,
@@ -74,10 +76,10 @@ from watersmeet.lineage.lookups import (
     undecidable,
     undecidable_then,
     unknown_then,
+    with_what_was_decided,
 )
 from watersmeet.lineage.steps import TRY, Cell
 from watersmeet.lineage.subqueries import all_rounds, inlined, numbered_rounds, reads_rounds_within, with_joined_values
-from watersmeet.lineage.told import CantTellError, Ever, with_what_was_decided
 from watersmeet.values.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.values.watermarks import Watermark, value
 

@@ -40,14 +40,11 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import Error, error
-from watersmeet.lineage.asking import Asker
-from watersmeet.lineage.history import History
-from watersmeet.lineage.lookups import what_comes
-from watersmeet.lineage.moments import Arrived, AsOf, Ever, as_of_commit, kept_by, kept_versions, versions_scan
+from watersmeet.lineage.history import Arrived, AsOf, Ever, History, as_of_commit, kept_by, kept_versions, versions_scan
+from watersmeet.lineage.lookups import CantTellError, what_comes
 from watersmeet.lineage.origins import COMMIT, Came, Read
-from watersmeet.lineage.steps import Names, names_of
+from watersmeet.lineage.steps import Asker, Names, names_of
 from watersmeet.lineage.subqueries import all_name, of_round, round_name
-from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.store.changes import quoted

@@ -13,10 +13,10 @@ from typing import Final, ParamSpec, TypeVar
 
 from sqlglot.tokens import Token
 
-from watersmeet.database import transactions
+from watersmeet.database import committing
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.sessions.kept import Flow
+from watersmeet.database.sessions.cursors import Flow
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
 from watersmeet.dialects.parsing import parse
@@ -128,7 +128,7 @@ class Backend(ClientState):
                 if isinstance(statement, st.Flush):
                     commit_whole(self.session, self._lock)
                 elif not own or self.session.transaction is None:
-                    self.session.transaction = transactions.new_transaction(self.session)
+                    self.session.transaction = committing.new_transaction(self.session)
                     own = True
                 yield self.run(statement)
             commit_whole(self.session, self._lock)
@@ -138,7 +138,7 @@ class Backend(ClientState):
     def _roll_back(self) -> None:
         if self.session.transaction is not None:
             with self._lock:
-                transactions.rollback(self.session)
+                committing.rollback(self.session)
 
     def run(self, statement: st.Statement) -> Result:
         """Runs one statement. FAILED_TRANSACTION if only ROLLBACK is left."""

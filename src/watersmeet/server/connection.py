@@ -26,7 +26,7 @@ from watersmeet.server.portals import complete_tag, has_rows
 from watersmeet.server.users import Login, expired
 from watersmeet.server.wire import Hangup, Wire, authenticate, start
 from watersmeet.session.statements.preparing import prepared_named
-from watersmeet.subscribing.opening import ShownUpdates
+from watersmeet.subscribing.forms import ShownUpdates
 from watersmeet.values.types import Schema
 
 P = ParamSpec("P")

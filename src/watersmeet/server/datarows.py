@@ -21,7 +21,7 @@ from watersmeet.errors import error
 from watersmeet.server import valuebytes
 from watersmeet.server.clients import Clients
 from watersmeet.server.valuebytes import BINARY, Rows
-from watersmeet.subscribing.opening import ShownUpdates
+from watersmeet.subscribing.forms import ShownUpdates
 from watersmeet.values.types import Schema
 
 #: So many rows are encoded, and sent, at once.

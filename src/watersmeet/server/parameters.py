@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.database.values import Interval
+from watersmeet.database.sessions.result import Interval
 from watersmeet.dialects.statements.preparing import Parameter
 from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from watersmeet.catalog import Catalog
-from watersmeet.database.sessions.kept import OpenCursor
+from watersmeet.database.sessions.cursors import OpenCursor
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree import statements as st
 from watersmeet.server.catalog.answers import CatalogResult

@@ -1,4 +1,7 @@
-"""Subscribers: what `Connection.subscribe` returns."""
+"""Subscribers: what `Connection.subscribe` returns.
+
+Subscribers by the names of relations.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Relation, View
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.reading import conformed, failed_query
+from watersmeet.database.reading import check_running, conformed, failed_query
+from watersmeet.database.sessions.context import Session, check_named
+from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.store.changes import quoted
 from watersmeet.store.moments import Moment, check_there, gone, hold_past
@@ -37,8 +42,10 @@ from watersmeet.values.types import arrow_schema
 
 #: So many bytes of changes may wait for a subscriber, beside the oldest of them.
 BUFFER_BYTES: Final = 16 << 20
+
 #: A subscriber that is at most so many commits behind is handed new ones, and reads the others itself.
 _NEAR_COMMITS: Final = 64
+
 #: So often a wait looks whether rows came that only time, or an epoch in this thread, brings.
 _LOOK_S: Final = 0.1
 
@@ -470,3 +477,87 @@ class Subscriber:
 def _arrived(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def subscribe(
+    session: Session,
+    names: Sequence[str],
+    *,
+    after: int | None = None,
+    up_to: int | None = None,
+    snapshot: bool = True,
+    progress: bool = False,
+    buffer_bytes: int | None = None,
+) -> Subscriber:
+    """See `Connection.subscribe`."""
+    relations = [_named(session, name) for name in names]
+    return subscriber_of(
+        session,
+        relations,
+        after=after,
+        up_to=up_to,
+        snapshot=snapshot,
+        progress=progress,
+        buffer_bytes=buffer_bytes,
+    )
+
+
+def subscriber_of(
+    session: Session,
+    relations: Sequence[Relation],
+    *,
+    after: int | None = None,
+    up_to: int | None = None,
+    snapshot: bool = True,
+    progress: bool = False,
+    buffer_bytes: int | None = None,
+) -> Subscriber:
+    """A subscriber of relations that the session's catalog has. Errors as of `Connection.subscribe`."""
+    if not relations:
+        raise error("INVALID_PARAMETER", "name at least one relation to subscribe to")
+    if len({r.id for r in relations}) < len(relations):
+        raise error("INVALID_PARAMETER", "a relation can be named once in a subscription")
+    for relation in relations:
+        # As all see it: what the open transaction made is staged.
+        if (refused := refusal(session.database.catalog.relations.get(relation.id, relation))) is not None:
+            raise refused
+    check_named(session, [r.id for r in relations])
+    check_running(session, [r.id for r in relations])
+    return Subscriber(
+        session.database,
+        relations,
+        after=after,
+        up_to=up_to,
+        snapshot=snapshot,
+        progress=progress,
+        buffer_bytes=BUFFER_BYTES if buffer_bytes is None else buffer_bytes,
+    )
+
+
+def refusal(relation: Relation) -> Error | None:
+    """Why a relation can't be subscribed to."""
+    if relation.is_stored and relation.is_there:
+        return None
+    if relation.is_stored and not relation.ready:
+        return error("FEATURE_NOT_SUPPORTED", f"{relation.title} is being filled", hint="FLUSH waits for it.")
+    if relation.is_stored:
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{relation.title} can't be subscribed to in the transaction that made it",
+            hint="COMMIT first.",
+        )
+    kind = "a view is a text" if isinstance(relation, View) else "it has no rows that are stored"
+    return error(
+        "FEATURE_NOT_SUPPORTED",
+        f"{relation.title} can't be subscribed to",
+        detail=f"Subscribers follow stored rows, and {kind}.",
+        hint="CREATE MATERIALIZED VIEW … AS SELECT … FROM it, and subscribe to that.",
+    )
+
+
+def _named(session: Session, name: str) -> Relation:
+    found = relation_written(session.catalog, name)
+    if found is None:
+        hint = near_relations(session.catalog, name, None)
+        raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist', hint=hint)
+    return found

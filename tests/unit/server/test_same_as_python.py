@@ -12,7 +12,7 @@ import pytest
 from tests.thorough import mostly_slow
 
 from watersmeet import Error
-from watersmeet.database.values import Interval
+from watersmeet.database.sessions.result import Interval
 from watersmeet.session.connections.texts import interval_text
 
 TYPES = {

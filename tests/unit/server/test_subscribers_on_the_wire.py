@@ -7,7 +7,7 @@ import re
 import psycopg
 import pytest
 
-from watersmeet.subscribing import opening
+from watersmeet.subscribing import subscriber
 
 SHOP = """
 CREATE TABLE t (k int PRIMARY KEY, v int);
@@ -97,7 +97,7 @@ def test_a_server_that_only_reads_follows_the_writer(serving, tmp_path):
 
 
 def test_a_slow_client_is_cut_off_and_goes_on_with_its_token(serving, monkeypatch):
-    monkeypatch.setattr(opening, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(subscriber, "BUFFER_BYTES", 10_000)
     served = serving(SHOP)
     with served.connect(autocommit=True, options="-c statement_timeout=60s") as client:
         client.execute("DECLARE c CURSOR FOR SUBSCRIBE t WITH (snapshot = false)")

@@ -15,15 +15,15 @@ from tests.unit.formats.fake_registry import fake_registry
 from tests.unit.sinks.test_kafka import content, messages
 
 import watersmeet
-from watersmeet.delivery import deliveries
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.formats import registry as registry_module
+from watersmeet.sinkwriters import writers
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.05)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.05)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def settle(connection):
     connection.flush()
     until(lambda: shown(connection, "SINKS")[0] == "running")  # one that was told to start is stopped for a moment
     sink = connection._session.catalog.by_name("out")
-    assert connection._session.database.service(Deliveries).wait(sink.id, 60)
+    assert connection._session.database.service(SinkWriters).wait(sink.id, 60)
     assert shown(connection, "SINKS")[0] == "running"
 
 

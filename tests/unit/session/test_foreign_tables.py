@@ -14,7 +14,7 @@ from tests.unit.sinks.processes import killed_twice
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def server(postgres, **more):
@@ -51,7 +51,7 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.service(Deliveries).wait(relation.id, 60)
+        assert session.database.service(SinkWriters).wait(relation.id, 60)
 
 
 def test_a_stream_is_joined_to_the_table_as_it_is_when_the_query_begins(connection, postgres):

@@ -12,8 +12,8 @@ from tests.waiting import until
 
 import watersmeet
 from watersmeet.catalog import TopicWriter
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def test_create_table_creates_the_topic_and_drop_table_deletes_it(broker, opened, named):
@@ -483,7 +483,7 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     broker.delete_topic(target)
     connection.execute(f"INSERT INTO {source} VALUES (2, 2)")
     connection.execute("FLUSH")
-    assert connection._session.database.service(Deliveries).wait(processor_of(connection, target), 60)
+    assert connection._session.database.service(SinkWriters).wait(processor_of(connection, target), 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     why = f'UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
     assert state == f"stopped: {why}. Create it first, or correct the option topic; START PROCESSOR {target} goes on"
@@ -498,7 +498,7 @@ def test_a_processor_that_was_stopped_is_started_again(broker, opened, named, to
     connection.execute(f"INSERT INTO {source} VALUES (1, 'short'), (2, '{'long ' * 1000}')")
     connection.execute("FLUSH")
     processor = processor_of(connection, target)
-    deliveries = connection._session.database.service(Deliveries)
+    deliveries = connection._session.database.service(SinkWriters)
     assert deliveries.wait(processor, 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     assert state.startswith("stopped: DELIVERY_REFUSED")

@@ -15,9 +15,9 @@ from tests.lakes import duckdb_with, rest_catalog, sql_catalog
 
 import watersmeet
 from watersmeet.connectors.iceberg.tables import IcebergReader, iceberg_options
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
 from watersmeet.maintenance import refreshing
+from watersmeet.sinkwriters.writers import SinkWriters
 
 COLUMNS = pa.schema(
     [
@@ -66,7 +66,7 @@ def delivered(connection):
     connection.execute("FLUSH")
     database = connection._session.database
     for relation in database.catalog.relations.values():
-        assert database.service(Deliveries).wait(relation.id, 60)
+        assert database.service(SinkWriters).wait(relation.id, 60)
 
 
 def table(tmp_path, name="lake.t", schema=COLUMNS):

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def delivered(connection):
     """Everything that views have written is there."""
     database = connection._session.database
     for relation in database.catalog.relations.values():
-        assert database.service(Deliveries).wait(relation.id, 60)
+        assert database.service(SinkWriters).wait(relation.id, 60)
 
 
 def create(connection, bucket, more, columns="id int, name nullable(string)"):

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from watersmeet.database.values import Interval
+from watersmeet.database.sessions.result import Interval
 from watersmeet.dialects.parsing import parse
 from watersmeet.errors import Error
 

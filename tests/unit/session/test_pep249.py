@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet
-from watersmeet.database.values import Interval
+from watersmeet.database.sessions.result import Interval
 
 
 def test_module_globals():

@@ -43,7 +43,7 @@ def test_an_hour_without_its_server(name, request, tmp_path, monkeypatch):
     """
     database, clock = request.getfixturevalue(name), MovedClock()
     clock.install(monkeypatch)
-    for service in ("capture.capturing", "delivery.deliveries"):
+    for service in ("capture.capturing", "sinkwriters.writers"):
         monkeypatch.setattr(f"watersmeet.{service}._LAST_RETRY_S", LAST_RETRY_S)
     database.execute(KEYED)
     database.execute(GIVEN)
@@ -68,7 +68,7 @@ def test_an_hour_without_its_server(name, request, tmp_path, monkeypatch):
             assert not {mariadb.PASSWORD, pg.PASSWORD} & {*why.split()}
         assert 'source "there" was not waited for' in connection.flush()[0]
         # A dozen times until it is that seldom; then a wait is between half of that and all.
-        for thread in ("watersmeet-capture", "watersmeet-delivery"):
+        for thread in ("watersmeet-capture", "watersmeet-sink-writer"):
             assert HOUR_S / LAST_RETRY_S <= clock.waits[thread] <= 2 * HOUR_S / LAST_RETRY_S + 12
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         until(lambda: [s for s, _ in states(connection)] == ["waiting", "retrying"])

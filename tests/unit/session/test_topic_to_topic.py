@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def delivered(connection, broker, name, count):
     notices = connection.flush()
     assert notices == ()
     sink = connection._session.catalog.by_name("out")
-    assert connection._session.database.service(Deliveries).wait(sink.id, 60)
+    assert connection._session.database.service(SinkWriters).wait(sink.id, 60)
     consumer = broker.consumer(**{"isolation.level": "read_committed"})
     consumer.assign([TopicPartition(name, 0, 0)])
     found = consumer.consume(count, 30)

@@ -12,7 +12,7 @@ from tests.unit.sinks.databasetargets import selected
 import watersmeet
 from watersmeet import Error
 from watersmeet.connectors.base.targets import Unavailable
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import faults
 
 
@@ -32,7 +32,7 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.service(Deliveries).wait(relation.id, 60)
+        assert session.database.service(SinkWriters).wait(relation.id, 60)
 
 
 def refused(connection, sql):

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.sinks.memory import Memory
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def settle():
     def settle(connection):
         connection.flush()
         session = connection._session
-        deliveries = session.database.service(Deliveries)
+        deliveries = session.database.service(SinkWriters)
         for relation in session.catalog.relations.values():
             assert deliveries.wait(relation.id, 60)
 

@@ -16,7 +16,7 @@ _KILLED = """
 import os, signal, sys
 import watersmeet
 from watersmeet.system import faults
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 path, point, count, statement, table = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:]
 signal.alarm(300)  # or who waits for it would wait for ever
 def kill(now):
@@ -32,14 +32,14 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
         faults.set_hook(kill)
         connection.flush()
         for relation in connection._session.catalog.relations.values():
-            assert connection._session.database.service(Deliveries).wait(relation.id, 60)
+            assert connection._session.database.service(SinkWriters).wait(relation.id, 60)
 """
 
 _PAUSED = """
 import os, signal, sys, time
 import watersmeet
 from watersmeet.system import faults
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 path, point, statement = sys.argv[1:]
 signal.alarm(300)  # or who waits for it would wait for ever
 def pause(now):
@@ -53,7 +53,7 @@ try:
     connection.flush()
 except watersmeet.Error as error:  # a thread that delivers may stop the process before all is done here
     assert error.condition == "WRITER_FENCED"
-deliveries = connection._session.database.service(Deliveries)
+deliveries = connection._session.database.service(SinkWriters)
 for relation in connection._session.catalog.relations.values():
     deliveries.wait(relation.id, 60)  # it goes on behind the pause, as all of the process does
 sink = connection._session.catalog.by_name("s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 def test_a_table_follows_what_a_sink_writes(tmp_path, broker, topic, registry):
@@ -21,7 +21,7 @@ def test_a_table_follows_what_a_sink_writes(tmp_path, broker, topic, registry):
         for change in ("UPDATE t SET v = 'b' WHERE k = 1", "DELETE FROM t WHERE k = 2"):
             connection.execute(change)
             connection.execute("FLUSH")
-            assert connection._session.database.service(Deliveries).wait(sink.id, 60)
+            assert connection._session.database.service(SinkWriters).wait(sink.id, 60)
         connection.execute(
             f"CREATE TABLE r (k int PRIMARY KEY, v varchar, n numeric(20, 2), at timestamptz) WITH ({place}) {form}"
         )

@@ -9,10 +9,10 @@ from tests.unit.sinks.memory import Unavailable
 from tests.waiting import until
 
 import watersmeet
-from watersmeet.delivery import deliveries as delivery
-from watersmeet.delivery import portions
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import error
+from watersmeet.sinkwriters import batches
+from watersmeet.sinkwriters import writers as delivery
+from watersmeet.sinkwriters.writers import SinkWriters
 
 TABLES = "CREATE TABLE t (k int PRIMARY KEY, v varchar)"
 
@@ -116,7 +116,7 @@ def test_a_target_that_is_away_holds_nothing_up_and_gets_everything_later(memory
     for i in range(5):
         connection.execute(f"INSERT INTO t VALUES ({i}, 'x')")
     connection.flush()
-    deliveries = connection._session.database.service(Deliveries)
+    deliveries = connection._session.database.service(SinkWriters)
     sink_id = connection._session.catalog.by_name("s").id
     while deliveries.status(sink_id).state != "retrying":
         pass
@@ -154,7 +154,7 @@ def test_a_row_that_is_never_taken_stops_the_sink_until_it_is_started(memory, co
 
 
 def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together(memory, connect, settle, monkeypatch):
-    monkeypatch.setattr(portions, "PORTION_ROWS", 10)
+    monkeypatch.setattr(batches, "PORTION_ROWS", 10)
     connection = connect()
     connection.execute(TABLES)
     connection.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 35) AS g(i)")
@@ -177,7 +177,7 @@ def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together
 @pytest.mark.parametrize("step", ["open", "opened", "deliver", "delivered", "close"])
 def test_a_crash_at_any_step_repeats_nothing_and_loses_nothing(memory, connect, settle, monkeypatch, step):
     """In the middle of the content, and in the middle of changes."""
-    monkeypatch.setattr(portions, "PORTION_ROWS", 4)
+    monkeypatch.setattr(batches, "PORTION_ROWS", 4)
     monkeypatch.setattr(delivery, "_BATCH_ROWS", 4)
     monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
     connection = connect()
@@ -326,7 +326,7 @@ def test_what_a_sink_has_to_deliver_is_kept_by_the_clean_up(memory, connect, set
     away = False
     connection.execute("ALTER SINK s START")
     sink_id = connection._session.catalog.by_name("s").id
-    while connection._session.database.service(Deliveries).status(sink_id).state == "stopped":
+    while connection._session.database.service(SinkWriters).status(sink_id).state == "stopped":
         pass
     settle(connection)
     topic = topic_of(memory, connection)

@@ -12,8 +12,8 @@ import pytest
 from tests.waiting import until
 
 import watersmeet
-from watersmeet.delivery import deliveries
 from watersmeet.errors import Error
+from watersmeet.sinkwriters import writers
 
 LIMIT_BYTES = 50_000
 FORMATS = ("csv", "json", "parquet")
@@ -57,8 +57,8 @@ def test_copy_leaves_nothing_of_a_file_without_room(tmp_path, room, kind):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_sink_waits_for_room_and_loses_nothing(tmp_path, room, shown, settle, monkeypatch, kind):
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.05)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.05)
     folder = tmp_path / "out"
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE t (k int, v varchar) APPEND ONLY")

@@ -18,7 +18,7 @@ import watersmeet
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
 from watersmeet.connectors.kafka import target as kafka
-from watersmeet.delivery import deliveries
+from watersmeet.sinkwriters import writers
 from watersmeet.system import faults
 from watersmeet.values.types import INTEGER, VARCHAR, Field
 
@@ -29,8 +29,8 @@ POINTS = ("sink.open", "kafka.fenced", "kafka.read", "sink.opened", "sink.delive
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(deliveries, "_FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(deliveries, "_LAST_RETRY_S", 0.05)
+    monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.05)
     yield
     faults.set_hook(None)
 

@@ -6,7 +6,7 @@ import json
 import urllib.request
 
 import watersmeet
-from watersmeet.delivery.deliveries import Deliveries
+from watersmeet.sinkwriters.writers import SinkWriters
 
 SCHEMA = 'syntax = "proto3"; message Row { int32 k = 1; optional string v = 2; repeated int64 n = 3; }'
 
@@ -35,7 +35,7 @@ def test_a_sink_writes_what_a_table_reads(tmp_path, broker, topic, registry):
         connection.execute("DELETE FROM t WHERE k = 3")
         connection.execute("FLUSH")
         sink = connection._session.catalog.by_name("s", "public")
-        assert connection._session.database.service(Deliveries).wait(sink.id, 60)
+        assert connection._session.database.service(SinkWriters).wait(sink.id, 60)
         connection.execute(
             f"CREATE TABLE r (*, PRIMARY KEY (key)) INCLUDE KEY AS key WITH ({place}) FORMAT UPSERT {form}"
         )

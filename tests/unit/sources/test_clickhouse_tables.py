@@ -16,8 +16,8 @@ from watersmeet.catalog import External
 from watersmeet.connectors.base.targets import Unavailable
 from watersmeet.connectors.clickhouse.client import clickhouse_type
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.errors import Error
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import faults
 
 ENGINE = "ENGINE = MergeTree ORDER BY tuple()"
@@ -54,7 +54,7 @@ def delivered(connection):
     connection.execute("FLUSH")
     session = connection._session
     for relation in session.catalog.relations.values():
-        assert session.database.service(Deliveries).wait(relation.id, 60)
+        assert session.database.service(SinkWriters).wait(relation.id, 60)
 
 
 def source(clickhouse, more):

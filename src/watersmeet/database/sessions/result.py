@@ -1,13 +1,33 @@
-"""What a statement returns to a cursor."""
+"""What a statement returns to a cursor.
+
+Arrow columns to Python values.
+
+| SQL | Python |
+|---|---|
+| boolean, integers, real, double precision | bool, int, float |
+| numeric | decimal.Decimal |
+| varchar, bytea | str, bytes |
+| date, time, timestamp | datetime.date, datetime.time, datetime.datetime without zone |
+| timestamptz | datetime.datetime in UTC |
+| interval | Interval, a datetime.timedelta that knows its months |
+| jsonb | what json.loads gives |
+| arrays, structs | list, dict |
+| NULL | None |
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from decimal import Context, Decimal
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
-from watersmeet.values.types import BIGINT, VARCHAR, Field, Origin, Schema, arrow_schema
+from watersmeet.errors import error
+from watersmeet.values.types import BIGINT, NUMERIC, VARCHAR, Field, Origin, Schema, SqlType, arrow_schema
 
 
 class Running(Protocol):
@@ -94,3 +114,107 @@ def lines_result(command: str, title: str, lines: list[str]) -> Result:
 
 def _number(column: Field) -> Field:
     return Field(column.name, BIGINT, column.nullable)
+
+
+_DAYS_PER_MONTH: Final = 30
+_ONE: Final = Decimal(1)
+_DIGITS: Final = Context(prec=60)
+
+
+class Interval(dt.timedelta):
+    """An SQL interval. As a timedelta a month counts 30 days, which is how SQL compares intervals.
+
+    months, month_days, microseconds_of_day: the three parts that SQL keeps apart.
+    """
+
+    months: int
+    month_days: int
+    microseconds_of_day: int
+
+    def __new__(cls, months: int = 0, days: int = 0, microseconds: int = 0) -> Self:
+        self = super().__new__(cls, days=months * _DAYS_PER_MONTH + days, microseconds=microseconds)
+        self.months = months
+        self.month_days = days
+        self.microseconds_of_day = microseconds
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Interval, (self.months, self.month_days, self.microseconds_of_day)
+
+    def __repr__(self) -> str:
+        return f"Interval(months={self.months}, days={self.month_days}, microseconds={self.microseconds_of_day})"
+
+
+def python_rows(table: pa.Table, types: tuple[SqlType, ...]) -> list[tuple[Any, ...]]:
+    """The rows of `table`, whose columns are of `types`, as tuples of Python values.
+
+    Raises INVALID_VALUE if a date or time is outside Python's years 1 to 9999, JSON_TOO_DEEP.
+    """
+    if not types:
+        return [()] * table.num_rows
+    columns = [python_values(column, kind) for column, kind in zip(table.columns, types, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
+    """The values of one column as Python values. Raises the errors of `python_rows`."""
+    convert = _converter(kind)
+    try:
+        values: list[Any] = column.to_pylist()
+        return values if convert is None else [None if v is None else convert(v) for v in values]
+    except (ValueError, OverflowError) as cause:
+        raise error(
+            "INVALID_VALUE",
+            f"a value of type {kind.sql} is outside the range of Python's type",
+            detail=str(cause),
+            hint="Cast the column to varchar, or take the result with cursor.arrow().",
+        ) from cause
+
+
+def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
+    """The conversion that remains after Arrow's own; None if there is none."""
+    if kind == NUMERIC:
+        return _shortest
+    if kind.name == "timestamptz":
+        return _utc
+    if kind.name == "interval":
+        return _interval
+    if kind.name == "jsonb":
+        return _json
+    if kind.name == "array" and kind.element is not None:
+        inner = _converter(kind.element)
+        return None if inner is None else lambda v: [None if x is None else inner(x) for x in v]
+    if kind.name == "struct":
+        parts = {name: convert for name, t in kind.fields if (convert := _converter(t)) is not None}
+        return None if not parts else lambda v: _struct(v, parts)
+    return None
+
+
+def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return {n: parts[n](v) if n in parts and v is not None else v for n, v in value.items()}
+
+
+def _shortest(value: Decimal) -> Decimal:
+    """A number of a column without a declared scale, without trailing zeros."""
+    short = value.normalize(_DIGITS)
+    return short if int(short.as_tuple().exponent) <= 0 else short.quantize(_ONE, context=_DIGITS)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        # Deeper than a column may store: computed by an expression, or read with little of Python's stack left.
+        raise error(
+            "JSON_TOO_DEEP",
+            "a value of type jsonb nests more deeply than Python can read",
+            hint="Cast the column to varchar, or take the result with cursor.arrow().",
+        ) from None
+
+
+def _utc(value: dt.datetime) -> dt.datetime:
+    return value.astimezone(dt.UTC)
+
+
+def _interval(value: Any) -> Interval:
+    return Interval(value.months, value.days, value.nanoseconds // 1000)

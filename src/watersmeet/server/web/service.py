@@ -17,8 +17,7 @@ from aiohttp import web
 from watersmeet import __version__
 from watersmeet.catalog import Relation
 from watersmeet.catalog.roles import OWNER, READER
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.rights import check_followed
+from watersmeet.database.sessions.context import Session, check_followed
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.schemas import DATABASE
 from watersmeet.errors import Error, error

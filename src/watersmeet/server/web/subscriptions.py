@@ -19,8 +19,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.tabs import STILL_THERE, STILL_THERE_S, event
-from watersmeet.subscribing.opening import subscribe
-from watersmeet.subscribing.subscriber import Subscriber
+from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch, Update
 from watersmeet.values.types import Schema, SqlType
 

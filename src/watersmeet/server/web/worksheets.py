@@ -12,17 +12,15 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.context import Session, check_followed
 from watersmeet.database.sessions.result import Result, Running
-from watersmeet.database.sessions.rights import check_followed
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Traffic
 from watersmeet.server.copying import CopyResult
 from watersmeet.server.datarows import text_columns
 from watersmeet.server.portals import complete_tag, has_rows
-from watersmeet.subscribing.opening import subscribe
-from watersmeet.subscribing.subscriber import Subscriber
+from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch
 from watersmeet.values.types import BIGINT, Field, Schema
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from watersmeet import errors
-from watersmeet.database import transactions
+from watersmeet.database import committing
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
@@ -29,18 +29,18 @@ from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.capture import capturing
-    from watersmeet.delivery import deliveries
     from watersmeet.maintenance import upkeep
     from watersmeet.session.services import running, status, topology
-    from watersmeet.subscribing import opening, subscriber
+    from watersmeet.sinkwriters import writers
+    from watersmeet.subscribing import subscriber
 else:
     capturing = lazy_import("watersmeet.capture.capturing")
-    deliveries = lazy_import("watersmeet.delivery.deliveries")
-    opening = lazy_import("watersmeet.subscribing.opening")
     running = lazy_import("watersmeet.session.services.running")
     status = lazy_import("watersmeet.session.services.status")
     topology = lazy_import("watersmeet.session.services.topology")
+    subscriber = lazy_import("watersmeet.subscribing.subscriber")
     upkeep = lazy_import("watersmeet.maintenance.upkeep")
+    writers = lazy_import("watersmeet.sinkwriters.writers")
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -123,7 +123,7 @@ def connect(
     if not read_only:
         try:
             database.add(upkeep.Upkeep(Session(database, Variables(dialect))))
-            database.add(deliveries.Deliveries(database))
+            database.add(writers.SinkWriters(database))
             database.add(capturing.Captures(Session(database, Variables(dialect))))
         except BaseException:
             database.close()
@@ -212,14 +212,14 @@ class Connection:
         self._check_open()
         with self._lock:
             if self._session.transaction is not None:
-                transactions.commit(self._session)
+                committing.commit(self._session)
 
     def rollback(self) -> None:
         """Rolls the open transaction back, if any."""
         self._check_open()
         with self._lock:
             if self._session.transaction is not None:
-                transactions.rollback(self._session)
+                committing.rollback(self._session)
 
     def close(self) -> None:
         """Rolls an open transaction back, stops running queries and the engine, and lets others open the database.
@@ -241,7 +241,7 @@ class Connection:
         """
         self._check_open()
         self._session.notices.clear()
-        transactions.flush(self._session)
+        committing.flush(self._session)
         return tuple(self._session.notices)
 
     def start(self, query: str) -> running.RunningQuery:
@@ -284,7 +284,7 @@ class Connection:
         not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation was not there yet.
         """
         self._check_open()
-        return opening.subscribe(
+        return subscriber.subscribe(
             self._session,
             names,
             after=after,

@@ -11,8 +11,7 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from watersmeet.database.sessions.result import Result, Running
-from watersmeet.database.values import python_rows
+from watersmeet.database.sessions.result import Result, Running, python_rows
 from watersmeet.errors import error
 from watersmeet.values.types import SqlType
 

@@ -11,12 +11,11 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from watersmeet.database import transactions
+from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.reading import failed_query, runs_on
-from watersmeet.database.sessions.context import Nested, Session, error_at
+from watersmeet.database.sessions.context import Nested, Session, check_statement, error_at
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.sessions.rights import check_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.statements.dml import CopyFrom
 from watersmeet.dialects.statements.sessionstate import RollbackTo
@@ -71,7 +70,7 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
                 commit_whole(session, lock)
                 flushed, transaction = statement, None
             elif transaction is None:
-                transaction = session.transaction = transactions.new_transaction(session)
+                transaction = session.transaction = committing.new_transaction(session)
             yield execute_statement(session, statement, lock)
         commit_whole(session, lock)
     except Error as err:
@@ -82,7 +81,7 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
     finally:
         if session.transaction is not None:
             with lock:
-                transactions.rollback(session)
+                committing.rollback(session)
 
 
 def _left(flushed: st.Statement | None) -> str:
@@ -106,8 +105,8 @@ def commit_whole(session: Session, lock: threading.RLock) -> None:
     if session.transaction is None:
         return
     with lock, session.numbered():
-        transactions.commit(session)
-    transactions.wait_if_wanted(session)
+        committing.commit(session)
+    committing.wait_if_wanted(session)
 
 
 def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:
@@ -118,14 +117,14 @@ def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], loc
     with lock:
         done = insert_many(session, text, rows)
         if done is None:
-            with transactions.own_transaction(session):
+            with committing.own_transaction(session):
                 results = [execute(session, text, row, lock) for row in rows]
                 done = Result(
                     results[-1].command,
                     rowcount=sum(max(r.rowcount, 0) for r in results),
                     notices=tuple(n for r in results for n in r.notices),
                 )
-    transactions.wait_if_wanted(session)
+    committing.wait_if_wanted(session)
     return done
 
 
@@ -167,7 +166,7 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
         with _failing(own, statement), session.database.log.explaining():
             result = run_statement(own, statement)
     if isinstance(statement, (CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
-        transactions.wait_if_wanted(session)
+        committing.wait_if_wanted(session)
     return result
 
 
@@ -220,7 +219,7 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         )
     replaces = isinstance(statement, (df.Create, df.CreateSchema)) and statement.replaces
     try:
-        with transactions.own_transaction(session) if replaces else nullcontext():
+        with committing.own_transaction(session) if replaces else nullcontext():
             if replaces and isinstance(statement, df.Create):
                 with keeping_grants(session, statement):
                     return handler(session, statement)
@@ -248,7 +247,7 @@ def _run_unit(session: Session, unit: st.Unit) -> Result:
     variables = session.variables.saved()
     result = Result("")
     try:
-        with transactions.own_transaction(session):
+        with committing.own_transaction(session):
             for statement in unit.statements:
                 result = run_statement(session, statement)
     except BaseException:

@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
-from watersmeet.database.values import Interval
+from watersmeet.database.sessions.result import Interval
 from watersmeet.values.types import SqlType
 
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

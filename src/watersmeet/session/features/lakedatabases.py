@@ -14,11 +14,11 @@ from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
 from watersmeet.connectors.iceberg.target import create_table
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, make_schema
 from watersmeet.database.secrets import kept
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.definitions import CreateSchema, CreateStream
 from watersmeet.dialects.tree.tokens import Cursor, read_setting

@@ -24,8 +24,8 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.handlers import handles
 from watersmeet.store.moments import commit_at, oldest_commit
 from watersmeet.store.readers import floor_number
-from watersmeet.subscribing.envelopes import OperationForm
-from watersmeet.subscribing.opening import ShownUpdates, refusal, subscriber_of
+from watersmeet.subscribing.forms import OperationForm, ShownUpdates
+from watersmeet.subscribing.subscriber import refusal, subscriber_of
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 

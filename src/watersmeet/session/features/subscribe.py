@@ -16,8 +16,8 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.handlers import handles
-from watersmeet.subscribing.envelopes import Envelope, Form, shown_columns
-from watersmeet.subscribing.opening import ShownUpdates, subscriber_of
+from watersmeet.subscribing.forms import Envelope, Form, ShownUpdates, shown_columns
+from watersmeet.subscribing.subscriber import subscriber_of
 from watersmeet.values.types import Schema
 
 _TRUE: Final = ("true", "on", "1", "t", "yes")

@@ -29,13 +29,12 @@ from watersmeet.catalog import (
 from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.connectors.base.deliveries import deliveries
-from watersmeet.database import transactions
+from watersmeet.database import committing
 from watersmeet.database.definitions import remove
 from watersmeet.database.filling import fill, undo
 from watersmeet.database.rebuild import plan_made_anew
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
@@ -45,6 +44,7 @@ from watersmeet.planner import assemble
 from watersmeet.runtime.idleness import follows_clock
 from watersmeet.runtime.rebuilds import check_rebuild
 from watersmeet.session.handlers import handles
+from watersmeet.sinkwriters.writers import SinkWriters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def refresh_view(session: Session, statement: RefreshView) -> Result:
         with located(statement, statement.span if statement.name is None else statement.name.span):
             refresh(session, stopped)
     if session.transaction is None and not session.database.read_only:
-        transactions.flush(session)
+        committing.flush(session)
     return Result(_COMMAND)
 
 
@@ -152,7 +152,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
         undo(session, set(made.values()))
         raise
     remove(session, set(made.values()))
-    running = database.service(Deliveries)
+    running = database.service(SinkWriters)
     for delivery in deliveries(database.catalog):
         if delivery.relation in stopped and running is not None:
             running.restart(delivery.id)

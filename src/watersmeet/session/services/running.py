@@ -20,11 +20,10 @@ from watersmeet.binder.context.emissions import Request
 from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription
 from watersmeet.database.definitions import remove
 from watersmeet.database.reading import failure_of
-from watersmeet.database.sessions.acknowledgements import Acknowledgements
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.rights import check_followed
-from watersmeet.delivery.changes import Changes, Emitter, part
+from watersmeet.database.sessions.context import Session, check_followed
+from watersmeet.database.sessions.cursors import Acknowledgements
 from watersmeet.errors import Error, error
+from watersmeet.sinkwriters.changes import Changes, Emitter, part
 from watersmeet.store.positions import Position
 from watersmeet.values.types import BIGINT, Field, Schema, arrow_schema
 

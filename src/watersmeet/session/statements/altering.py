@@ -12,24 +12,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.capture.dropping import drop_captured
+from watersmeet.capture.capturing import drop_captured
 from watersmeet.catalog import ARRIVAL, Input, Relation, Source, SqlFunction, Table, View, one
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
+    alter_indexes,
     check_folded,
     is_called,
     kind_word,
     make_schema,
     named,
+    note_names,
     remove,
     schemas_of,
     used_instead,
+    with_column,
+    with_column_called,
     with_dependents,
+    with_name,
 )
-from watersmeet.database.renaming import alter_indexes, note_names, with_column, with_column_called, with_name
 from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     Alter,

@@ -14,9 +14,9 @@ from sqlglot import exp
 from watersmeet.catalog import VALUE_FACET, Relation
 from watersmeet.database.assignment import Target
 from watersmeet.database.reading import conformed
-from watersmeet.database.rows import omitted
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.writing import omitted
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import Insert
 from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from watersmeet.capture.capturing import Captures, committed, tables_of
-from watersmeet.capture.dropping import dropping
+from watersmeet.capture.capturing import Captures, committed, dropping, tables_of
 from watersmeet.capture.tablechanges import check_version, emptied_table
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
 from watersmeet.connectors.base.options import refuse
@@ -31,10 +30,10 @@ from watersmeet.connectors.databases.captures import (
 from watersmeet.connectors.databases.tables import TableColumn
 from watersmeet.connectors.registry import SYSTEMS, system_of
 from watersmeet.database.assignment import generated_columns
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error

@@ -7,11 +7,11 @@ from typing import Final
 
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import is_called, kind_word, named
 from watersmeet.database.secrets import kept_options, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, sentence
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.database.sessions.context import Nested, Session
-from watersmeet.database.sessions.kept import Flow, OpenCursor
+from watersmeet.database.sessions.cursors import Flow, OpenCursor
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.errors import error

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.database.reading import bounded, runs_on
-from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.context import Session, check_statement, error_at
 from watersmeet.database.sessions.result import Result, lines_result
-from watersmeet.database.sessions.rights import check_statement
 from watersmeet.dialects.statements.cursors import Fetch
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.dialects.statements.preparing import Execute

@@ -12,14 +12,14 @@ from typing import Final
 from watersmeet.catalog import AddressRanges, Dictionary, DictionaryTable, DictionaryView, Relation
 from watersmeet.circuit.operators import FOREVER_US
 from watersmeet.database.assignment import default_values
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.tree.definitions import Clause, CreateDictionary
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Span, did_you_mean
-from watersmeet.maintenance.addressranges import FIRST, LAST, NETWORK, PLACES
+from watersmeet.maintenance.refreshing import FIRST, LAST, NETWORK, PLACES
 from watersmeet.session.statements.external import columns_of, external_of, fill, query_of, stream_of
 from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import VARCHAR, Schema, SqlType

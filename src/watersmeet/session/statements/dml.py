@@ -55,11 +55,20 @@ from watersmeet.database.reading import (
     split_by_key,
     table_tree,
 )
-from watersmeet.database.rows import as_kept, check_rows, settled, with_generated
 from watersmeet.database.sessions.context import Nested, Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change
-from watersmeet.database.writing import accepting, apply, in_order, replacement, upserted
+from watersmeet.database.writing import (
+    accepting,
+    apply,
+    as_kept,
+    check_rows,
+    in_order,
+    replacement,
+    settled,
+    upserted,
+    with_generated,
+)
 from watersmeet.dialects.statements.sessionstate import Truncate
 from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import place_of

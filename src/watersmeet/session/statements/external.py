@@ -24,11 +24,11 @@ from watersmeet.connectors.objects.tables import CONFIG_FILE, ENVIRONMENT_SETTIN
 from watersmeet.connectors.postgres import target
 from watersmeet.connectors.registry import KINDS, check_connector, check_kind, declared, taken_max_age_us
 from watersmeet.connectors.spellings.externalstreams import kafka_connector, stream_columns
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.tree.definitions import Clause, CreateExternalStream, CreateExternalTable, CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default

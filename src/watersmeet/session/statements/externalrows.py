@@ -16,9 +16,9 @@ from watersmeet.connectors.base.deliveries import statement_delivery
 from watersmeet.connectors.base.targets import RowChange, connector_of
 from watersmeet.database.assignment import Target, assigned, both_images, check_types, matching
 from watersmeet.database.reading import Bounded, fetch
-from watersmeet.database.rows import check_rows
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.writing import check_rows
 from watersmeet.dialects.tree.statements import Delete, Name, Update
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.values.types import Schema

@@ -12,9 +12,8 @@ from sqlglot import exp
 
 from watersmeet.database.assignment import data_type
 from watersmeet.database.sessions.context import Nested, Session, error_at
-from watersmeet.database.sessions.kept import Prepared
-from watersmeet.database.sessions.result import Result
-from watersmeet.database.values import python_rows
+from watersmeet.database.sessions.cursors import Prepared
+from watersmeet.database.sessions.result import Result, python_rows
 from watersmeet.dialects.statements.preparing import (
     Deallocate,
     Execute,

@@ -32,13 +32,12 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.base.deliveries import writer_delivery
 from watersmeet.connectors.base.targets import connector_of
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
 from watersmeet.database.reading import bounded, fetch, readable, table_tree
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
-from watersmeet.delivery.deliveries import Deliveries, begin
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
@@ -47,6 +46,7 @@ from watersmeet.formats.messageparts import split_window
 from watersmeet.maintenance.views import make, watermarks_of
 from watersmeet.session.access.kafkatopics import connector_for
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
+from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
 #: Into which other formats records can be turned. Lenses, "Serialization formats".
@@ -223,7 +223,7 @@ def _writer(session: Session, name: Name) -> TopicWriter | None:
 
 def _deliver_rest(session: Session, writer: TopicWriter) -> None:
     """Lets a processor write to Kafka what it gives for what is committed; a notice says what can't be written."""
-    deliveries = session.database.service(Deliveries)
+    deliveries = session.database.service(SinkWriters)
     with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
         session.database.flush(topics=True)
     status = None if deliveries is None else deliveries.status(writer.id)
@@ -242,7 +242,7 @@ def start_processor(session: Session, statement: StartProcessor) -> Result:
     if not found:
         names = [r.shown for r in _processors(session)]
         raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
-    deliveries = session.database.service(Deliveries)
+    deliveries = session.database.service(SinkWriters)
     assert deliveries is not None
     delivered = [r for r in found if deliveries.status(r.id) is not None]
     if not delivered:

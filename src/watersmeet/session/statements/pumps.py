@@ -17,19 +17,19 @@ from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
 from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, StoppedPump, turned_into
 from watersmeet.database.assignment import merging_of, named_targets
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, remove, undefined_schema
 from watersmeet.database.reading import readable
 from watersmeet.database.sessions.context import Session, error_at, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import DIALECT, Variables
-from watersmeet.database.transactions import own_transaction
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
 from watersmeet.maintenance.views import bind_view
 from watersmeet.session.statements.targets import make_delivered, target_of
+from watersmeet.sinkwriters.writers import SinkWriters
 
 _PUMPS: Final = (Pump, StoppedPump)
 #: How long STOP waits for a target outside of the database to take what the pump gave before.
@@ -128,7 +128,7 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
-        running = session.database.service(Deliveries)
+        running = session.database.service(SinkWriters)
         if running is not None:
             running.wait(relation.id, _DELIVERY_S)
         stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id(StoppedPump), append_only=False)

@@ -12,9 +12,8 @@ import duckdb
 
 from watersmeet.catalog import Subscription, turned_into
 from watersmeet.database.reading import Bounded, bounded, described, reading, rows_read, runs_on
-from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.context import Session, check_named, error_at
 from watersmeet.database.sessions.result import Result, rows_result, text_result
-from watersmeet.database.sessions.rights import check_named
 from watersmeet.dialects.tree.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.store.positions import Emitted, Position
@@ -23,12 +22,12 @@ from watersmeet.system.libraries import lazy_import
 if TYPE_CHECKING:
     from watersmeet.binder import emission
     from watersmeet.binder.context import emissions
-    from watersmeet.delivery import changes
     from watersmeet.maintenance import refreshing, views
     from watersmeet.session.services import running
+    from watersmeet.sinkwriters import changes
 else:
     emission = lazy_import("watersmeet.binder.emission")
-    changes = lazy_import("watersmeet.delivery.changes")
+    changes = lazy_import("watersmeet.sinkwriters.changes")
     refreshing = lazy_import("watersmeet.maintenance.refreshing")
     running = lazy_import("watersmeet.session.services.running")
     views = lazy_import("watersmeet.maintenance.views")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from watersmeet.database.definitions import USER_SCHEMA, set_schema
-from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.database.sessions.result import Result, text_result
-from watersmeet.database.sessions.variables import variables
-from watersmeet.database.transactions import (
+from watersmeet.database.committing import (
     commit,
     flush,
     new_transaction,
@@ -17,6 +13,10 @@ from watersmeet.database.transactions import (
     rollback_to,
     savepoint,
 )
+from watersmeet.database.definitions import USER_SCHEMA, set_schema
+from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.variables import variables
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.statements.sessionstate import Accepted, Discard, ReleaseSavepoint, RollbackTo, Savepoint
 from watersmeet.dialects.tree.statements import Begin, Commit, Flush, Rollback, SetVariable, ShowVariable

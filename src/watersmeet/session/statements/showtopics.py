@@ -8,8 +8,8 @@ from typing import Any, Final
 from watersmeet.catalog import Processor, Relation, TopicWriter
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, text_result, typed_result
-from watersmeet.delivery.deliveries import Deliveries
 from watersmeet.session.services.status import database_status
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.values.types import BIGINT, VARCHAR, Field, Schema
 
 _TOPICS: Final[Schema] = (
@@ -52,7 +52,7 @@ def undelivered(session: Session, relation_id: str) -> str | None:
     """Why the topic of a processor does not get its records in Kafka, or the dead-letter topic of a topic its records;
     None if it does, or there is none.
     """
-    deliveries = session.database.service(Deliveries)
+    deliveries = session.database.service(SinkWriters)
     status = None if deliveries is None else deliveries.status(relation_id)
     if status is None or status.problem is None:
         return None

@@ -26,13 +26,12 @@ from watersmeet.connectors.base.deliveries import delivery_of
 from watersmeet.connectors.base.rates import rate_limit
 from watersmeet.connectors.base.targets import connector_named, connector_of
 from watersmeet.database.assignment import Target, check_given, check_types, named_targets
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, new_relation, schema_for
 from watersmeet.database.reading import readable
 from watersmeet.database.secrets import kept, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, typed_result
-from watersmeet.database.transactions import own_transaction
-from watersmeet.delivery.deliveries import Deliveries, begin
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements.alter import LimitSink
@@ -44,6 +43,7 @@ from watersmeet.errors import Error, did_you_mean, error_from_json
 from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.runtime.status import SinkStatus
 from watersmeet.session.access.clauses import with_connections
+from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.store.notes import Note
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 
@@ -420,7 +420,7 @@ def start_sink(session: Session, statement: StartSink) -> Result:
     session.require_definer("ALTER SINK")
     session.require_no_transaction("ALTER SINK … START")
     found = _altered(session, statement)
-    deliveries = session.database.service(Deliveries)
+    deliveries = session.database.service(SinkWriters)
     if found is not None and deliveries is not None:
         deliveries.restart(found.id)
     return Result("ALTER SINK")
@@ -428,7 +428,7 @@ def start_sink(session: Session, statement: StartSink) -> Result:
 
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
-    running = session.database.service(Deliveries)
+    running = session.database.service(SinkWriters)
     noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
     unwritten = session.database.unwritten.to_json()
     found = []

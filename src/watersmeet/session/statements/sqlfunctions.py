@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
 from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result, text_result
-from watersmeet.database.transactions import own_transaction
 from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.tree.definitions import CreateFunction, DropFunction
 from watersmeet.dialects.tree.statements import Name, Show, Statement

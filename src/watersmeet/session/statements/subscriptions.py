@@ -13,12 +13,12 @@ from watersmeet.database.definitions import remove
 from watersmeet.database.reading import runs_on
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
-from watersmeet.delivery.changes import Changes
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import Name, Recover, Subscribe, Unsubscribe
 from watersmeet.errors import did_you_mean
 from watersmeet.session.services.running import RunningQuery, ShownQuery
 from watersmeet.session.statements.select import start
+from watersmeet.sinkwriters.changes import Changes
 from watersmeet.store.retention import KEPT_BYTES, KEPT_COMMITS
 
 #: Proton's numbers for errors of RECOVER FROM: an unknown id, and one that is running.

@@ -14,6 +14,7 @@ from watersmeet.connectors.base.rates import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import Target, assignable, default_values, generated_columns
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
 from watersmeet.database.reading import Bounded, bounded, fetch
@@ -21,7 +22,6 @@ from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Change
-from watersmeet.database.transactions import own_transaction
 from watersmeet.database.writing import apply
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable

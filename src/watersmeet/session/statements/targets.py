@@ -8,14 +8,14 @@ from watersmeet.catalog import ROWTIME, Merging, Relation, Stream
 from watersmeet.connectors.base.deliveries import view_delivery
 from watersmeet.connectors.base.targets import connector_of
 from watersmeet.database.assignment import Target, check_types
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.filling import Bound
 from watersmeet.database.producing import unwritten
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.database.transactions import own_transaction
-from watersmeet.delivery.deliveries import begin
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.views import make, make_writing
+from watersmeet.sinkwriters.writers import begin
 from watersmeet.values.types import Schema
 
 

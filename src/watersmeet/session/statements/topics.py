@@ -25,12 +25,11 @@ from watersmeet.connectors.base.targets import connector_of
 from watersmeet.connectors.kafka.cluster import is_hashed
 from watersmeet.connectors.kafka.options import kafka_options
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.filling import fill
 from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transactions import own_transaction
-from watersmeet.delivery.deliveries import begin
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.formats.decoders import open_decoder
@@ -44,6 +43,7 @@ from watersmeet.session.access.kafkatopics import (
     topic_of,
     undone_by_rollback,
 )
+from watersmeet.sinkwriters.writers import begin
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field, Schema
 
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)

@@ -22,11 +22,11 @@ from watersmeet.connectors.base.targets import Delivery, Place, Portion
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
 from watersmeet.database.reading import conformed, failed_query
-from watersmeet.database.rows import converted
-from watersmeet.delivery.changes import Changes
+from watersmeet.database.writing import converted
 from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.sinkwriters.changes import Changes
 from watersmeet.store.changes import Diff, as_type, fitted, key_sql, sum_sql
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.commits import Commit

@@ -22,8 +22,8 @@ from watersmeet.connectors.base.rates import Allowance
 from watersmeet.connectors.base.targets import Delivery, Place, Portion, Target, connector_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.workers import Service, Worker, Workers
-from watersmeet.delivery.portions import PORTION_ROWS, DeadLetterPortions, Portions
 from watersmeet.errors import Error, error, error_from_json
+from watersmeet.sinkwriters.batches import PORTION_ROWS, DeadLetterPortions, Portions
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered
@@ -73,12 +73,12 @@ class Status:
     delivered_rows: int = 0
 
 
-class Deliveries(Service):
+class SinkWriters(Service):
     """The deliveries of an open database. Safe for several threads."""
 
     def __init__(self, database: OpenDatabase) -> None:
         self._database = database
-        self._workers: Workers[_Delivering] = Workers()
+        self._workers: Workers[_SinkWriter] = Workers()
         self._telling = threading.Lock()
         self._note = Note(database.layout, "SINKS.json")
         self._note.discard()
@@ -91,7 +91,7 @@ class Deliveries(Service):
     def follow(self) -> None:
         """Start and end deliveries as the sinks of the catalog want."""
         found = deliveries(self._database.catalog)
-        self._workers.reconcile({d.id: partial(_Delivering, self._database, d, self._tell) for d in found})
+        self._workers.reconcile({d.id: partial(_SinkWriter, self._database, d, self._tell) for d in found})
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
         """The records of each processor in its topic, since the process opened the database. wait: also those that it
@@ -152,11 +152,11 @@ def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot
         reader.close()
 
 
-class _Delivering(Worker):
+class _SinkWriter(Worker):
     """Delivers one delivery until it is stopped."""
 
     def __init__(self, database: OpenDatabase, delivery: Delivery, tell: Callable[[], None]) -> None:
-        super().__init__("delivery", database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
+        super().__init__("sink-writer", database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._database = database
         self._delivery = delivery
         self._tell = tell
@@ -182,7 +182,7 @@ class _Delivering(Worker):
             self.wake()
 
     def wait(self, commit: int, seconds: float) -> bool:
-        """See `Deliveries.wait`."""
+        """See `SinkWriters.wait`."""
         with self.changed:
             return self.changed.wait_for(lambda: self._reached >= commit or self.state in _ENDED, seconds)
 

@@ -8,10 +8,9 @@ from copy import deepcopy
 from dataclasses import replace
 
 from watersmeet.catalog import Stream
-from watersmeet.database.conflicts import check_definitions, check_writers
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Savepoint, Transaction, joined, merged
+from watersmeet.database.transaction import Savepoint, Transaction, check_definitions, check_writers, joined, merged
 from watersmeet.database.writing import in_order_at_commit
 from watersmeet.errors import Error, again, error
 from watersmeet.store.commits import added
@@ -111,7 +110,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
             "the transaction was rolled back: a table that it changed was dropped",
             detail=f"{len(gone)} of its tables are gone.",
         )
-    check_writers(session, transaction)
+    check_writers(transaction, database.catalog, database.log)
     catalog = None
     if transaction.definitions:
         check_definitions(transaction, database.catalog)
