@@ -3,8 +3,10 @@
 - A block whose first line is `-- name.sql`, `# name.py` or `# name.slt` is a file of that name.
 - In a `console` block a line behind `$ ` is a command, what follows is what it prints; `…` is any words or lines.
 - A `python` block without a name is run; `print(x)  # y` prints y.
+- A command that ends in ` &` runs until the page ends; `psql` is skipped with the rest of its page where it is missing.
 - Commands that set up are not run: they are what makes the tests run. Nor is what a `sh` block lists: its commands,
   options and targets of make have to exist.
+- Ports 5433 and 8080 stand for free ports.
 """
 
 from __future__ import annotations
@@ -14,12 +16,17 @@ import functools
 import io
 import re
 import shlex
+import shutil
+import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -27,7 +34,8 @@ import watersmeet
 from watersmeet.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
-_SET_UP = ("git ", "make ", "cd ")
+_SET_UP = ("git ", "make ", "cd ", "python3 -m venv", ".venv/bin/pip ")
+_PORTS = ("5433", "8080")
 _RUNS = ("run", "shell", "test")
 
 
@@ -43,10 +51,20 @@ class Page:
     def __init__(self, runtime: str) -> None:
         self._runtime = runtime
         self._names: dict[str, Any] = {}
+        self._ports = {port: str(free_port()) for port in _PORTS}
+        self._running: list[subprocess.Popen[bytes]] = []
         self.examples = 0
 
     def run(self, text: str) -> None:
         """AssertionError for the first example that gives something else than the page says."""
+        try:
+            self._run(text)
+        finally:
+            for process in self._running:
+                process.terminate()
+                process.wait(60)
+
+    def _run(self, text: str) -> None:
         for language, block in blocks(text):
             named = re.match(r"(?:--|#) ([\w./-]+\.(?:sql|py|slt))\n", block)
             if named:
@@ -70,7 +88,14 @@ class Page:
                 assert fits(found, wanted), f"$ {command}\n{found}"
 
     def _command(self, command: str) -> str:
+        for port, free in self._ports.items():
+            command = command.replace(port, free)
         words = shlex.split(command)
+        if words[-1] == "&":
+            self._start(words[:-1])
+            return ""
+        if words[0] == "psql" and shutil.which("psql") is None:
+            pytest.skip("psql is not installed")
         if words[0] == ".venv/bin/watersmeet":
             more = ["--runtime", self._runtime] if words[1] in _RUNS else []
             result = CliRunner().invoke(app, [*words[1:], *more])
@@ -85,6 +110,17 @@ class Page:
             return out.getvalue()
         return subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True).stdout
 
+    def _start(self, words: list[str]) -> None:
+        """Starts a server, and returns when it accepts connections."""
+        assert words[:2] == [".venv/bin/watersmeet", "serve"], words
+        words = [sys.executable, "-m", "watersmeet", *words[1:], "--port", self._ports["5433"]]
+        self._running.append(subprocess.Popen(words))
+        while True:
+            assert self._running[-1].poll() is None, "the server has ended"
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(self._ports["5433"]))):
+                return
+            time.sleep(0.1)
+
     def _python(self, block: str) -> None:
         self.examples += 1
         printed: list[str] = []
@@ -96,6 +132,11 @@ class Page:
         connect = functools.partial(watersmeet.connect, runtime=self._runtime)
         with mock.patch.object(watersmeet, "connect", connect):
             exec(compile(text, "a page", "exec"), names)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def check_command(line: str) -> None:

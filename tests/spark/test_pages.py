@@ -1,4 +1,4 @@
-"""The examples of docs/for/pyspark.md, and those of the first hour, on Spark."""
+"""The examples of docs/for/pyspark.md, of the first hour and of the README, on Spark."""
 
 from __future__ import annotations
 

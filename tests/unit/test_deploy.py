@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import itertools
 import os
+import re
 import shlex
+import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -85,13 +90,22 @@ def test_the_image_starts_commands_drivers_and_executors(programs):
     }
 
 
-def test_kubernetes(monkeypatch):
+def test_kubernetes(monkeypatch, tmp_path):
     (deployment,) = (
         d for d in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()) if d["kind"] == "Deployment"
     )
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["args"][0] == "watersmeet"
-    check(container["args"][1:], {e["name"]: e.get("value", "") for e in container["env"]}, monkeypatch)
+    assert container["args"][:2] == ["watersmeet", "serve"]  # which does not end by itself
+    environment = {e["name"]: e.get("value", "") for e in container["env"]}
+    for name in ("WATERSMEET_CERTIFICATE", "WATERSMEET_KEY"):
+        file = tmp_path / Path(environment[name]).name
+        file.touch()
+        environment[name] = str(file)
+    environment.pop("WATERSMEET_CACHE_DIR")  # which is read elsewhere
+    scripts = [tmp_path / Path(name).name for name in container["args"][2:]]
+    for script in scripts:
+        script.touch()
+    check(["serve", *map(str, scripts)], environment, monkeypatch)
 
 
 def test_the_application_of_the_operator(monkeypatch):
@@ -117,7 +131,7 @@ def test_containers(monkeypatch, tmp_path):
     program, *arguments = services["watersmeet"]["command"]
     assert program == "watersmeet"
     environment = dict(services["watersmeet"]["environment"])
-    for name in ("WATERSMEET_CERTIFICATE", "WATERSMEET_KEY"):  # which have to be there
+    for name in ("WATERSMEET_CERTIFICATE", "WATERSMEET_KEY"):  # which have to exist
         file = tmp_path / Path(environment[name]).name
         file.touch()
         environment[name] = str(file)
@@ -128,7 +142,7 @@ def test_containers(monkeypatch, tmp_path):
         DEPLOY / services["watersmeet"]["build"]["context"] / services["watersmeet"]["build"]["dockerfile"]
     ).exists()
     mounted = [v.split(":")[0] for s in services.values() for v in s["volumes"]]
-    assert all((DEPLOY / v).exists() for v in mounted if v.startswith("./") and v != "./certificate")
+    assert all((DEPLOY / v).exists() for v in mounted if v.startswith("./") and not v.startswith("./certificate"))
     prometheus = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
     assert all((DEPLOY / name).exists() for name in prometheus["rule_files"])
     (job,) = prometheus["scrape_configs"]
@@ -145,3 +159,153 @@ def test_a_session_of_spark_connect_is_refused(tmp_path):
         watersmeet.connect(tmp_path / "db", spark=connect_session)
     assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
     assert "without .remote(" in refused.value.hint
+
+
+def documents(name):
+    return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
+
+
+def of_kind(name, kind):
+    return [d for d in documents(name) if d["kind"] == kind]
+
+
+def test_the_pod_runs_without_root_and_with_limits():
+    (deployment,) = of_kind("kubernetes.yaml", "Deployment")
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= (
+        deployment["spec"]["template"]["metadata"]["labels"].items()
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == image_user()
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert container["resources"]["limits"]["memory"]
+    assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
+    assert pod["terminationGracePeriodSeconds"] > 25  # the driver takes that long at most
+
+
+def image_user():
+    """The user of the image, by its number."""
+    (user,) = (line.split()[1] for line in dockerfile() if line.startswith("USER "))
+    return int(user.split(":")[0])
+
+
+def dockerfile():
+    return (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+
+
+def test_probes_ask_ports_that_the_server_has():
+    (deployment,) = of_kind("kubernetes.yaml", "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    environment = {e["name"]: e.get("value") for e in container["env"]}
+    assert str(ports["https"]) == environment["WATERSMEET_HTTP_PORT"]
+    probes = {kind: container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {kind: probe["path"] for kind, probe in probes.items()} == {
+        "startupProbe": "/livez",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
+    assert all(probe["port"] in ports and probe["scheme"] == "HTTPS" for probe in probes.values())
+    (service,) = (s for s in of_kind("kubernetes.yaml", "Service") if s["metadata"]["name"] == "watersmeet")
+    assert {(p["name"], p["port"]) for p in service["spec"]["ports"]} == set(ports.items())
+
+
+def test_what_a_pod_names_is_mounted_and_in_the_manifest():
+    text = (DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")
+    (deployment,) = of_kind("kubernetes.yaml", "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+    assert mounts.keys() == {v["name"] for v in pod["volumes"]}
+    environment = [e["value"] for e in container["env"] if e["name"].endswith(("CERTIFICATE", "KEY")) and "value" in e]
+    for path in [*container["args"][2:], *environment]:
+        assert str(Path(path).parent) in mounts.values(), path
+    (config,) = of_kind("kubernetes.yaml", "ConfigMap")
+    for volume in pod["volumes"]:
+        if "configMap" in volume:
+            assert volume["configMap"]["name"] == config["metadata"]["name"]
+            assert {i["key"] for i in volume["configMap"]["items"]} <= config["data"].keys()
+        if "secret" in volume:
+            assert f" {volume['secret']['secretName']} " in text.split("apiVersion", 1)[0]
+            assert volume["secret"]["defaultMode"] == 0o440
+    accounts = {d["metadata"]["name"] for d in of_kind("kubernetes.yaml", "ServiceAccount")}
+    assert pod["serviceAccountName"] in accounts
+
+
+def test_a_restart_with_the_same_command_resumes(tmp_path):
+    """The command of the Deployment: at the first start, and twice after a SIGTERM."""
+    (config,) = of_kind("kubernetes.yaml", "ConfigMap")
+    (tmp_path / "shop.sql").write_text(config["data"]["shop.sql"], encoding="utf-8")
+    users = "CREATE USER IF NOT EXISTS ann PASSWORD 'x' SUPERUSER;"
+    (tmp_path / "users.sql").write_text(users, encoding="utf-8")
+    for start in range(3):
+        command = ["serve", "shop.sql", "users.sql", "--path", "db", "--runtime", "inprocess", "--port", "0"]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "watersmeet", *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        assert server.stderr is not None
+        lines = iter(server.stderr.readline, "")
+        before = [line for line in itertools.takewhile(lambda line: not line.startswith("listening"), lines)]
+        assert [line for line in before if "error" in line] == []
+        assert len(before) == (4 if start else 0), before  # a notice for each object that exists
+        server.terminate()
+        assert server.wait(60) == 0
+        server.stderr.close()
+
+
+def test_the_image_has_what_the_package_declares():
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    copied = {source for line in dockerfile() if line.startswith("COPY ") for source in line.split()[1:-1]}
+    assert {project["readme"], *project["license-files"], "pyproject.toml", "src"} <= copied
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    for source in copied:
+        assert (DEPLOY.parent / source).exists(), source
+        assert f"!{source}" in allowed, source
+    text = "\n".join(dockerfile())
+    extras = re.search(r"^ARG EXTRAS=(.*)$", text, re.MULTILINE)
+    assert extras is not None
+    assert set(extras[1].split(",")) <= project["optional-dependencies"].keys()
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    targets = [v.split(":")[1] for v in compose["services"]["watersmeet"]["volumes"] if not v.startswith("./")]
+    owned = re.search(r"install -d -o (\d+) .* (/data .*)$", text, re.MULTILINE)
+    assert owned is not None
+    assert int(owned[1]) == image_user()
+    assert set(targets) <= set(owned[2].split())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_what_compose_needs_is_prepared(tmp_path, monkeypatch):
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("certificate"))
+    program = tmp_path / "watersmeet"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m watersmeet "$@"\n')
+    program.chmod(0o755)
+    subprocess.run(
+        ["sh", "deploy/prepare.sh"],
+        cwd=tmp_path,
+        env={**os.environ, "WATERSMEET": str(program)},
+        check=True,
+        capture_output=True,
+    )
+    made = tmp_path / "deploy" / "certificate"
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    mounted = [v.split(":")[0] for s in compose["services"].values() for v in s["volumes"] if v.startswith("./")]
+    assert all((tmp_path / "deploy" / v).exists() for v in mounted)
+    environment = compose["services"]["watersmeet"]["environment"]
+    files = [environment["WATERSMEET_CERTIFICATE"], environment["WATERSMEET_KEY"]]
+    files += compose["services"]["watersmeet"]["command"][2:]
+    assert all((made / Path(f).name).exists() for f in files)
+    (job,) = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    assert (made / Path(job["basic_auth"]["password_file"]).name).exists()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute((made / "users.sql").read_text(encoding="utf-8"))
+        roles = {row[0] for row in connection.execute("SHOW ROLES")}
+    assert {"ann", job["basic_auth"]["username"]} <= roles
+
+
+def test_the_operators_driver_and_executors_have_the_same_secrets():
+    spec = yaml.safe_load((DEPLOY / "spark-application.yaml").read_text(encoding="utf-8"))["spec"]
+    assert spec["driver"]["envSecretKeyRefs"] == spec["executor"]["envSecretKeyRefs"]
+    assert spec["restartPolicy"]["type"] == "Always"
+    for part in ("driver", "executor"):
+        assert spec[part]["podSecurityContext"]["runAsUser"] == image_user()

@@ -77,10 +77,44 @@ def test_every_session_variable_is_listed_and_no_other():
     assert first == {*variables(), "rw_implicit_flush"}
 
 
-def test_links_between_pages_lead_somewhere():
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+ALL_PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """What may stand behind # in a link to the page: its headings, as the hosts of repositories name them."""
+    found: dict[str, int] = {}
+    anchors = set()
+    for heading in re.findall(r"^#{1,6} (.*)", without_code(page), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
+        anchors.add(name if name not in found else f"{name}-{found[name]}")
+        found[name] = found.get(name, 0) + 1
+    return anchors
+
+
+def without_code(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda p: p.stem)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^):]+)\)", re.sub(r"`[^`\n]*`", "", without_code(page))):
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_figures_of_the_readme_are_those_of_the_benchmarks():
+    """A figure stands in BENCHMARKS; the README quotes it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    quoted = re.search(r"^On two cores.*?\(\[all figures\]", text, re.MULTILINE | re.DOTALL)
+    assert quoted is not None
+    benchmarks = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
+    for figure in ("534 k", "18.7", "115 ms"):
+        assert figure in quoted[0]
+        assert figure in benchmarks
 
 
 def test_the_glossary_has_each_term_once():
