@@ -2,7 +2,7 @@
 
 Both are timed from the statement until the sink has delivered all, and the tables there are compared by their number of
 rows and a checksum. Peer: the same library writes the same rows, which are ready in Arrow, in one call for each of the
-two portions. Target: 500 k rows/s.
+two batches. Target: 500 k rows/s.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def timed(name: str, rows: int, act: Callable[[], object]) -> None:
 
 
 def compare(lake: Delta | Iceberg, rows: int, parallelism: int) -> None:
-    """Prints how fast a sink and the library append. The portions of both have as many rows."""
+    """Prints how fast a sink and the library append. The batches of both have as many rows."""
     with (
         tempfile.TemporaryDirectory() as folder,
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
@@ -120,9 +120,9 @@ def compare(lake: Delta | Iceberg, rows: int, parallelism: int) -> None:
             timed(f"{lake.title}: sink, {name}", rows, act)
         right = tuple(map(int, connection.execute(CHECK).fetchone()))
     content = lake.read("ours")
-    portions = [content.slice(0, rows).combine_chunks(), content.slice(rows).combine_chunks()]
-    for name, portion in zip(("content", "more rows"), portions, strict=True):
-        timed(f"{lake.title}: library, {name}", rows, lambda: lake.write("peer", portion))  # noqa: B023
+    batches = [content.slice(0, rows).combine_chunks(), content.slice(rows).combine_chunks()]
+    for name, batch in zip(("content", "more rows"), batches, strict=True):
+        timed(f"{lake.title}: library, {name}", rows, lambda: lake.write("peer", batch))  # noqa: B023
     found = checked(content), checked(lake.read("peer"))
     assert found == (right, right), (found, right)
     print(f"rows {right[0]:,}, checksum {right[1]:,}: as the table has it")

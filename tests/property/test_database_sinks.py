@@ -92,8 +92,8 @@ class DatabaseHistory(History):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of threads that are "killed"
 @pytest.mark.parametrize("seed", mostly_slow(range(12), 0, 1))
 def test_tables_have_what_the_views_have(tmp_path, database, monkeypatch, seed):
-    monkeypatch.setattr(batches, "PORTION_ROWS", 5)
-    monkeypatch.setattr(writers, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 5)
+    monkeypatch.setattr(writers, "_GROUP_ROWS", 12)
     monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.001)
     monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.002)
     DatabaseHistory(tmp_path / "db", database, seed).run()

@@ -110,8 +110,8 @@ class History:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of threads that are "killed"
 @pytest.mark.parametrize("seed", mostly_slow(range(16), 2))
 def test_each_change_is_delivered_once(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(batches, "PORTION_ROWS", 5)
-    monkeypatch.setattr(writers, "_BATCH_ROWS", 12)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 5)
+    monkeypatch.setattr(writers, "_GROUP_ROWS", 12)
     monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.001)
     monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.002)
     monkeypatch.setattr(writers, "_LOOK_S", 0.002)

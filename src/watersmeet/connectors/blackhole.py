@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target
 
 SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
@@ -20,7 +20,7 @@ class Blackhole:
     def open(self, generation: int) -> Place | None:  # noqa: ARG002 - of the contract
         return None
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
         pass
 
     def rest(self) -> None:

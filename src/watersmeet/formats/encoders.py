@@ -1,6 +1,6 @@
 """From the changes of a relation to messages.
 
-Law: what `encode` gives depends on the rows, their diffs and the time alone; the same portion gives the same bytes.
+Law: what `encode` gives depends on the rows, their diffs and the time alone; the same batch gives the same bytes.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation, Table
 from watersmeet.connectors.base.deadletters import letters_of_slice
-from watersmeet.connectors.base.targets import Delivery, Place, Portion
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
 from watersmeet.database.reading import conformed, failed_query
@@ -36,15 +36,15 @@ from watersmeet.system import duckdbs
 from watersmeet.system.machine import scratch_folder
 from watersmeet.values.types import arrow_schema
 
-#: No portion has more rows, but for one whose rows are all of one key …
-PORTION_ROWS: Final = 1 << 16
+#: No batch has more rows, but for one whose rows are all of one key …
+BATCH_ROWS: Final = 1 << 16
 
-#: … or more bytes, in memory and without the keys of one portion.
-PORTION_BYTES: Final = 32 << 20
+#: … or more bytes, in memory and without the keys of one batch.
+BATCH_BYTES: Final = 32 << 20
 
 
-class Portions:
-    """The portions of a delivery. One thread."""
+class SinkBatches:
+    """The batches of a delivery. One thread."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Portions:
         position: Delivered,
         most_rows: Callable[[], int],
     ) -> None:
-        """relation: whose changes they are, from the catalog. position: where to begin. most_rows: of a portion; above
+        """relation: whose changes they are, from the catalog. position: where to begin. most_rows: of a batch; above
         0.
         """
         self._database = database
@@ -70,10 +70,10 @@ class Portions:
 
     @property
     def since(self) -> int:
-        """All commits above it are needed to go on behind the last portion that was given in full."""
+        """All commits above it are needed to go on behind the last batch that was given in full."""
         return self._position.since if self._changes is None else self._since
 
-    def content(self, after: Place | None) -> Iterator[Portion]:
+    def content(self, after: Place | None) -> Iterator[SinkBatch]:
         """The content that goes out first, behind place `after`; nothing if that is past it."""
         position = self._position
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
@@ -81,11 +81,11 @@ class Portions:
         skipped = 0 if after is None else after.rows
         time_us = self._database.log.read(position.start).time_us if position.start else 0
         pieces = self._pieces(position.start, position.base)
-        portions = placed(pieces, self._delivery.generation, position.start, skipped, time_us, self._most_rows)
-        yield from map(self._completed, portions)
+        batches = placed(pieces, self._delivery.generation, position.start, skipped, time_us, self._most_rows)
+        yield from map(self._completed, batches)
 
-    def changes(self, after: Place | None) -> Generator[Portion | None]:
-        """The portions of the changes behind the content and behind place `after`; None where there are no more yet.
+    def changes(self, after: Place | None) -> Generator[SinkBatch | None]:
+        """The batches of the changes behind the content and behind place `after`; None where there are no more yet.
 
         Never ends.
         """
@@ -104,14 +104,14 @@ class Portions:
                     continue
                 if after is None or changes.taken >= after.commit:
                     skipped = after.rows if after is not None and changes.taken == after.commit else 0
-                    portions = self._cut(change.rows, change.diff, change.time_us, skipped)
-                    yield from map(self._completed, portions)
+                    batches = self._cut(change.rows, change.diff, change.time_us, skipped)
+                    yield from map(self._completed, batches)
                 self._since = changes.taken
         finally:
             changes.close()
 
-    def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[Portion]:
-        """A change in portions. skipped: so many rows are left out. What is cut between keys is in their order."""
+    def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[SinkBatch]:
+        """A change in batches. skipped: so many rows are left out. What is cut between keys is in their order."""
         assert self._changes is not None
         rows = self._named(rows)
         keys, most_rows = None, self._most_rows
@@ -125,15 +125,15 @@ class Portions:
         pieces = iter([(rows, diff)])
         return placed(pieces, self._delivery.generation, self._changes.taken, skipped, time_us, most_rows, keys)
 
-    def _completed(self, portion: Portion) -> Portion:
-        """The portion with one form of equal keys, and with the parts of messages that follow from its rows."""
+    def _completed(self, batch: SinkBatch) -> SinkBatch:
+        """The batch with one form of equal keys, and with the parts of messages that follow from its rows."""
         delivery = self._delivery
-        rows = portion.rows
+        rows = batch.rows
         for name in delivery.key:
             place = rows.column_names.index(name)
             rows = rows.set_column(place, rows.schema.field(place), one_form(rows.column(place)))
         rows = with_computed_parts(rows, delivery.computed_parts, delivery.title)
-        return replace(portion, rows=rows)
+        return replace(batch, rows=rows)
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Rows of a commit with the columns of the delivery."""
@@ -180,8 +180,8 @@ class Portions:
 
 
 def whole() -> int:
-    """Of `placed`, where only the size of a portion is limited."""
-    return PORTION_ROWS
+    """Of `placed`, where only the size of a batch is limited."""
+    return BATCH_ROWS
 
 
 def placed(
@@ -192,9 +192,9 @@ def placed(
     time_us: int,
     most_rows: Callable[[], int],
     keys: npt.NDArray[np.uint64] | None = None,
-) -> Iterator[Portion]:
-    """The pieces of a commit in portions, which know the last. skipped: so many rows are left out. keys: of the only
-    piece, sorted; equal ones are in one portion.
+) -> Iterator[SinkBatch]:
+    """The pieces of a commit in batches, which know the last. skipped: so many rows are left out. keys: of the only
+    piece, sorted; equal ones are in one batch.
     """
     following = _next(pieces)
     before = 0
@@ -204,7 +204,7 @@ def placed(
         while first < count:
             end = _end(count, first, min(_limit(rows), most_rows()), keys)
             place = Place(generation, commit, before + end, following is None and end == count)
-            yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
+            yield SinkBatch(place, rows.slice(first, end - first), diff[first:end], time_us)
             first = end
         before += count
 
@@ -215,15 +215,15 @@ def _next(pieces: Iterator[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | No
 
 
 def _limit(rows: pa.Table) -> int:
-    """How many rows of such a table are in one portion."""
+    """How many rows of such a table are in one batch."""
     size_bytes = int(rows.nbytes)
-    if size_bytes <= PORTION_BYTES:
-        return PORTION_ROWS
-    return max(1, min(PORTION_ROWS, int(rows.num_rows) * PORTION_BYTES // size_bytes))
+    if size_bytes <= BATCH_BYTES:
+        return BATCH_ROWS
+    return max(1, min(BATCH_ROWS, int(rows.num_rows) * BATCH_BYTES // size_bytes))
 
 
 def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> int:
-    """Where a portion of `count` rows ends that begins at `first`, with at most `limit` rows, or those of one key.
+    """Where a batch of `count` rows ends that begins at `first`, with at most `limit` rows, or those of one key.
 
     keys: sorted; equal ones are not parted.
     """
@@ -237,27 +237,27 @@ def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None
 def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
     """The sum of parts in bounded pieces, in the order of the values. Equal rows are one."""
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
-    batches = (
-        batch
+    pieces = (
+        piece
         for rows, diff in parts
-        for batch in pa.table(
+        for piece in pa.table(
             [*rows.columns, pa.chunked_array([np.ascontiguousarray(diff)], pa.int64())], schema=positional
         ).to_batches()
     )
     keys = ", ".join(key_sql(f"c{i}", f.type) for i, f in enumerate(schema))
-    with scratch_folder("portions") as directory:
+    with scratch_folder("batches") as directory:
         connection = duckdbs.connect(memory_limit="512MB", spill_directory=str(directory))
         try:
-            connection.register("parts", pa.RecordBatchReader.from_batches(positional, batches))
+            connection.register("parts", pa.RecordBatchReader.from_batches(positional, pieces))
             query = f"SELECT * FROM ({sum_sql(schema, 'parts', '_diff')}) ORDER BY {keys}"
-            for batch in connection.execute(query).to_arrow_reader(PORTION_ROWS):
-                columns = [as_type(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
-                yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
+            for piece in connection.execute(query).to_arrow_reader(BATCH_ROWS):
+                columns = [as_type(c, f.type) for c, f in zip(piece.columns, schema, strict=False)]
+                yield pa.table(columns, schema=schema), piece.column(len(columns)).to_numpy(zero_copy_only=False)
         finally:
             connection.close()
 
 
-class DeadLetterPortions:
+class DeadLetterBatches:
     """The messages that each commit has set aside, in the order in which they were read. One thread.
 
     Which they are follows from the commit: a slice that is read again sets the same messages aside. Ranges of lost
@@ -270,15 +270,15 @@ class DeadLetterPortions:
         self._delivery = delivery
         self._schema = arrow_schema(delivery.columns, positional=False)
         self.since = position.since
-        """All commits above it are needed to go on behind the last portion that was given in full."""
+        """All commits above it are needed to go on behind the last batch that was given in full."""
 
-    def content(self, after: Place | None) -> Iterator[Portion]:
+    def content(self, after: Place | None) -> Iterator[SinkBatch]:
         """Nothing: it begins with the topic."""
         del after
         return iter(())
 
-    def changes(self, after: Place | None) -> Generator[Portion | None]:
-        """The portions behind place `after`; None where there are no more yet. Never ends."""
+    def changes(self, after: Place | None) -> Generator[SinkBatch | None]:
+        """The batches behind place `after`; None where there are no more yet. Never ends."""
         log = self._database.log
         if after is not None:
             self.since = max(self.since, after.commit - (not after.last))
@@ -289,31 +289,31 @@ class DeadLetterPortions:
             commit = log.read(self.since + 1)
             skipped = after.rows if after is not None and after.commit == commit.number else 0
             if commit.epoch is not None:
-                generation, pieces = self._delivery.generation, self._batches(commit)
+                generation, pieces = self._delivery.generation, self._pieces(commit)
                 yield from placed(pieces, generation, commit.number, skipped, commit.time_us, whole)
             self.since = commit.number
 
-    def _batches(self, commit: Commit) -> Iterator[tuple[pa.Table, Diff]]:
+    def _pieces(self, commit: Commit) -> Iterator[tuple[pa.Table, Diff]]:
         relation_id = self._delivery.relation
         directory = self._database.layout.dead(relation_id)
-        batch: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         size_bytes = 0
         assert commit.epoch is not None
-        for piece in commit.progress.taken.get(relation_id, ()):
-            for letter in letters_of_slice(directory, commit.epoch, piece.ordinal):
+        for slice_ in commit.progress.taken.get(relation_id, ()):
+            for letter in letters_of_slice(directory, commit.epoch, slice_.ordinal):
                 if "rows" in letter:
                     continue
                 row = _row(letter)
-                batch.append(row)
+                rows.append(row)
                 size_bytes += len(row["key"] or b"") + len(row["value"] or b"")
-                if len(batch) >= PORTION_ROWS or size_bytes >= PORTION_BYTES:
-                    yield self._inserted(batch)
-                    batch, size_bytes = [], 0
-        if batch:
-            yield self._inserted(batch)
+                if len(rows) >= BATCH_ROWS or size_bytes >= BATCH_BYTES:
+                    yield self._inserted(rows)
+                    rows, size_bytes = [], 0
+        if rows:
+            yield self._inserted(rows)
 
-    def _inserted(self, batch: list[dict[str, Any]]) -> tuple[pa.Table, Diff]:
-        return pa.Table.from_pylist(batch, schema=self._schema), np.ones(len(batch), np.int64)
+    def _inserted(self, rows: list[dict[str, Any]]) -> tuple[pa.Table, Diff]:
+        return pa.Table.from_pylist(rows, schema=self._schema), np.ones(len(rows), np.int64)
 
 
 def _row(letter: dict[str, Any]) -> dict[str, Any]:

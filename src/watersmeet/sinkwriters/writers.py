@@ -19,11 +19,11 @@ from typing import Final, Literal
 from watersmeet.catalog import Relation, Sink, TopicWriter
 from watersmeet.connectors.base.deliveries import deliveries
 from watersmeet.connectors.base.rates import Allowance
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, Target, connector_of
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, connector_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.errors import Error, error, error_from_json
-from watersmeet.sinkwriters.batches import PORTION_ROWS, DeadLetterPortions, Portions
+from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered
@@ -41,8 +41,8 @@ _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "f
 #: In these it waits for ALTER SINK … START.
 _ENDED: Final = ("stopped", "lost", "fenced")
 
-#: So many rows of consecutive portions are handed to the target at once, if there are as many.
-_BATCH_ROWS: Final = 4 * PORTION_ROWS
+#: The number of rows, of consecutive batches, that the target is given at once if as many are available.
+_GROUP_ROWS: Final = 4 * BATCH_ROWS
 #: So often a thread that waits for commits looks whether it should end.
 _LOOK_S: Final = 0.1
 #: After a failure the target is tried again after times from this …
@@ -262,37 +262,37 @@ class _SinkWriter(Worker):
             fault("sink.opened")
             place = self._agreed(position, found) if connector.remembers else _place(position)
             self._place = place
-            portions: Portions | DeadLetterPortions
+            batches: SinkBatches | DeadLetterBatches
             if delivery.dead_letters:
-                portions = DeadLetterPortions(database, delivery, position)
+                batches = DeadLetterBatches(database, delivery, position)
             else:
-                portions = Portions(database, delivery, relation, position, self._most_rows)
-            with contextlib.closing(_Flow(portions, place, self._most_rows)) as flow:
+                batches = SinkBatches(database, delivery, relation, position, self._most_rows)
+            with contextlib.closing(_Flow(batches, place, self._most_rows)) as flow:
                 self._write(target, flow)
         finally:
             target.close()
 
     def _write(self, target: Target, flow: _Flow) -> None:
-        for batch in flow.batches():
-            if batch:
+        for group in flow.groups():
+            if group:
                 self._wait_for_allowance()
             if self.stopping.is_set():
                 return
             self._database.log.check()
-            if batch:
+            if group:
                 if self._position is not None and self._position.bound:
                     self._save(replace(self._position, bound=0))  # before: the target may acknowledge, and we not know
-                self._handed = batch[-1].place
+                self._handed = group[-1].place
                 fault("sink.deliver")
-                target.deliver(batch)
+                target.deliver(group)
                 fault("sink.delivered")
-                self._acknowledge(batch, flow.since)
+                self._acknowledge(group, flow.since)
                 fault("sink.acknowledged")
             self.succeeded()
             self._show("filling" if flow.in_content else "running")  # before: whoever waits for the rows sees it
             if flow.caught_up:
                 self._reach(flow.since)
-            if not batch and flow.caught_up:
+            if not group and flow.caught_up:
                 self._check_relation()
                 target.rest()
                 self._database.log.wait_past(flow.since, _LOOK_S)
@@ -305,7 +305,7 @@ class _SinkWriter(Worker):
     def _most_rows(self) -> int:
         """How many rows are handed to the target at once, if there are as many. Above 0."""
         limit = self._limit()
-        return _BATCH_ROWS if limit is None else max(1, min(_BATCH_ROWS, limit))
+        return _GROUP_ROWS if limit is None else max(1, min(_GROUP_ROWS, limit))
 
     def _wait_for_allowance(self) -> None:
         """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
@@ -320,10 +320,10 @@ class _SinkWriter(Worker):
             wait_s = _LOOK_S if self._allowance is None else min(_LOOK_S, self._allowance.wait_us / 1e6)
             self.stopping.wait(wait_s)
 
-    def _acknowledge(self, batch: list[Portion], since: int) -> None:
+    def _acknowledge(self, group: list[SinkBatch], since: int) -> None:
         assert self._position is not None
-        place = self._place = batch[-1].place
-        rows = sum(p.rows.num_rows for p in batch)
+        place = self._place = group[-1].place
+        rows = sum(p.rows.num_rows for p in group)
         self._delivered_rows += rows
         if self._allowance is not None:
             self._allowance.take(rows)
@@ -412,48 +412,48 @@ def _place(position: Delivered) -> Place | None:
 
 
 class _Flow:
-    """The portions of a delivery in batches."""
+    """The batches of a delivery in groups, each of which the target takes at once."""
 
     def __init__(
-        self, portions: Portions | DeadLetterPortions, place: Place | None, most_rows: Callable[[], int]
+        self, batches: SinkBatches | DeadLetterBatches, place: Place | None, most_rows: Callable[[], int]
     ) -> None:
-        """most_rows: a batch goes on until it has so many."""
+        """most_rows: a group goes on until it has so many."""
         self._most_rows = most_rows
-        self._changes: Generator[Portion | None] | None = None
-        self._portions = portions
+        self._changes: Generator[SinkBatch | None] | None = None
+        self._batches = batches
         self._place = place
         self.in_content = True
         self.caught_up = False
 
     @property
     def since(self) -> int:
-        """All commits above it are needed, behind the last batch."""
-        return self._portions.since
+        """All commits above it are needed, behind the last group."""
+        return self._batches.since
 
-    def batches(self) -> Iterator[list[Portion]]:
+    def groups(self) -> Iterator[list[SinkBatch]]:
         """What is to be delivered next, as far as it is there; an empty list where nothing is. Never ends."""
-        batch: list[Portion] = []
+        group: list[SinkBatch] = []
         rows = 0
-        for portion in self._portions.content(self._place):
-            batch.append(portion)
-            rows += portion.rows.num_rows
+        for batch in self._batches.content(self._place):
+            group.append(batch)
+            rows += batch.rows.num_rows
             if rows >= self._most_rows():
-                yield batch
-                batch, rows = [], 0
-        if batch:
-            yield batch
+                yield group
+                group, rows = [], 0
+        if group:
+            yield group
         self.in_content = False
-        changes = self._changes = self._portions.changes(self._place)
+        changes = self._changes = self._batches.changes(self._place)
         while True:
-            batch, rows, self.caught_up = [], 0, False
+            group, rows, self.caught_up = [], 0, False
             while rows < self._most_rows() and not self.caught_up:
                 following = next(changes)
                 if following is None:
                     self.caught_up = True
                 else:
-                    batch.append(following)
+                    group.append(following)
                     rows += following.rows.num_rows
-            yield batch
+            yield group
 
     def close(self) -> None:
         """Lets go of the commits."""

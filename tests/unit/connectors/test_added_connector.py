@@ -101,8 +101,8 @@ class SquareTarget:
     def open(self, generation):
         return None
 
-    def deliver(self, portions):
-        self.written.append(len(portions))
+    def deliver(self, batches):
+        self.written.append(len(batches))
 
     def rest(self):
         pass

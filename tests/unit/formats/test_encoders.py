@@ -356,7 +356,7 @@ def test_the_topic_read_from_its_beginning_has_the_content(rows, seed):
         assert read == content
 
 
-def test_a_portion_without_rows():
+def test_a_batch_without_rows():
     for rows in ("plain", "upsert", "debezium"):
         assert len(encoded(TWO, [], key=("id",), rows=rows)) == 0
 

@@ -4,7 +4,7 @@ import time
 
 import psycopg
 from scripts.servers import mariadb, postgres
-from tests.unit.sinks.portions import TWO
+from tests.unit.sinks.batches import TWO
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, connector_of

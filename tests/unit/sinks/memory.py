@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Unavailable, register
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable, register
 from watersmeet.errors import error
 
 OPTIONS = OptionSet("memory of sinks", (OptionSpec("topic", "The name of the target."),))
@@ -15,18 +15,18 @@ OPTIONS = OptionSet("memory of sinks", (OptionSpec("topic", "The name of the tar
 
 @dataclass
 class Topic:
-    """What is at the target for one sink: portions as they were acknowledged, of the newest generation."""
+    """What is at the target for one sink: batches as they were acknowledged, of the newest generation."""
 
     writer: int = 0
     generation: int = 0
-    portions: list[Portion] = field(default_factory=list)
+    batches: list[SinkBatch] = field(default_factory=list)
     opened: int = 0
 
     @property
     def changes(self) -> list[tuple[tuple, int]]:
         return [
             (tuple(row.values()), int(d))
-            for p in self.portions
+            for p in self.batches
             for row, d in zip(p.rows.to_pylist(), p.diff, strict=True)
         ]
 
@@ -76,34 +76,34 @@ class MemoryTarget:
             topic.writer += 1
             topic.opened += 1
             self.writer = topic.writer
-            place = topic.portions[-1].place if topic.portions else None
+            place = topic.batches[-1].place if topic.batches else None
         self.memory.fails("opened")
         return place
 
-    def deliver(self, portions) -> None:
+    def deliver(self, batches) -> None:
         self.memory.fails("deliver")
         with self.memory.lock:
             if self.writer != self.topic.writer:
                 raise error("WRITER_FENCED", "another writer was opened")
-            for portion in portions:
-                self._put(portion)
+            for batch in batches:
+                self._put(batch)
         self.memory.fails("delivered")
 
-    def _put(self, portion: Portion) -> None:
-        assert portion.rows.num_rows == len(portion.diff) > 0
-        assert portion.rows.column_names == [c.name for c in self.delivery.columns]
-        assert portion.place.generation == self.delivery.generation
-        last = self.topic.portions[-1].place if self.topic.portions else None
-        if last is None or last.generation < portion.place.generation:
-            self.topic.generation = portion.place.generation
-            self.topic.portions = []
-            assert portion.place.rows == portion.rows.num_rows
+    def _put(self, batch: SinkBatch) -> None:
+        assert batch.rows.num_rows == len(batch.diff) > 0
+        assert batch.rows.column_names == [c.name for c in self.delivery.columns]
+        assert batch.place.generation == self.delivery.generation
+        last = self.topic.batches[-1].place if self.topic.batches else None
+        if last is None or last.generation < batch.place.generation:
+            self.topic.generation = batch.place.generation
+            self.topic.batches = []
+            assert batch.place.rows == batch.rows.num_rows
         elif last.last:
-            assert portion.place.commit > last.commit
-            assert portion.place.rows == portion.rows.num_rows
+            assert batch.place.commit > last.commit
+            assert batch.place.rows == batch.rows.num_rows
         else:
-            assert (portion.place.commit, portion.place.rows) == (last.commit, last.rows + portion.rows.num_rows)
-        self.topic.portions.append(portion)
+            assert (batch.place.commit, batch.place.rows) == (last.commit, last.rows + batch.rows.num_rows)
+        self.topic.batches.append(batch)
 
     def rest(self) -> None:
         pass

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from tests.thorough import mostly_slow
+from tests.unit.sinks.batches import TWO, batch, history
 from tests.unit.sinks.databasetargets import (
     KEYED,
     POINTS,
@@ -17,7 +18,6 @@ from tests.unit.sinks.databasetargets import (
     wait_for_a_waiting_one,
     written_options,
 )
-from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
 from watersmeet.connectors.base.targets import Place, RowChange, Unavailable
@@ -59,10 +59,10 @@ def test_rows_are_changed_by_their_keys(database):
     database.execute(KEYED)
     sink = target(database)
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (4, 'd,"\\.\n'), diff=[-1, -1, 1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
+    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, 'd,"\\.\n'), diff=[-1, -1, 1, 1])])
     assert content(database) == [(1, "c"), (3, None), (4, 'd,"\\.\n')]
-    sink.deliver([portion(5, (5, "e"), (1, "c"), diff=[1, -1]), portion(6, (5, "e"), (1, "f"), diff=[-1, 1])])
+    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(database) == [(1, "f"), (3, None), (4, 'd,"\\.\n')]
     sink.close()
     assert target(database).open(1) == Place(1, 6)
@@ -73,8 +73,8 @@ def test_an_append_only_sink_only_adds(database):
     columns = (Field("name", VARCHAR),)
     sink = target(database, columns, rows="plain")
     sink.open(1)
-    sink.deliver([portion(3, ("\\.",), (None,), ("",), ("x",), columns=columns, diff=[1, 1, 1, 2])])
-    sink.deliver([portion(4, ("x",), ("y",), columns=columns, diff=[-1, 1])])
+    sink.deliver([batch(3, ("\\.",), (None,), ("",), ("x",), columns=columns, diff=[1, 1, 1, 2])])
+    sink.deliver([batch(4, ("x",), ("y",), columns=columns, diff=[-1, 1])])
     assert content(database) == sorted([("\\.",), (None,), ("",), ("x",), ("x",), ("y",)], key=repr)
 
 
@@ -118,7 +118,7 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
 def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
     own_database.execute("CREATE TABLE kept (name text)")
     columns = (Field("name", VARCHAR),)
-    wanted = [portion(commit, (f"row {commit}",), columns=columns) for commit in range(2, 2 + len(POINTS))]
+    wanted = [batch(commit, (f"row {commit}",), columns=columns) for commit in range(2, 2 + len(POINTS))]
     points = {p.place.commit: point for p, point in zip(wanted, POINTS, strict=True)}
 
     killed = []
@@ -155,17 +155,17 @@ def test_a_writer_that_was_overtaken_writes_nothing(database):
     database.execute(KEYED)
     before, after = target(database), target(database)
     before.open(1)
-    before.deliver([portion(3, (1, "a"))])
+    before.deliver([batch(3, (1, "a"))])
     assert after.open(1) == Place(1, 3)
     with pytest.raises((Unavailable, Error)):  # its connection was ended, or its token is another
-        before.deliver([portion(4, (2, "b"))])
-    after.deliver([portion(4, (2, "c"))])
+        before.deliver([batch(4, (2, "b"))])
+    after.deliver([batch(4, (2, "c"))])
     assert content(database) == [(1, "a"), (2, "c")]
     # One whose connection the later writer could not end:
     before._connection = database.connect()
     before._prepare()
     with pytest.raises(Error) as fenced:
-        before.deliver([portion(5, (3, "z"))])
+        before.deliver([batch(5, (3, "z"))])
     assert fenced.value.condition == "WRITER_FENCED"
     assert content(database) == [(1, "a"), (2, "c")]
 
@@ -187,7 +187,7 @@ def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
 
     def deliver():
         try:
-            before.deliver([portion(3, (1, "a"))])
+            before.deliver([batch(3, (1, "a"))])
         except BaseException as problem:
             ended.append(problem)
 
@@ -196,7 +196,7 @@ def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
     assert paused.wait(60)
     after = target(database)
     assert after.open(1) is None
-    after.deliver([portion(3, (1, "b"))])
+    after.deliver([batch(3, (1, "b"))])
     go_on.set()
     thread.join(60)
     assert isinstance(ended[0], Unavailable)
@@ -207,7 +207,7 @@ def test_an_older_generation_is_fenced(database):
     database.execute(KEYED)
     newer = target(database, generation=2)
     newer.open(2)
-    newer.deliver([portion(3, (1, "a"), generation=2)])
+    newer.deliver([batch(3, (1, "a"), generation=2)])
     with pytest.raises(Error) as fenced:
         target(database).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
@@ -220,7 +220,7 @@ def test_a_unique_index_and_more_columns_do(database):
     )
     sink = target(database)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a"))])
     assert content(database) == [(1, "a", 5)]
 
 
@@ -229,7 +229,7 @@ def test_a_row_that_the_table_refuses_stops_the_sink(database):
     sink = target(database)
     sink.open(1)
     with pytest.raises(Error, match="does not take a row of sink k") as refused:
-        sink.deliver([portion(3, (1, "good"), (2, "bad"))])
+        sink.deliver([batch(3, (1, "good"), (2, "bad"))])
     assert refused.value.condition == "DELIVERY_REFUSED"
     assert "kept" in refused.value.detail  # the server's words
     assert content(database) == []
@@ -269,12 +269,12 @@ def test_keys_that_the_table_does_not_tell_apart_stop_the_sink(database, kind, o
     sink.open(1)
     rows = [(one, "first"), (other, "second")]
     if not together:
-        sink.deliver([portion(3, rows.pop(0), columns=TEXT_KEY)])
+        sink.deliver([batch(3, rows.pop(0), columns=TEXT_KEY)])
     with pytest.raises(Error) as refused:
-        sink.deliver([portion(4, *rows, columns=TEXT_KEY)])
+        sink.deliver([batch(4, *rows, columns=TEXT_KEY)])
     assert refused.value.condition == "DELIVERY_REFUSED"
     if not together:
-        sink.deliver([portion(4, rows[0], columns=TEXT_KEY, diff=[-1])])
+        sink.deliver([batch(4, rows[0], columns=TEXT_KEY, diff=[-1])])
     assert [name for _, name in content(database)] == ([] if together else ["first"])
 
 

@@ -154,22 +154,22 @@ def test_a_row_that_is_never_taken_stops_the_sink_until_it_is_started(memory, co
 
 
 def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together(memory, connect, settle, monkeypatch):
-    monkeypatch.setattr(batches, "PORTION_ROWS", 10)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
     connection = connect()
     connection.execute(TABLES)
     connection.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 35) AS g(i)")
     sink(connection)
     settle(connection)
     topic = topic_of(memory, connection)
-    assert [p.place.rows for p in topic.portions] == [10, 20, 30, 35]
-    assert [p.place.last for p in topic.portions] == [False, False, False, True]
+    assert [p.place.rows for p in topic.batches] == [10, 20, 30, 35]
+    assert [p.place.last for p in topic.batches] == [False, False, False, True]
     connection.execute("UPDATE t SET v = 'b'")
     settle(connection)
-    changed = topic.portions[4:]
+    changed = topic.batches[4:]
     assert len(changed) > 6
-    for portion in changed:
-        assert portion.rows.num_rows <= 10
-        keys = portion.rows.column("k").to_pylist()
+    for batch in changed:
+        assert batch.rows.num_rows <= 10
+        keys = batch.rows.column("k").to_pylist()
         assert all(keys.count(k) == 2 for k in keys)
     assert topic.content == rows(connection)
 
@@ -177,8 +177,8 @@ def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together
 @pytest.mark.parametrize("step", ["open", "opened", "deliver", "delivered", "close"])
 def test_a_crash_at_any_step_repeats_nothing_and_loses_nothing(memory, connect, settle, monkeypatch, step):
     """In the middle of the content, and in the middle of changes."""
-    monkeypatch.setattr(batches, "PORTION_ROWS", 4)
-    monkeypatch.setattr(delivery, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 4)
+    monkeypatch.setattr(delivery, "_GROUP_ROWS", 4)
     monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
     connection = connect()
     connection.execute(TABLES)
@@ -224,7 +224,7 @@ def test_a_target_that_forgot_what_it_had_is_refused(memory, connect, settle, sh
     sink(connection)
     connection.execute("INSERT INTO t VALUES (1, 'a')")
     settle(connection)
-    topic_of(memory, connection).portions.clear()
+    topic_of(memory, connection).batches.clear()
     connection = connect()
     settle(connection)
     row = shown(connection)["s"]
@@ -331,7 +331,7 @@ def test_what_a_sink_has_to_deliver_is_kept_by_the_clean_up(memory, connect, set
     settle(connection)
     topic = topic_of(memory, connection)
     assert topic.content == rows(connection, "m") == [("x", 20)]
-    assert len(topic.portions) == 20
+    assert len(topic.batches) == 20
 
 
 def test_beyond_the_limit_the_sink_is_lost_and_a_new_one_begins_anew(memory, connect, settle, shown, monkeypatch):

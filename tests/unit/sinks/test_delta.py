@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from scripts.servers.s3 import REGION
 from tests.lakes import duckdb_with
 from tests.thorough import mostly_slow
-from tests.unit.sinks.portions import TWO, history, portion
+from tests.unit.sinks.batches import TWO, batch, history
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
@@ -78,10 +78,10 @@ def content(path, **storage):
 def test_rows_are_changed_by_their_keys(tmp_path):
     sink = target(tmp_path)
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
+    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
     assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
-    sink.deliver([portion(5, (5, "e"), (1, "c"), diff=[1, -1]), portion(6, (5, "e"), (1, "f"), diff=[-1, 1])])
+    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
     assert target(tmp_path).open(1) == Place(1, 6)
 
@@ -89,8 +89,8 @@ def test_rows_are_changed_by_their_keys(tmp_path):
 def test_an_append_only_sink_only_adds(tmp_path):
     sink = target(tmp_path, rows="plain", partition_by="name")
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, None), diff=[2, 1])])
-    sink.deliver([portion(4, (1, "a"), (3, "b"), diff=[-1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, None), diff=[2, 1])])
+    sink.deliver([batch(4, (1, "a"), (3, "b"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "a"), (1, "a"), (2, None), (3, "b")]
     assert DeltaTable(tmp_path).metadata().partition_columns == ["name"]
 
@@ -136,7 +136,7 @@ VALUES = [
 def test_all_types_arrive_as_they_are(tmp_path, rows):
     sink = target(tmp_path, EVERYTHING, rows=rows)
     sink.open(1)
-    sink.deliver([portion(3, *VALUES, columns=EVERYTHING)])
+    sink.deliver([batch(3, *VALUES, columns=EVERYTHING)])
     first, second = content(tmp_path)
     wanted = list(VALUES[0])
     wanted[7], wanted[10] = "01:02:03.000004", "1 year 1 month 2 days 00:00:01"
@@ -183,19 +183,19 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
 def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
     before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
     before.open(1)
-    before.deliver([portion(3, (1, "a"))])
+    before.deliver([batch(3, (1, "a"))])
     assert after.open(1) == Place(1, 3)
     with pytest.raises(Error) as fenced:
-        before.deliver([portion(4, (2, "b"))])
+        before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"
-    after.deliver([portion(4, (2, "b"))])
+    after.deliver([batch(4, (2, "b"))])
     assert content(tmp_path) == [(1, "a"), (2, "b")]
 
 
 def test_an_older_generation_is_fenced(tmp_path):
     newer = target(tmp_path, generation=2)
     newer.open(2)
-    newer.deliver([portion(3, (1, "a"), generation=2)])
+    newer.deliver([batch(3, (1, "a"), generation=2)])
     with pytest.raises(Error) as fenced:
         target(tmp_path).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
@@ -207,12 +207,12 @@ def test_versions_of_others_do_not_matter(tmp_path, rows):
     """Compactions, and rows that somebody else adds."""
     sink = target(tmp_path, rows=rows)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"))])
-    sink.deliver([portion(4, (2, "b"))])
+    sink.deliver([batch(3, (1, "a"))])
+    sink.deliver([batch(4, (2, "b"))])
     DeltaTable(tmp_path).optimize.compact()
-    sink.deliver([portion(5, (3, "c"))])
+    sink.deliver([batch(5, (3, "c"))])
     write_deltalake(tmp_path, table(tmp_path).slice(0, 1).set_column(0, "id", pa.array([9], pa.int32())), mode="append")
-    sink.deliver([portion(6, (4, "d"))])
+    sink.deliver([batch(6, (4, "d"))])
     assert [row[0] for row in content(tmp_path)] == [1, 2, 3, 4, 9]
 
 
@@ -227,7 +227,7 @@ def test_an_answer_that_got_lost_is_no_second_version(tmp_path, monkeypatch):
         raise sink._exceptions.CommitFailedError("it seems")
 
     monkeypatch.setattr(sink, "_append", lost)
-    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a"))])
     assert content(tmp_path) == [(1, "a")]
 
 
@@ -309,13 +309,13 @@ def test_a_table_on_an_object_store(bucket):
     }
     before = target("", **options)
     before.open(1)
-    before.deliver([portion(3, (1, "a"), (2, "b"))])
+    before.deliver([batch(3, (1, "a"), (2, "b"))])
     after = target("", **options)
     assert after.open(1) == Place(1, 3)
     with pytest.raises(Error) as fenced:
-        before.deliver([portion(4, (9, "z"))])
+        before.deliver([batch(4, (9, "z"))])
     assert fenced.value.condition == "WRITER_FENCED"
-    after.deliver([portion(4, (1, "a"), (2, "b"), (2, "c"), diff=[-1, -1, 1])])
+    after.deliver([batch(4, (1, "a"), (2, "b"), (2, "c"), diff=[-1, -1, 1])])
     assert content(options["location"], **storage) == [(2, "c")]
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.sinks.portions import TWO, portion
+from tests.unit.sinks.batches import TWO, batch
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
@@ -81,8 +81,8 @@ def content(path):
 def test_rows_of_commits_are_files_in_their_order(tmp_path):
     sink = target(tmp_path / "out")
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"), diff=[1, 2])])
-    sink.deliver([portion(4, (3, "c")), portion(5, (4, "d"), part=0, last=False), portion(5, (5, "e"), part=1)])
+    sink.deliver([batch(3, (1, "a"), (2, "b"), diff=[1, 2])])
+    sink.deliver([batch(4, (3, "c")), batch(5, (4, "d"), part=0, last=False), batch(5, (5, "e"), part=1)])
     assert content(tmp_path / "out") == [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     assert seen(tmp_path / "out") == [
         "s1-00000001-000000000003-000000000000-0.parquet",
@@ -92,19 +92,19 @@ def test_rows_of_commits_are_files_in_their_order(tmp_path):
     assert target(tmp_path / "out").open(1) == Place(1, 5, 1, last=True)
 
 
-def test_a_portion_that_is_there_is_not_written_again(tmp_path):
+def test_a_batch_that_is_there_is_not_written_again(tmp_path):
     sink = target(tmp_path)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"))])
-    sink.deliver([portion(3, (1, "a")), portion(4, (2, "b"))])
+    sink.deliver([batch(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a")), batch(4, (2, "b"))])
     assert content(tmp_path) == [(1, "a"), (2, "b")]
 
 
 def test_commits_without_rows_leave_no_file(tmp_path):
     sink = target(tmp_path)
     sink.open(1)
-    sink.deliver([portion(3)])
-    sink.deliver([portion(4, (1, "a"), diff=[-1])])
+    sink.deliver([batch(3)])
+    sink.deliver([batch(4, (1, "a"), diff=[-1])])
     assert seen(tmp_path) == []
     assert target(tmp_path).open(1) == Place(1, 4)
 
@@ -112,8 +112,8 @@ def test_commits_without_rows_leave_no_file(tmp_path):
 def test_an_upsert_sink_says_what_became_of_keys(tmp_path):
     sink = target(tmp_path, rows="upsert")
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, "b"))])
-    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (3, "d"), diff=[-1, -1, 1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"))])
+    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (3, "d"), diff=[-1, -1, 1, 1])])
     assert content(tmp_path) == [
         (1, "a", 1, 3),
         (1, "c", 3, 4),
@@ -128,7 +128,7 @@ def test_partitions_are_directories(tmp_path):
     sink = target(tmp_path, columns, partition_by="day, name")
     sink.open(1)
     day = dt.date(2024, 5, 1)
-    sink.deliver([portion(3, (1, "a/b", day), (2, None, day), (3, "a/b", day), (4, "", None), columns=columns)])
+    sink.deliver([batch(3, (1, "a/b", day), (2, None, day), (3, "a/b", day), (4, "", None), columns=columns)])
     stem = "s1-00000001-000000000003-000000000000"
     assert seen(tmp_path) == [
         f"day=2024-05-01/name=__HIVE_DEFAULT_PARTITION__/{stem}-1.parquet",
@@ -142,7 +142,7 @@ def test_partitions_are_directories(tmp_path):
 def test_files_have_no_more_rows_than_asked_for(tmp_path):
     sink = target(tmp_path, max_row_count="2")
     sink.open(1)
-    sink.deliver([portion(3, *((i, "x") for i in range(5)))])
+    sink.deliver([batch(3, *((i, "x") for i in range(5)))])
     assert [pq.read_metadata(tmp_path / name).num_rows for name in seen(tmp_path)] == [2, 2, 1]
 
 
@@ -187,8 +187,8 @@ def test_our_file_source_reads_back_what_was_written(tmp_path, encoding):
     out = tmp_path / "out"
     sink = target(out, EVERYTHING, encoding=encoding)
     sink.open(1)
-    sink.deliver([portion(3, *VALUES[:2], columns=EVERYTHING)])
-    sink.deliver([portion(4, *VALUES[2:], columns=EVERYTHING)])
+    sink.deliver([batch(3, *VALUES[:2], columns=EVERYTHING)])
+    sink.deliver([batch(4, *VALUES[2:], columns=EVERYTHING)])
     columns = ", ".join(f"{c.name} {c.type.sql}" for c in EVERYTHING)
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute(
@@ -199,7 +199,7 @@ def test_our_file_source_reads_back_what_was_written(tmp_path, encoding):
         names = ", ".join(c.name for c in EVERYTHING)
         rows = connection.execute(f"SELECT {names} FROM t ORDER BY id").fetch_arrow_table()
     expected = pa.concat_tables(
-        [portion(3, *VALUES[:2], columns=EVERYTHING).rows, portion(3, *VALUES[2:], columns=EVERYTHING).rows]
+        [batch(3, *VALUES[:2], columns=EVERYTHING).rows, batch(3, *VALUES[2:], columns=EVERYTHING).rows]
     )
     assert rows.to_pylist() == expected.to_pylist()
 
@@ -208,7 +208,7 @@ def test_intervals_are_text_in_parquet(tmp_path):
     columns = (Field("i", INTERVAL),)
     sink = target(tmp_path, columns)
     sink.open(1)
-    sink.deliver([portion(3, (pa.MonthDayNano([13, 2, 1_000_000_000]),), (None,), columns=columns)])
+    sink.deliver([batch(3, (pa.MonthDayNano([13, 2, 1_000_000_000]),), (None,), columns=columns)])
     assert pq.read_table(tmp_path / seen(tmp_path)[0])["i"].to_pylist() == ["1 year 1 month 2 days 00:00:01", None]
     nested = (Field("a", SqlType("array", element=INTERVAL)),)
     with pytest.raises(Error, match="in Parquet"):
@@ -232,7 +232,7 @@ class Reader:
 def commits(seed):
     r = random.Random(seed)
     rows = iter(range(1000))
-    return [portion(n, *((next(rows), r.choice("ab")) for _ in range(r.randint(0, 4)))) for n in range(2, 9)]
+    return [batch(n, *((next(rows), r.choice("ab")) for _ in range(r.randint(0, 4)))) for n in range(2, 9)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -284,33 +284,33 @@ def test_a_writer_that_was_overtaken_never_writes_again(tmp_path, point, generat
         faults.set_hook(None)
         place = second.open(generation)
         if place is None or place.generation < generation:
-            second.deliver([portion(3, *rows, generation=generation)])
-        second.deliver([portion(4, (3, "c"), generation=generation)])
+            second.deliver([batch(3, *rows, generation=generation)])
+        second.deliver([batch(4, (3, "c"), generation=generation)])
 
     faults.set_hook(hook)
     fenced = False
     try:
         first.open(1)
-        first.deliver([portion(3, *rows)])
-        first.deliver([portion(4, (3, "c"))])
-        first.deliver([portion(5, (4, "d"))])
+        first.deliver([batch(3, *rows)])
+        first.deliver([batch(4, (3, "c"))])
+        first.deliver([batch(5, (4, "d"))])
     except Error as err:
         assert err.condition == "WRITER_FENCED"
         fenced = True
     assert fenced
     assert content(tmp_path) == [(1, "a"), (2, "b"), (3, "c")]
-    second.deliver([portion(5, (4, "d"), generation=generation)])
+    second.deliver([batch(5, (4, "d"), generation=generation)])
     assert content(tmp_path)[-1] == (4, "d")
 
 
 def test_a_new_generation_replaces_what_the_one_before_has_delivered(tmp_path):
     old = target(tmp_path, partition_by="name")
     old.open(1)
-    old.deliver([portion(3, (1, "a"), (2, "b"))])
+    old.deliver([batch(3, (1, "a"), (2, "b"))])
     new = target(tmp_path, partition_by="name")
     assert new.open(2) == Place(1, 3)
     assert content(tmp_path) == [(1, "a"), (2, "b")]
-    new.deliver([portion(7, (5, "e"), generation=2)])
+    new.deliver([batch(7, (5, "e"), generation=2)])
     assert content(tmp_path) == [(5, "e")]
     with pytest.raises(Error) as caught:
         target(tmp_path).open(1)
@@ -322,7 +322,7 @@ def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
     old = target(tmp_path)
     old.open(1)
     for commit in (3, 4, 5):
-        old.deliver([portion(commit, (commit, "old"))])
+        old.deliver([batch(commit, (commit, "old"))])
 
     def hook(name):
         if name == "files.removed":
@@ -332,7 +332,7 @@ def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
     new.open(2)
     faults.set_hook(hook)
     with pytest.raises(Killed):
-        new.deliver([portion(7, (7, "new"), generation=2)])
+        new.deliver([batch(7, (7, "new"), generation=2)])
     faults.set_hook(None)
     assert target(tmp_path).open(2) == Place(2, 7)
     assert content(tmp_path) == [(7, "new")]
@@ -344,15 +344,15 @@ def test_kill_9_at_each_step(tmp_path):
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from tests.unit.sinks.test_files import faults, portion, target
+        from tests.unit.sinks.test_files import faults, batch, target
         point = sys.argv[1]
         faults.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
         sink = target(Path({str(tmp_path)!r}), partition_by="name")
         place = sink.open(1)
         for n in range(3, 20):
             if place is None or n > place.commit:
-                sink.deliver([portion(n, (n, "a"), (n + 100, "b"))])
-                place = portion(n).place
+                sink.deliver([batch(n, (n, "a"), (n + 100, "b"))])
+                place = batch(n).place
     """)
     for point in (*POINTS, "none"):
         done = subprocess.run([sys.executable, "-c", script, point], check=False, capture_output=True, text=True)
@@ -373,10 +373,10 @@ def test_what_the_system_refuses_is_tried_again(tmp_path):
     sink.open(1)
     (tmp_path / ".watersmeet" / "commits").rename(tmp_path / "elsewhere")
     with pytest.raises(Unavailable):
-        sink.deliver([portion(3, (1, "a"))])
+        sink.deliver([batch(3, (1, "a"))])
     (tmp_path / "elsewhere").rename(tmp_path / ".watersmeet" / "commits")
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a"))])
     assert content(tmp_path) == [(1, "a")]
 
 

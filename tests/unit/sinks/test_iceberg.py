@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from tests.lakes import duckdb_with
 from tests.thorough import mostly_slow
+from tests.unit.sinks.batches import TWO, batch
 from tests.unit.sinks.databasetargets import is_done, wait
-from tests.unit.sinks.portions import TWO, portion
 from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
 
 import watersmeet
@@ -72,10 +72,10 @@ def content(path):
 def test_rows_are_changed_by_their_keys(tmp_path):
     sink = target(tmp_path)
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
+    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
     assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
-    sink.deliver([portion(5, (5, "e"), (1, "c"), diff=[1, -1]), portion(6, (5, "e"), (1, "f"), diff=[-1, 1])])
+    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
     assert target(tmp_path).open(1) == Place(1, 6)
 
@@ -88,19 +88,19 @@ def test_a_table_with_columns_that_take_no_null(tmp_path, form):
     catalog.create_table("marts.kept", required)
     sink = target(tmp_path, rows=form)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, "b"))])
-    sink.deliver([portion(4, (3, "c"))] if form == "plain" else [portion(4, (2, "b"), (2, "c"), diff=[-1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"))])
+    sink.deliver([batch(4, (3, "c"))] if form == "plain" else [batch(4, (2, "b"), (2, "c"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "a"), *([(2, "b"), (3, "c")] if form == "plain" else [(2, "c")])]
     with pytest.raises(Error) as caught:
-        sink.deliver([portion(5, (4, None))])
+        sink.deliver([batch(5, (4, None))])
     assert caught.value.condition == "DELIVERY_REFUSED"
 
 
 def test_an_append_only_sink_only_adds(tmp_path):
     sink = target(tmp_path, rows="plain")
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, None), diff=[2, 1])])
-    sink.deliver([portion(4, (1, "a"), (3, "b"), diff=[-1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, None), diff=[2, 1])])
+    sink.deliver([batch(4, (1, "a"), (3, "b"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "a"), (1, "a"), (2, None), (3, "b")]
 
 
@@ -109,8 +109,8 @@ def test_a_key_of_several_columns_takes_its_rows_alone(tmp_path):
     sink = target(tmp_path, columns, key=("b", "a"))
     sink.open(1)
     every = [(a, b, 0) for a in range(4) for b in "wxyz"]
-    sink.deliver([portion(3, *every, columns=columns)])
-    sink.deliver([portion(4, (1, "x", 0), (1, "x", 7), (2, "y", 0), (9, "x", 1), columns=columns, diff=[-1, 1, -1, 1])])
+    sink.deliver([batch(3, *every, columns=columns)])
+    sink.deliver([batch(4, (1, "x", 0), (1, "x", 7), (2, "y", 0), (9, "x", 1), columns=columns, diff=[-1, 1, -1, 1])])
     wanted = {(a, b): n for a, b, n in every} | {(1, "x"): 7, (9, "x"): 1}
     del wanted[2, "y"]
     assert content(tmp_path) == sorted(((a, b, n) for (a, b), n in wanted.items()), key=repr)
@@ -119,7 +119,7 @@ def test_a_key_of_several_columns_takes_its_rows_alone(tmp_path):
 def test_every_type(tmp_path):
     sink = target(tmp_path, EVERYTHING, key=("id",))
     sink.open(1)
-    sink.deliver([portion(3, *VALUES, columns=EVERYTHING)])
+    sink.deliver([batch(3, *VALUES, columns=EVERYTHING)])
     names = [c.name for c in EVERYTHING]
     first, second = sorted(read(tmp_path).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     wanted = list(VALUES[0])
@@ -167,19 +167,19 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
 def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
     before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
     before.open(1)
-    before.deliver([portion(3, (1, "a"))])
+    before.deliver([batch(3, (1, "a"))])
     assert after.open(1) == Place(1, 3)
     with pytest.raises(Error) as fenced:
-        before.deliver([portion(4, (2, "b"))])
+        before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"
-    after.deliver([portion(4, (2, "b"))])
+    after.deliver([batch(4, (2, "b"))])
     assert content(tmp_path) == [(1, "a"), (2, "b")]
 
 
 def test_an_older_generation_is_fenced(tmp_path):
     newer = target(tmp_path, generation=2)
     newer.open(2)
-    newer.deliver([portion(3, (1, "a"), generation=2)])
+    newer.deliver([batch(3, (1, "a"), generation=2)])
     with pytest.raises(Error) as fenced:
         target(tmp_path).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
@@ -190,9 +190,9 @@ def test_an_older_generation_is_fenced(tmp_path):
 def test_commits_of_others_do_not_matter(tmp_path, rows):
     sink = target(tmp_path, rows=rows)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a"))])
     read(tmp_path).append(pa.table({"id": pa.array([9], pa.int32()), "name": ["theirs"]}))
-    sink.deliver([portion(4, (2, "b"))])
+    sink.deliver([batch(4, (2, "b"))])
     assert content(tmp_path) == [(1, "a"), (2, "b"), (9, "theirs")]
 
 
@@ -206,7 +206,7 @@ def test_an_answer_that_got_lost_is_no_second_commit(tmp_path, monkeypatch):
         raise sink._exceptions.CommitFailedException("it seems")
 
     monkeypatch.setattr(sink, "_commit", lost)
-    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([batch(3, (1, "a"))])
     assert content(tmp_path) == [(1, "a")]
 
 
@@ -215,8 +215,8 @@ def test_partitions(tmp_path):
     sink = target(tmp_path, columns, partition_by="name, month(at)")
     sink.open(1)
     times = [dt.datetime(2024, m, 1) for m in (1, 1, 2)]
-    sink.deliver([portion(3, *((i, at, "ab"[i % 2]) for i, at in enumerate(times)), columns=columns)])
-    sink.deliver([portion(4, (0, times[0], "a"), diff=[-1], columns=columns)])
+    sink.deliver([batch(3, *((i, at, "ab"[i % 2]) for i, at in enumerate(times)), columns=columns)])
+    sink.deliver([batch(4, (0, times[0], "a"), diff=[-1], columns=columns)])
     assert [row[0] for row in content(tmp_path)] == [1, 2]
     assert [f.name for f in read(tmp_path).spec().fields] == ["name", "at_month"]
 
@@ -279,7 +279,7 @@ def test_a_catalog_in_postgresql_takes_a_password_with_signs(tmp_path, postgres)
         names = {"catalog.jdbc.user": postgres.name, "catalog.jdbc.password": "p@ss/w:rd"}
         sink = target(tmp_path, **{"catalog.uri": where, **names})
         sink.open(1)
-        sink.deliver([portion(3, (1, "a"))])
+        sink.deliver([batch(3, (1, "a"))])
         assert sink.open(1) == Place(1, 3)
         sink.close()
     finally:

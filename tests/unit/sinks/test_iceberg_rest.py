@@ -8,8 +8,8 @@ import pytest
 from tests.lakes import rest_catalog
 from tests.thorough import mostly_slow
 from tests.unit.sinks import test_iceberg as tables
+from tests.unit.sinks.batches import batch
 from tests.unit.sinks.databasetargets import is_done, wait
-from tests.unit.sinks.portions import portion
 from tests.unit.sinks.test_delta import history
 from tests.unit.sinks.test_iceberg import POINTS, Killed, content
 
@@ -39,8 +39,8 @@ def target(rest, path, **more):
 def test_a_table_is_made_partitioned_and_written(rest, tmp_path):
     sink = target(rest, tmp_path, partition_by="name")
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"))])
-    sink.deliver([portion(4, (1, "a"), (1, "c"), diff=[-1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "b"))])
+    sink.deliver([batch(4, (1, "a"), (1, "c"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "c"), (2, "b")]
     assert [f.name for f in tables.read(tmp_path).spec().fields] == ["name"]
     assert target(rest, tmp_path).open(1) == Place(1, 4)
@@ -80,23 +80,23 @@ def test_a_commit_without_an_answer_is_made_once(rest, tmp_path, status):
     sink.open(1)
     rest.answers, before = [status], rest.commits
     with pytest.raises(Unavailable):
-        sink.deliver([portion(3, (1, "a"))])
+        sink.deliver([batch(3, (1, "a"))])
     assert rest.commits == before + (status is not None)
     again = target(rest, tmp_path, rows="plain")
     place = again.open(1)
     assert place == (None if status is None else Place(1, 3))
     if place is None:
-        again.deliver([portion(3, (1, "a"))])
+        again.deliver([batch(3, (1, "a"))])
     assert content(tmp_path) == [(1, "a")]
 
 
 def test_a_writer_that_was_overtaken_writes_nothing(rest, tmp_path):
     before, after = target(rest, tmp_path), target(rest, tmp_path)
     before.open(1)
-    before.deliver([portion(3, (1, "a"))])
+    before.deliver([batch(3, (1, "a"))])
     assert after.open(1) == Place(1, 3)
     with pytest.raises(Error) as fenced:
-        before.deliver([portion(4, (2, "b"))])
+        before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"
     assert content(tmp_path) == [(1, "a")]
 

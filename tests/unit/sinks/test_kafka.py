@@ -16,7 +16,7 @@ from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.sinkwriters import writers
 from watersmeet.system import faults
@@ -200,9 +200,9 @@ def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, 
     assert list(by_key.values()) == [[0, 1, 2, 3]] * 3
 
 
-def portion(commit, *keys):
+def batch(commit, *keys):
     table = pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array(["x"] * len(keys))})
-    return Portion(Place(1, commit), table, np.ones(len(keys), np.int64), 0)
+    return SinkBatch(Place(1, commit), table, np.ones(len(keys), np.int64), 0)
 
 
 @pytest.fixture
@@ -228,20 +228,20 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(broker, topic, target):
     name = topic()
     first, second = target(name), target(name)
     assert first.open(1) is None
-    first.deliver([portion(1, 1)])
+    first.deliver([batch(1, 1)])
 
     def pause(now):
         if now == "kafka.commit":
             faults.set_hook(None)
             assert second.open(1) == Place(1, 1)
-            second.deliver([portion(2, 2)])
+            second.deliver([batch(2, 2)])
 
     faults.set_hook(pause)
     with pytest.raises(Unavailable):
-        first.deliver([portion(2, 2)])
+        first.deliver([batch(2, 2)])
     with pytest.raises(Unavailable):
-        first.deliver([portion(3, 3)])
-    second.deliver([portion(3, 3)])
+        first.deliver([batch(3, 3)])
+    second.deliver([batch(3, 3)])
     assert [json.loads(v)["k"] for _, _, v in messages(broker, name)] == [1, 2, 3]
 
 
@@ -255,10 +255,10 @@ def test_the_place_is_read_behind_what_other_sinks_write(broker, topic, target):
     def pause(now):
         if now == "kafka.commit":
             faults.set_hook(None)
-            mine.deliver([portion(7, 1)])
+            mine.deliver([batch(7, 1)])
 
     faults.set_hook(pause)
-    other.deliver([portion(3, 2)])
+    other.deliver([batch(3, 2)])
     assert mine.open(1) == Place(1, 7)
     assert other.open(1) == Place(1, 3)
 
@@ -267,7 +267,7 @@ def test_a_newer_generation_shuts_out_an_older_one(topic, target):
     name = topic()
     newer = target(name, generation=2)
     newer.open(2)
-    newer.deliver([Portion(Place(2, 5), portion(5, 1).rows, np.ones(1, np.int64), 0)])
+    newer.deliver([SinkBatch(Place(2, 5), batch(5, 1).rows, np.ones(1, np.int64), 0)])
     with pytest.raises(watersmeet.Error) as found:
         target(name).open(1)
     assert found.value.condition == "WRITER_FENCED"

@@ -5,8 +5,8 @@ import decimal
 
 import pytest
 from scripts.servers.mariadb import PASSWORD, USER
+from tests.unit.sinks.batches import batch
 from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
-from tests.unit.sinks.portions import portion
 
 import watersmeet
 import watersmeet.connectors.mysql.target
@@ -83,7 +83,7 @@ def test_all_types_arrive_as_they_are(mysql):
     mysql.execute(f"CREATE TABLE kept ({', '.join(f'{c.name} {kind}' for c, kind in EVERYTHING)})")
     sink = target(mysql, columns)
     sink.open(1)
-    sink.deliver([portion(3, *WRITTEN, columns=columns)])
+    sink.deliver([batch(3, *WRITTEN, columns=columns)])
     second, third, first = selected(mysql, "SELECT * FROM kept ORDER BY id")
     utc = MOMENT.replace(tzinfo=None)
     assert first[:14] == (
@@ -108,7 +108,7 @@ def test_numbers_that_are_not_finite_are_refused(mysql):
     sink = target(mysql, columns)
     sink.open(1)
     with pytest.raises(Error, match="does not take a row") as refused:
-        sink.deliver([portion(3, (1, float("nan")), columns=columns)])
+        sink.deliver([batch(3, (1, float("nan")), columns=columns)])
     assert refused.value.condition == "DELIVERY_REFUSED"
     assert content(mysql) == []
 
@@ -117,9 +117,9 @@ def test_nothing_is_cut_in_silence(mysql):
     mysql.execute("CREATE TABLE kept (id int PRIMARY KEY, name varchar(3))")
     sink = target(mysql)
     sink.open(1)
-    sink.deliver([portion(3, (1, "abc"))])
+    sink.deliver([batch(3, (1, "abc"))])
     with pytest.raises(Error, match="does not take a row"):
-        sink.deliver([portion(4, (2, "abcd"))])
+        sink.deliver([batch(4, (2, "abcd"))])
     assert content(mysql) == [(1, "abc")]
 
 
@@ -130,11 +130,11 @@ def test_keys_of_several_columns_are_compared_byte_by_byte(mysql):
     mysql.execute("CREATE TABLE kept (id int, code varchar(20), name text, PRIMARY KEY (id, code))")
     sink = target(mysql, KEYS, key=("id", "code"))
     sink.open(1)
-    sink.deliver([portion(3, (1, "a", "x"), (1, "b", "y"), (2, "a", "z"), columns=KEYS)])
+    sink.deliver([batch(3, (1, "a", "x"), (1, "b", "y"), (2, "a", "z"), columns=KEYS)])
     # "A" goes, which is not "a".
-    sink.deliver([portion(4, (1, "A", "x"), (1, "b", "y"), (2, "a", "z"), columns=KEYS, diff=[-1, -1, -1])])
+    sink.deliver([batch(4, (1, "A", "x"), (1, "b", "y"), (2, "a", "z"), columns=KEYS, diff=[-1, -1, -1])])
     assert content(mysql) == [(1, "a", "x")]
-    sink.deliver([portion(5, (1, "a", "x"), (1, "A", "new"), columns=KEYS, diff=[-1, 1])])
+    sink.deliver([batch(5, (1, "a", "x"), (1, "A", "new"), columns=KEYS, diff=[-1, 1])])
     assert content(mysql) == [(1, "A", "new")]
 
 
@@ -145,11 +145,11 @@ def test_keys_that_are_one_there_stop_the_sink(mysql, first, second):
     sink = target(mysql, KEYS, key=("id", "code"))
     sink.open(1)
     with pytest.raises(Error, match="does not take a row") as refused:
-        sink.deliver([portion(3, *both, columns=KEYS)])
+        sink.deliver([batch(3, *both, columns=KEYS)])
     assert "collation" in refused.value.detail
-    sink.deliver([portion(3, both[0], columns=KEYS)])
+    sink.deliver([batch(3, both[0], columns=KEYS)])
     with pytest.raises(Error, match="does not take a row"):
-        sink.deliver([portion(4, both[1], columns=KEYS)])
+        sink.deliver([batch(4, both[1], columns=KEYS)])
     assert content(mysql) == [both[0]]
 
 
@@ -160,7 +160,7 @@ def test_exact_collations_take_every_key(mysql):
     rows = [(1, code, "x") for code in ("A", "a", "a ", "e", "é")]
     sink = target(mysql, KEYS, key=("id", "code"))
     sink.open(1)
-    sink.deliver([portion(3, *rows, columns=KEYS)])
+    sink.deliver([batch(3, *rows, columns=KEYS)])
     assert content(mysql) == sorted(rows, key=repr)
 
 
@@ -168,9 +168,9 @@ def test_another_unique_index_changes_no_other_row(mysql):
     mysql.execute("CREATE TABLE kept (id int PRIMARY KEY, name varchar(20) UNIQUE)")
     sink = target(mysql)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, "b"))])
+    sink.deliver([batch(3, (1, "a"), (2, "b"))])
     with pytest.raises(Error, match="does not take a row") as refused:
-        sink.deliver([portion(4, (3, "a"))])
+        sink.deliver([batch(4, (3, "a"))])
     assert "unique index" in refused.value.detail
     assert content(mysql) == [(1, "a"), (2, "b")]
 
@@ -180,8 +180,8 @@ def test_a_table_of_keys_alone(mysql):
     mysql.execute("CREATE TABLE kept (id int PRIMARY KEY, more int DEFAULT 5)")
     sink = target(mysql, columns)
     sink.open(1)
-    sink.deliver([portion(3, (1,), (2,), columns=columns)])
-    sink.deliver([portion(4, (1,), (1,), (2,), columns=columns, diff=[-1, 1, -1])])
+    sink.deliver([batch(3, (1,), (2,), columns=columns)])
+    sink.deliver([batch(4, (1,), (1,), (2,), columns=columns, diff=[-1, 1, -1])])
     assert content(mysql) == [(1, 5)]
 
 
@@ -190,9 +190,9 @@ def test_many_rows_are_many_statements(mysql):
     rows = [(i, "x" * (i % 300)) for i in range(20_000)]
     sink = target(mysql)
     sink.open(1)
-    sink.deliver([portion(3, *rows)])
+    sink.deliver([batch(3, *rows)])
     assert content(mysql) == sorted(rows, key=repr)
-    sink.deliver([portion(4, *rows[5:], diff=[-1] * (len(rows) - 5))])
+    sink.deliver([batch(4, *rows[5:], diff=[-1] * (len(rows) - 5))])
     assert content(mysql) == rows[:5]
 
 
@@ -201,9 +201,9 @@ def test_a_row_longer_than_a_packet_is_refused(own_mysql):
     sink = target(own_mysql)
     sink.open(1)
     longest = "x" * 1_900_000
-    sink.deliver([portion(3, (1, longest))])
+    sink.deliver([batch(3, (1, longest))])
     with pytest.raises(Error, match="does not take a row") as refused:
-        sink.deliver([portion(4, (2, "y" * 2_097_152))])
+        sink.deliver([batch(4, (2, "y" * 2_097_152))])
     assert "max_allowed_packet" in refused.value.detail
     assert content(own_mysql) == [(1, longest)]
 
@@ -266,7 +266,7 @@ def test_whole_numbers_go_into_wider_ones_and_decimals(mysql):
     mysql.execute("CREATE TABLE kept (id bigint PRIMARY KEY, v decimal(20), s mediumint)")
     sink = target(mysql, columns)
     sink.open(1)
-    sink.deliver([portion(3, (1, -(1 << 63), -7), columns=columns)])
+    sink.deliver([batch(3, (1, -(1 << 63), -7), columns=columns)])
     assert content(mysql) == [(1, decimal.Decimal(-(1 << 63)), -7)]
 
 
@@ -283,7 +283,7 @@ def test_rights_that_are_missing_are_named(mysql):
         mysql.execute(f"GRANT {rights} ON {mysql.name}.* TO r_{mysql.name}")
         before = target(mysql, user=f"r_{mysql.name}", password="p")
         before.open(1)
-        before.deliver([portion(3, (1, "a"))])
+        before.deliver([batch(3, (1, "a"))])
         assert sink.open(1) == Place(1, 3)  # it may end the connection of the one before
     finally:
         sink.close()
@@ -300,7 +300,7 @@ def test_a_writer_of_another_user_is_waited_for(mysql, monkeypatch):
         before.open(1)
         with pytest.raises(Unavailable, match="does not end"):
             after.open(1)
-        before.deliver([portion(3, (1, "a"))])
+        before.deliver([batch(3, (1, "a"))])
         before.close()
         assert after.open(1) == Place(1, 3)
     finally:

@@ -13,7 +13,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 from tests.thorough import mostly_slow
-from tests.unit.sinks.test_files import TWO, Killed, commits, delivery, portion
+from tests.unit.sinks.test_files import TWO, Killed, batch, commits, delivery
 
 import watersmeet
 from watersmeet.connectors.base.targets import Place, Unavailable
@@ -69,9 +69,9 @@ def delivered(bucket):
 def test_rows_of_commits_are_objects_in_their_order(bucket):
     sink = target(bucket)
     assert sink.open(1) is None
-    sink.deliver([portion(3, (1, "a"), (2, "b"), diff=[1, 2])])
-    sink.deliver([portion(4, (3, "c")), portion(5, (4, "d"), part=0, last=False), portion(5, (5, "e"), part=1)])
-    sink.deliver([portion(4, (3, "c")), portion(6), portion(7, (6, "f"))])
+    sink.deliver([batch(3, (1, "a"), (2, "b"), diff=[1, 2])])
+    sink.deliver([batch(4, (3, "c")), batch(5, (4, "d"), part=0, last=False), batch(5, (5, "e"), part=1)])
+    sink.deliver([batch(4, (3, "c")), batch(6), batch(7, (6, "f"))])
     assert content(bucket) == [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (4, "d"), (5, "e"), (6, "f")]
     assert seen(bucket)[:2] == [
         "s1-00000001-000000000003-000000000000-0.parquet",
@@ -85,8 +85,8 @@ def test_rows_of_commits_are_objects_in_their_order(bucket):
 def test_an_upsert_sink_says_what_became_of_keys_and_partitions_are_directories(bucket):
     sink = target(bucket, rows="upsert", partition_by="name", max_row_count="1")
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, "a"), (3, "b/c"))])
-    sink.deliver([portion(4, (2, "a"), (1, "a"), (1, "x"), diff=[-1, -1, 1])])
+    sink.deliver([batch(3, (1, "a"), (2, "a"), (3, "b/c"))])
+    sink.deliver([batch(4, (2, "a"), (1, "a"), (1, "x"), diff=[-1, -1, 1])])
     assert content(bucket) == [(1, "a", 1, 3), (1, "x", 3, 4), (2, "a", 1, 3), (2, "a", 2, 4), (3, "b/c", 1, 3)]
     stem = "s1-00000001-000000000003-000000000000"
     assert [name for name in seen(bucket) if stem in name] == [
@@ -142,39 +142,39 @@ def test_a_writer_that_was_overtaken_never_writes_again(bucket, point, generatio
         faults.set_hook(None)
         place = second.open(generation)
         if place is None or place.generation < generation:
-            second.deliver([portion(3, *rows, generation=generation)])
-        second.deliver([portion(4, (3, "c"), generation=generation)])
+            second.deliver([batch(3, *rows, generation=generation)])
+        second.deliver([batch(4, (3, "c"), generation=generation)])
 
     faults.set_hook(hook)
     fenced = False
     try:
         assert first.open(1) is None or point == "objects.looked"
-        first.deliver([portion(3, *rows)])
-        first.deliver([portion(4, (3, "c"))])
-        first.deliver([portion(5, (4, "d"))])
+        first.deliver([batch(3, *rows)])
+        first.deliver([batch(4, (3, "c"))])
+        first.deliver([batch(5, (4, "d"))])
     except Error as err:
         assert err.condition == "WRITER_FENCED"
         fenced = True
     if point == "objects.looked" and generation == 1:  # it is the first one that comes last
         assert not fenced
         with pytest.raises(Error, match="another process delivers"):
-            second.deliver([portion(5, (4, "d"))])
+            second.deliver([batch(5, (4, "d"))])
         assert content(bucket) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
         return
     assert fenced
     assert content(bucket) == [(1, "a"), (2, "b"), (3, "c")]
-    second.deliver([portion(5, (4, "d"), generation=generation)])
+    second.deliver([batch(5, (4, "d"), generation=generation)])
     assert content(bucket)[-1] == (4, "d")
 
 
 def test_a_new_generation_replaces_what_the_one_before_has_delivered(bucket):
     old = target(bucket, partition_by="name")
     old.open(1)
-    old.deliver([portion(3, (1, "a"), (2, "b"))])
+    old.deliver([batch(3, (1, "a"), (2, "b"))])
     new = target(bucket, partition_by="name")
     assert new.open(2) == Place(1, 3)
     assert content(bucket) == [(1, "a"), (2, "b")]
-    new.deliver([portion(7, (5, "e"), generation=2)])
+    new.deliver([batch(7, (5, "e"), generation=2)])
     assert content(bucket) == [(5, "e")]
     with pytest.raises(Error) as caught:
         target(bucket).open(1)
@@ -192,8 +192,8 @@ def test_an_answer_that_is_lost_is_no_other_writer(bucket, monkeypatch):
     monkeypatch.setattr(CloudStore, "create", twice)
     sink = target(bucket)
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"))])
-    sink.deliver([portion(4, (2, "b"))])
+    sink.deliver([batch(3, (1, "a"))])
+    sink.deliver([batch(4, (2, "b"))])
     assert content(bucket) == [(1, "a"), (2, "b")]
     assert target(bucket).open(1) == Place(1, 4)
 
@@ -248,18 +248,18 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(bucket, 
         import os, signal
         from scripts.servers.s3 import S3
         from tests.servers import Bucket
-        from tests.unit.sinks.test_objects import faults, portion, target
+        from tests.unit.sinks.test_objects import faults, batch, target
 
         faults.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == {point!r} else None)
         sink = target(Bucket(S3({bucket.server.port}), {bucket.name!r}), partition_by="name")
         sink.open(1)
-        sink.deliver([portion(3, (1, "a"), (2, "b"))])
+        sink.deliver([batch(3, (1, "a"), (2, "b"))])
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
     sink = target(bucket, partition_by="name")
     sink.open(1)
-    sink.deliver([portion(3, (1, "a"), (2, "b"))])
+    sink.deliver([batch(3, (1, "a"), (2, "b"))])
     assert content(bucket) == [(1, "a"), (2, "b")]
 
 

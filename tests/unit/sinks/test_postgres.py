@@ -6,8 +6,8 @@ import decimal
 import pyarrow as pa
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
+from tests.unit.sinks.batches import batch
 from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
-from tests.unit.sinks.portions import portion
 
 import watersmeet
 from watersmeet.errors import Error
@@ -94,7 +94,7 @@ def test_all_types_arrive_as_they_are(postgres):
     postgres.execute(f"CREATE TABLE kept ({', '.join(f'{c.name} {kind}' for c, kind in EVERYTHING)})")
     sink = target(postgres, columns)
     sink.open(1)
-    sink.deliver([portion(3, *VALUES, columns=columns)])
+    sink.deliver([batch(3, *VALUES, columns=columns)])
     texts = {"n", "i", "j", "k", "r", "u"}
     shown = ", ".join(f"{c.name}::text" if c.name in texts else c.name for c in columns)
     rows = selected(postgres, f"SELECT {shown} FROM kept ORDER BY id")
@@ -176,7 +176,7 @@ def test_rights_that_are_missing_are_named(postgres):
         sink = target(postgres, user=f"r_{postgres.name}", password="p")
         with pytest.raises(Error) as refused:
             sink.open(1)
-            sink.deliver([portion(3, (1, "a"))])
+            sink.deliver([batch(3, (1, "a"))])
         assert f"GRANT SELECT, INSERT, UPDATE, DELETE ON public.kept TO r_{postgres.name}" in refused.value.hint
     finally:
         sink.close()

@@ -11,7 +11,7 @@ FORM = "connector = 'memory', type = 'append-only', force_append_only = true"
 def delivered(memory, name):
     """How many rows the target of that id has got."""
     found = [t for (_, target_id), t in memory.topics.items() if target_id == name]
-    return sum(p.rows.num_rows for t in found for p in t.portions)
+    return sum(p.rows.num_rows for t in found for p in t.batches)
 
 
 def states(connection):
@@ -45,19 +45,19 @@ def test_a_limit_is_kept_by_the_next_process(memory, connect):
     until(lambda: delivered(memory, "s2") == 1)
 
 
-def portions(memory):
-    return [p.rows.num_rows for t in memory.topics.values() for p in t.portions]
+def batches(memory):
+    return [p.rows.num_rows for t in memory.topics.values() for p in t.batches]
 
 
 def test_no_more_rows_go_out_at_once_than_are_allowed_in_a_second(memory, connect):
     connection = connect()
     connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 40)")
     connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100000)")
-    until(lambda: len(portions(memory)) >= 2)
-    assert portions(memory)[:2] == [40, 40]
+    until(lambda: len(batches(memory)) >= 2)
+    assert batches(memory)[:2] == [40, 40]
     connection.execute("INSERT INTO t VALUES (0); ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
     until(lambda: delivered(memory, "s2") == 100001)
-    assert max(portions(memory)) == 65536
+    assert max(batches(memory)) == 65536
 
 
 def test_one_row_goes_out_when_a_paused_sink_goes_on(memory, connect):
@@ -66,24 +66,24 @@ def test_one_row_goes_out_when_a_paused_sink_goes_on(memory, connect):
     connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100)")
     until(lambda: states(connection) == {"one": "paused"})
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 20")
-    until(lambda: len(portions(memory)) >= 2)
-    assert portions(memory)[:2] == [1, 20]
+    until(lambda: len(batches(memory)) >= 2)
+    assert batches(memory)[:2] == [1, 20]
 
 
 def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
-    """The next process goes on behind the rows that are there, wherever portions ended."""
+    """The next process goes on behind the rows that are there, wherever batches ended."""
     connection = connect()
     form = "connector = 'memory', type = 'upsert', primary_key = 'k'"
     connection.execute(f"CREATE TABLE t (k int PRIMARY KEY, v int); CREATE SINK one FROM t WITH ({form})")
     connection.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 100) AS g(i)")
     until(lambda: delivered(memory, "s2") == 100)
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 30; UPDATE t SET v = 1")
-    until(lambda: len(portions(memory)) >= 2)
+    until(lambda: len(batches(memory)) >= 2)
     connection = connect()
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 70")
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
-    until(lambda: sum(portions(memory)[1:]) == 200)
-    assert portions(memory)[1] == 30
+    until(lambda: sum(batches(memory)[1:]) == 200)
+    assert batches(memory)[1] == 30
     assert sorted(memory.topic("s2").content) == [(k, 1) for k in range(1, 101)]
 
 

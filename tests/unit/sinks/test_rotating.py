@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import ROWTIME, MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
 from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
 from watersmeet.system import faults
@@ -58,12 +58,12 @@ def target(path, *args, clock=None, **more):
     return RotatingTarget(delivery(path, *args, **more), "db", clock or Clock())
 
 
-def portion(commit, *rows):
+def batch(commit, *rows):
     """rows: (seconds since START, id, name)."""
     rows = [(START + dt.timedelta(seconds=s), i, n) for s, i, n in rows]
     arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(COLUMNS)]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(COLUMNS, positional=False))
-    return Portion(Place(1, commit), table, np.ones(len(rows), np.int64), commit * 1_000_000)
+    return SinkBatch(Place(1, commit), table, np.ones(len(rows), np.int64), commit * 1_000_000)
 
 
 def there(path):
@@ -73,9 +73,9 @@ def there(path):
 def test_files_are_of_spans_of_rowtime(tmp_path):
     made = target(tmp_path, seconds="10")
     assert made.open(1) is None
-    made.deliver([portion(1, (1, 1, "a"), (9, 2, "b"))])
+    made.deliver([batch(1, (1, 1, "a"), (9, 2, "b"))])
     assert there(tmp_path) == {}
-    made.deliver([portion(2, (9, 3, "c"), (12, 4, "d"), (35, 5, "e")), portion(3, (36, 6, None))])
+    made.deliver([batch(2, (9, 3, "c"), (12, 4, "d"), (35, 5, "e")), batch(3, (36, 6, None))])
     first = {"o-2024-05-01-10:00:01.txt": "1,a\n2,b\n3,c\n", "o-2024-05-01-10:00:12.txt": "4,d\n"}
     assert there(tmp_path) == first
     made.close()
@@ -86,7 +86,7 @@ def test_files_are_of_a_size(tmp_path):
     made = target(tmp_path, bytes="10", date_format="%H%M%S%f")
     made.open(1)
     for n in range(6):
-        made.deliver([portion(n + 1, (n, n, "abc"))])
+        made.deliver([batch(n + 1, (n, n, "abc"))])
     assert there(tmp_path) == {"o-100000000.txt": "0,abc\n1,abc\n", "o-100002000.txt": "2,abc\n3,abc\n"} | {
         "o-100004000.txt": "4,abc\n5,abc\n"
     }
@@ -96,7 +96,7 @@ def test_a_file_gets_its_name_once_it_is_old_enough(tmp_path):
     clock = Clock()
     made = target(tmp_path, seconds="10", clock=clock)
     made.open(1)
-    made.deliver([portion(1, (1, 1, "a"))])
+    made.deliver([batch(1, (1, 1, "a"))])
     made.rest()
     clock.now_us = 9_999_999
     made.rest()
@@ -105,7 +105,7 @@ def test_a_file_gets_its_name_once_it_is_old_enough(tmp_path):
     made.rest()
     made.rest()
     assert list(there(tmp_path).values()) == ["1,a\n"]
-    made.deliver([portion(2, (2, 2, "b"))])
+    made.deliver([batch(2, (2, 2, "b"))])
     made.close()
     assert sorted(there(tmp_path)) == ["o-2024-05-01-10:00:01.txt", "o-2024-05-01-10:00:02.txt"]
 
@@ -113,7 +113,7 @@ def test_a_file_gets_its_name_once_it_is_old_enough(tmp_path):
 def test_spans_may_be_of_the_clock(tmp_path):
     made = target(tmp_path, seconds="2", by_rowtime="false", date_format="%M%S")
     made.open(1)
-    made.deliver([portion(n, (100 * n, n, "a")) for n in (2, 3, 4)])
+    made.deliver([batch(n, (100 * n, n, "a")) for n in (2, 3, 4)])
     made.close()
     assert there(tmp_path) == {"o-0002.txt": "2,a\n3,a\n", "o-0004.txt": "4,a\n"}
 
@@ -121,7 +121,7 @@ def test_spans_may_be_of_the_clock(tmp_path):
 def test_the_last_value_of_a_column_is_part_of_the_name(tmp_path):
     made = target(tmp_path, seconds="10", column="name", date_format="%S")
     made.open(1)
-    made.deliver([portion(1, (1, 1, "a"), (2, 2, "x/y"))])
+    made.deliver([batch(1, (1, 1, "a"), (2, 2, "x/y"))])
     made.close()
     assert there(tmp_path) == {"o-01_x_y.txt": "1,a\n2,x/y\n"}
 
@@ -131,19 +131,19 @@ def test_files_of_others_are_never_overwritten(tmp_path):
     for commit in (1, 2):
         made = target(tmp_path, seconds="10", date_format="%S")
         made.open(1)
-        made.deliver([portion(commit, (1, commit, "a"))])
+        made.deliver([batch(commit, (1, commit, "a"))])
         made.close()
     assert there(tmp_path) == {"o-01.txt": "of another", "o-01-2.txt": "1,a\n", "o-01-3.txt": "2,a\n"}
 
 
 def test_formats(tmp_path):
-    rows = portion(1, (1, 1, "a<&>\r\x01]]>"), (2, 2, None))
+    rows = batch(1, (1, 1, "a<&>\r\x01]]>"), (2, 2, None))
 
     def written(encoding, **options):
         made = target(tmp_path / encoding, encoding, options, seconds="10", date_format="")
         made.open(1)
         made.deliver([rows])
-        made.deliver([portion(2, (3, 3, ""))])
+        made.deliver([batch(2, (3, 3, ""))])
         made.close()
         return (tmp_path / encoding / "o-.txt").read_bytes()
 
@@ -163,13 +163,13 @@ def test_formats(tmp_path):
 def test_the_file_that_grows_may_have_a_name(tmp_path):
     made = target(tmp_path, seconds="10", date_format="%S", growing="pending")
     made.open(1)
-    made.deliver([portion(1, (1, 1, "a"))])
+    made.deliver([batch(1, (1, 1, "a"))])
     assert there(tmp_path) == {"pending": "1,a\n"}
-    made.deliver([portion(2, (2, 2, "b"), (12, 3, "c"))])
+    made.deliver([batch(2, (2, 2, "b"), (12, 3, "c"))])
     assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "pending": "3,c\n"}
     following = target(tmp_path, seconds="10", date_format="%S", growing="pending")
     following.open(1)  # the one before was killed
-    following.deliver([portion(3, (13, 4, "d"))])
+    following.deliver([batch(3, (13, 4, "d"))])
     assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "pending": "3,c\n4,d\n"}
     following.close()
     assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "o-12.txt": "3,c\n4,d\n"}
@@ -180,24 +180,24 @@ def test_the_name_of_the_file_that_grows_is_not_taken_from_others(tmp_path):
     made = target(tmp_path, seconds="10", growing="pending")
     made.open(1)
     with pytest.raises(Error, match='there is a file "pending" already'):
-        made.deliver([portion(1, (1, 1, "a"))])
+        made.deliver([batch(1, (1, 1, "a"))])
     made.close()
     (tmp_path / "pending").unlink()
     made = target(tmp_path, seconds="10", growing="pending")
     assert made.open(1) == Place(1, 1)
-    made.deliver([portion(2, (2, 2, "b"))])
+    made.deliver([batch(2, (2, 2, "b"))])
     assert there(tmp_path) == {"o-2024-05-01-10:00:01.txt": "1,a\n", "pending": "2,b\n"}
 
 
 def test_a_writer_that_was_overtaken_is_shut_out(tmp_path):
     first, second = target(tmp_path, seconds="10"), target(tmp_path, seconds="10")
     first.open(1)
-    first.deliver([portion(1, (1, 1, "a"))])
+    first.deliver([batch(1, (1, 1, "a"))])
     assert second.open(1) == Place(1, 1)
     with pytest.raises(Error, match="WRITER_FENCED"):
-        first.deliver([portion(2, (2, 2, "old"))])
+        first.deliver([batch(2, (2, 2, "old"))])
     first.close()
-    second.deliver([portion(2, (2, 2, "b"))])
+    second.deliver([batch(2, (2, 2, "b"))])
     second.close()
     assert list(there(tmp_path).values()) == ["1,a\n2,b\n"]
 
@@ -208,18 +208,16 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
     """Each delivery may end at any point; the next writer goes on from the place that the target tells."""
     rng = random.Random(seed)
     clock, growing = Clock(), "pending" if seed % 2 else ""
-    portions, second = [], 0
+    batches, second = [], 0
     for commit in range(1, 16):
         rows = []
         for _ in range(rng.randrange(4)):
             second += rng.choice((0, 1, 7))
             rows.append((second, len(rows) + 10 * commit, "x" * rng.randrange(9)))
-        portions.append(portion(commit, *rows))
-    expected = [
-        f"{r['id']},{r['name']}" if r["name"] else f'{r["id"]},""' for p in portions for r in p.rows.to_pylist()
-    ]
+        batches.append(batch(commit, *rows))
+    expected = [f"{r['id']},{r['name']}" if r["name"] else f'{r["id"]},""' for p in batches for r in p.rows.to_pylist()]
     made, at = None, 0
-    while at < len(portions):
+    while at < len(batches):
         left = rng.randrange(12)
 
         def hook(point, left=left, seen=[0]):
@@ -234,7 +232,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
                 place = made.open(1)
                 at = 0 if place is None else place.commit
             count = rng.randrange(1, 4)
-            made.deliver(portions[at : at + count])
+            made.deliver(batches[at : at + count])
             at += count
             clock.now_us += rng.choice((0, 11_000_000))
             made.rest()
@@ -261,7 +259,7 @@ def test_points_by_name_exist(tmp_path):
     faults.set_hook(seen.add)
     made = target(tmp_path, seconds="10")
     made.open(1)
-    made.deliver([portion(1, (1, 1, "a"))])
+    made.deliver([batch(1, (1, 1, "a"))])
     made.close()
     assert seen == set(POINTS)
 

@@ -65,12 +65,12 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Portion:
+class SinkBatch:
     """All that a commit changed of a relation, or a part of it.
 
     rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
     of the commit, microseconds since 1970 (UTC). place: at its end. The rows of a commit are always in the same order,
-    wherever portions end. All rows of one key that a commit changed are in one portion, unless the sink only appends.
+    wherever batches end. All rows of one key that a commit changed are in one batch, unless the sink only appends.
     """
 
     place: Place
@@ -79,25 +79,25 @@ class Portion:
     time_us: int
 
 
-def rows_that_came(portion: Portion) -> pa.Table:
-    """The rows of a portion that came, each as often as it did."""
-    if (portion.diff == 1).all():
-        return portion.rows
-    times = np.maximum(portion.diff, 0)
-    return portion.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+def rows_that_came(batch: SinkBatch) -> pa.Table:
+    """The rows of a batch that came, each as often as it did."""
+    if (batch.diff == 1).all():
+        return batch.rows
+    times = np.maximum(batch.diff, 0)
+    return batch.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
 
 
 def newest_rows(
-    portions: Sequence[Portion], names: Sequence[str], keys: Writer
+    batches: Sequence[SinkBatch], names: Sequence[str], keys: Writer
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """(a row for each key that changed, whether the key has no row any more).
 
-    names: the columns. keys: writes a key, equal bytes for equal keys. Within a portion a row replaces one of the same
-    key; one that goes in a later portion is gone.
+    names: the columns. keys: writes a key, equal bytes for equal keys. Within a batch a row replaces one of the same
+    key; one that goes in a later batch is gone.
     """
-    rows = pa.concat_tables([p.rows.select(names) for p in portions])
-    of = np.repeat(np.arange(len(portions)), [len(p.diff) for p in portions])
-    changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in portions]))
+    rows = pa.concat_tables([p.rows.select(names) for p in batches])
+    of = np.repeat(np.arange(len(batches)), [len(p.diff) for p in batches])
+    changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in batches]))
     there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
     return rows.take(pa.array(np.where(there, changed.came, changed.first))), ~there
 
@@ -122,20 +122,20 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
 class Target(Protocol):
     """One sink's place outside. Not thread-safe.
 
-    Law: each portion is there once, or not at all, whatever happens between any two calls: `deliver` writes rows and
+    Law: each batch is there once, or not at all, whatever happens between any two calls: `deliver` writes rows and
     their place in one step, and `open` tells which place was written last.
     """
 
     def open(self, generation: int) -> Place | None:
-        """Shuts out all writers of before, then gives the place of the newest portion that is there; None: none is.
+        """Shuts out all writers of before, then gives the place of the newest batch that is there; None: none is.
 
         The place may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        """Writes portions, in this order, and the place of the last one. Returns when the target has acknowledged all.
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        """Writes batches, in this order, and the place of the last one. Returns when the target has acknowledged all.
 
-        A target that can't write several in one step writes one after the other. Unavailable: of the first portions any
+        A target that can't write several in one step writes one after the other. Unavailable: of the first batches any
         number may be there; `open` again tells. WRITER_FENCED if a later writer was opened. Any other `Error` stops the
         sink: a row that the target never takes.
         """
@@ -156,7 +156,7 @@ class Connector:
     check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
     errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
     of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
-    keeps places, as its contract says. One that does not gets each portion once, and after a crash the last ones again.
+    keeps places, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
     append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
     function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
     nobody else changes the table. None: statements can't change rows there.

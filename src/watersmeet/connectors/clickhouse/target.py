@@ -1,9 +1,9 @@
 """The target `clickhouse`: a table of ClickHouse, to which rows are added.
 
-Each portion is one INSERT, which the server takes as a whole, with a token that says which portion it is. A table that
+Each batch is one INSERT, which the server takes as a whole, with a token that says which batch it is. A table that
 keeps tokens takes each of them once: replicated ones do, and others with `non_replicated_deduplication_window`.
 ClickHouse has no transactions in which a place could be written with the rows, so the place is in the database alone:
-in a table that keeps no tokens, portions that a crash left unacknowledged may be there twice.
+in a table that keeps no tokens, batches that a crash left unacknowledged may be there twice.
 
 RisingWave, "Sink data from RisingWave to ClickHouse". Timeplus, "ClickHouse External Table".
 """
@@ -27,7 +27,7 @@ from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Place,
-    Portion,
+    SinkBatch,
     Target,
     Unavailable,
     rows_that_came,
@@ -224,13 +224,13 @@ class ClickhouseTarget:
             self.look()
         return None
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        for portion in portions:
-            place = portion.place
-            part = (self._name, place.generation, place.commit, place.rows - len(portion.rows), place.rows)
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        for batch in batches:
+            place = batch.place
+            part = (self._name, place.generation, place.commit, place.rows - len(batch.rows), place.rows)
             token = hashlib.blake2b(repr(part).encode(), digest_size=16).hexdigest()
             with _passing():
-                self.insert(rows_that_came(portion), token)
+                self.insert(rows_that_came(batch), token)
             fault("clickhouse.inserted")
 
     def insert(self, rows: pa.Table, token: str) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSpec
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, RowChange, Unavailable, newest_rows
+from watersmeet.connectors.base.targets import Delivery, Place, RowChange, SinkBatch, Unavailable, newest_rows
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.writers import Writer
@@ -72,7 +72,7 @@ Rows = TypeVar("Rows")
 
 
 class DatabaseTarget(abc.ABC, Generic[Rows]):
-    """See `base.Target`. Rows: those of portions, in the form in which they are written.
+    """See `base.Target`. Rows: those of batches, in the form in which they are written.
 
     microseconds: what to do about a column there of times that has none.
     """
@@ -113,19 +113,19 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
                 self._prepare()
             return found
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        rows = self._rows(portions)
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        rows = self._rows(batches)
         with self._explained(), self._transaction():
             fault("database.begun")
-            self._progress(portions[-1].place)
+            self._progress(batches[-1].place)
             fault("database.placed")
             self._write(rows)
             fault("database.written")
         fault("database.committed")
 
-    def _newest(self, portions: Sequence[Portion], keys: Writer) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    def _newest(self, batches: Sequence[SinkBatch], keys: Writer) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """See `newest_rows`. DELIVERY_REFUSED for a new row with NULL in its key, which no unique index finds again."""
-        rows, gone = newest_rows(portions, [c.name for c in self._delivery.columns], keys)
+        rows, gone = newest_rows(batches, [c.name for c in self._delivery.columns], keys)
         null = np.zeros(len(rows), np.bool_)
         for column in self._key:
             has_null = rows.column(column.name).is_null().to_numpy()
@@ -211,7 +211,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         """Rows that are only added."""
 
     @abc.abstractmethod
-    def _rows(self, portions: Sequence[Portion]) -> Rows:
+    def _rows(self, batches: Sequence[SinkBatch]) -> Rows:
         """What is to be written, of an upsert sink a row for each key that changed."""
 
     @abc.abstractmethod
@@ -319,7 +319,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         return [self._quoted(name) for name in Place._fields]
 
     def _enter(self, generation: int) -> Place | None:
-        """Writes the own token, from which on no other writer commits; the place of the newest portion."""
+        """Writes the own token, from which on no other writer commits; the place of the newest batch."""
         self._token = secrets.token_hex(16)
         table, columns = self._progress_table, ", ".join(self._place_columns())
         self._add_progress_row()

@@ -25,7 +25,7 @@ from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Place,
-    Portion,
+    SinkBatch,
     Target,
     Unavailable,
     newest_rows,
@@ -102,10 +102,10 @@ class DeltaTarget:
                     return found
         raise Unavailable(f"{self._what}: others write without end")
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        place = portions[-1].place
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        place = batches[-1].place
         with self._explained():
-            rows = self._changes(portions) if self._is_upsert else self._added(portions)
+            rows = self._changes(batches) if self._is_upsert else self._added(batches)
             for _ in range(_ATTEMPTS):
                 fault("delta.begun")
                 try:
@@ -203,11 +203,11 @@ class DeltaTarget:
             .execute()
         )
 
-    def _added(self, portions: Sequence[Portion]) -> pa.Table:
-        return self._written(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
+    def _added(self, batches: Sequence[SinkBatch]) -> pa.Table:
+        return self._written(pa.concat_tables([rows_that_came(p).select(self._names) for p in batches]))
 
-    def _changes(self, portions: Sequence[Portion]) -> pa.Table:
-        rows, gone = newest_rows(portions, self._names, self._keys)
+    def _changes(self, batches: Sequence[SinkBatch]) -> pa.Table:
+        rows, gone = newest_rows(batches, self._names, self._keys)
         return self._written(rows, gone).append_column(_GONE, pa.array(gone))
 
     def _written(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None = None) -> pa.Table:

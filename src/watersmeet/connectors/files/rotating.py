@@ -35,7 +35,7 @@ from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Place,
-    Portion,
+    SinkBatch,
     Target,
     rows_that_came,
 )
@@ -175,8 +175,8 @@ class RotatingTarget:
             self._go_on(grown)
             return self._newest
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        wanted = [p for p in portions if is_after(p.place, self._newest)]
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        wanted = [p for p in batches if is_after(p.place, self._newest)]
         with unavailable(self._rotation.root), self._writers.shut_out_as_error():
             for group in self._groups(wanted):
                 self._deliver(group)
@@ -206,25 +206,25 @@ class RotatingTarget:
                 return True
         return False
 
-    def _groups(self, portions: Sequence[Portion]) -> Iterator[list[Portion]]:
-        """Portions that are written together: no more than about a file may have."""
-        group: list[Portion] = []
+    def _groups(self, batches: Sequence[SinkBatch]) -> Iterator[list[SinkBatch]]:
+        """Batches that are written together: no more than about a file may have."""
+        group: list[SinkBatch] = []
         size = 0
-        for portion in portions:
-            if group and self._rotation.most_bytes and size + portion.rows.nbytes > self._rotation.most_bytes:
+        for batch in batches:
+            if group and self._rotation.most_bytes and size + batch.rows.nbytes > self._rotation.most_bytes:
                 yield group
                 group, size = [], 0
-            group.append(portion)
-            size += portion.rows.nbytes
+            group.append(batch)
+            size += batch.rows.nbytes
         if group:
             yield group
 
-    def _deliver(self, portions: list[Portion]) -> None:
+    def _deliver(self, batches: list[SinkBatch]) -> None:
         """Writes all rows, then the manifest, which says how long which files are by then."""
         grown = [] if self._growing is None else [self._growing]
         self._growing = None  # if this fails, only the manifest says how long the file is
         touched = []
-        for rows, time_us in self._spans(portions):
+        for rows, time_us in self._spans(batches):
             if not grown or not self._has_room(grown[-1], time_us):
                 grown.append(self._begin(time_us))
             grown[-1] = self._append(grown[-1], rows)
@@ -234,22 +234,22 @@ class RotatingTarget:
             flush(self._writers.own / staged)
         files.sync_directory(self._writers.own)
         older = self._writers.manifests()
-        self._writers.commit(portions[-1], {"growing": [asdict(f) for f in grown], "made": self._number})
-        self._newest = portions[-1].place
+        self._writers.commit(batches[-1], {"growing": [asdict(f) for f in grown], "made": self._number})
+        self._newest = batches[-1].place
         self._go_on(grown)
         self._forget(older)
 
-    def _spans(self, portions: Sequence[Portion]) -> Iterator[tuple[pa.Table, int]]:
+    def _spans(self, batches: Sequence[SinkBatch]) -> Iterator[tuple[pa.Table, int]]:
         """The rows that come in one after the other, by the spans of time that files have; the time of the first."""
-        for portion in portions:
-            rows = rows_that_came(portion)
+        for batch in batches:
+            rows = rows_that_came(batch)
             if not len(rows):
                 continue
             if not self._rotation.by_rowtime:
-                yield rows, portion.time_us
+                yield rows, batch.time_us
                 continue
             times = rows.column(ROWTIME).combine_chunks().cast(pa.timestamp("us")).cast(pa.int64())
-            times_us = times.fill_null(portion.time_us).to_numpy(zero_copy_only=False)
+            times_us = times.fill_null(batch.time_us).to_numpy(zero_copy_only=False)
             if not self._rotation.most_us:
                 yield rows, int(times_us[0])
                 continue

@@ -25,7 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
 from watersmeet.connectors.files.writing import (
     FILE_SPECS,
     RowFiles,
@@ -79,8 +79,8 @@ class FileTarget:
             self._remove_generations()
             return self._newest
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        wanted = [p for p in portions if is_after(p.place, self._newest)]
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        wanted = [p for p in batches if is_after(p.place, self._newest)]
         if not wanted:
             return
         own = self._writers.own

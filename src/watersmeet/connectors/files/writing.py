@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable, rows_that_came
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable, rows_that_came
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
@@ -91,14 +91,14 @@ class Writers:
         found: dict[str, Any] = json.loads(files.read_file(self.commits / name))
         return found
 
-    def commit(self, portion: Portion, content: dict[str, Any]) -> dict[str, Any]:
-        """Makes the manifest of everything up to a portion, which is the step in which that is delivered; the manifest.
+    def commit(self, batch: SinkBatch, content: dict[str, Any]) -> dict[str, Any]:
+        """Makes the manifest of everything up to a batch, which is the step in which that is delivered; the manifest.
 
         WRITER_FENCED.
         """
-        place = dict(zip(Place._fields, portion.place, strict=True))
-        manifest = {**place, "time_us": portion.time_us, **content}
-        prepared = self.own / f"{stem_of(portion.place)}.manifest"
+        place = dict(zip(Place._fields, batch.place, strict=True))
+        manifest = {**place, "time_us": batch.time_us, **content}
+        prepared = self.own / f"{stem_of(batch.place)}.manifest"
         files.discard(prepared)
         files.create_file(prepared, json.dumps(manifest).encode(), durable=True)
         fault("files.prepared")
@@ -278,17 +278,17 @@ class RowFiles:
         by_name = {c.name: c for c in delivery.columns}
         self._keys = json_writer(tuple(by_name[n] for n in delivery.key), EXACT_JSON) if is_upsert else None
 
-    def rows(self, portion: Portion) -> pa.Table:
+    def rows(self, batch: SinkBatch) -> pa.Table:
         """The rows of the files, in their order."""
         names = [c.name for c in self._form.columns]
         if self._keys is None:
-            return rows_that_came(portion).select(names)
-        rows = portion.rows.select(names)
-        changed = changed_keys(self._keys.write(rows), portion.diff)
+            return rows_that_came(batch).select(names)
+        rows = batch.rows.select(names)
+        changed = changed_keys(self._keys.write(rows), batch.diff)
         is_there = changed.came >= 0
         taken = rows.take(pa.array(np.where(is_there, changed.came, changed.gone)))
         operations = np.where(is_there, np.where(changed.gone >= 0, _UPDATE, _INSERT), _DELETE).astype(np.int16)
-        commits = np.full(len(operations), portion.place.commit, np.int64)
+        commits = np.full(len(operations), batch.place.commit, np.int64)
         return taken.append_column(_OP.name, pa.array(operations)).append_column(_COMMIT.name, pa.array(commits))
 
     def pieces(self, stem: str, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

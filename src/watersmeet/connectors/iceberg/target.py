@@ -29,7 +29,7 @@ from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
     Place,
-    Portion,
+    SinkBatch,
     Target,
     Unavailable,
     newest_rows,
@@ -118,16 +118,16 @@ class IcebergTarget:
                     return found
         raise Unavailable(f"{self._what}: others write without end")
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        place = portions[-1].place
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        place = batches[-1].place
         with self._explained():
             if self._is_upsert:
-                rows, gone = newest_rows(portions, self._names, self._keys)
+                rows, gone = newest_rows(batches, self._names, self._keys)
                 changed = self._columns.written(rows)
                 came = changed.filter(pa.array(~gone))
                 write = functools.partial(self._merge, changed=changed.select([*self._delivery.key]), came=came)
             else:
-                added = pa.concat_tables([rows_that_came(p).select(self._names) for p in portions])
+                added = pa.concat_tables([rows_that_came(p).select(self._names) for p in batches])
                 write = functools.partial(self._append, rows=self._columns.written(added))
             for _ in range(_ATTEMPTS):
                 fault("iceberg.begun")

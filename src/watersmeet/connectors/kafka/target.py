@@ -1,4 +1,4 @@
-"""The target `kafka`: a topic. Each batch of portions is one transaction, which also writes how far the sink is.
+"""The target `kafka`: a topic. Each group of batches is one transaction, which also writes how far the sink is.
 
 RisingWave, "Sink data from RisingWave to Apache Kafka".
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
 from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, library, properties_of
 from watersmeet.connectors.kafka.options import TOPIC_OPTIONS
 from watersmeet.errors import Error, error
@@ -165,16 +165,16 @@ class KafkaTarget:
             )
         return found.place
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
         with self._explained():
             fault("kafka.begin")
             self._producer.begin_transaction()
             self._in_transaction = True
-            for portion in portions:
-                # One by one: the client sends a portion while the next one is encoded.
-                self._produce(self._encoder.encode(portion.rows, portion.diff, portion.time_us))
+            for batch in batches:
+                # One by one: the client sends a batch while the next one is encoded.
+                self._produce(self._encoder.encode(batch.rows, batch.diff, batch.time_us))
                 fault("kafka.produced")
-            self._produce_progress(_Progress(portions[-1].place, self._topic_id))
+            self._produce_progress(_Progress(batches[-1].place, self._topic_id))
             fault("kafka.commit")
             self._repeated(self._producer.commit_transaction)
             self._in_transaction = False

@@ -25,8 +25,8 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
-    Portion,
     RowChange,
+    SinkBatch,
     Target,
     Unavailable,
     rows_that_came,
@@ -263,11 +263,11 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             f"{columns}{texts}) ENGINE = InnoDB"
         )
 
-    def _rows(self, portions: Sequence[Portion]) -> MysqlRows:
+    def _rows(self, batches: Sequence[SinkBatch]) -> MysqlRows:
         columns, nothing = self._delivery.columns, pa.array([], pa.binary())
         if not self._key:
-            return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
-        table, gone = self._newest(portions, self._key_texts)
+            return self._added(pa.concat_tables([rows_that_came(p) for p in batches]))
+        table, gone = self._newest(batches, self._key_texts)
         came = table.filter(pa.array(~gone))
         keys = self._written_keys(came) if self._merges else nothing
         return MysqlRows(self._written(came, columns), keys, self._written_keys(table.filter(pa.array(gone))))

@@ -27,7 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
 from watersmeet.connectors.files.options import store_specs
 from watersmeet.connectors.files.writing import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
 from watersmeet.errors import Error, error
@@ -87,8 +87,8 @@ class ObjectTarget:
             self._remove_generations()
             return self._newest
 
-    def deliver(self, portions: Sequence[Portion]) -> None:
-        wanted = [p for p in portions if is_after(p.place, self._newest)]
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        wanted = [p for p in batches if is_after(p.place, self._newest)]
         if not wanted:
             return
         with unavailable(self._shown):
@@ -129,9 +129,9 @@ class ObjectTarget:
                 hint=f"Name another directory, or delete this one with its {_STATE}.",
             )
 
-    def _write(self, portions: Sequence[Portion]) -> list[str]:
-        """Makes the objects of portions; their names."""
-        pieces = [piece for p in portions for piece in self._files.pieces(self._stem(p.place), self._files.rows(p))]
+    def _write(self, batches: Sequence[SinkBatch]) -> list[str]:
+        """Makes the objects of batches; their names."""
+        pieces = [piece for p in batches for piece in self._files.pieces(self._stem(p.place), self._files.rows(p))]
         if len(pieces) == 1:
             self._write_piece(*pieces[0])
         elif pieces:

@@ -20,8 +20,8 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
-    Portion,
     RowChange,
+    SinkBatch,
     Target,
     rows_that_came,
 )
@@ -203,12 +203,12 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
             f"FROM {self._table} WITH NO DATA"
         )
 
-    def _rows(self, portions: Sequence[Portion]) -> pa.BinaryArray:
+    def _rows(self, batches: Sequence[SinkBatch]) -> pa.BinaryArray:
         columns = self._delivery.columns
         if not self._key:
-            return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
+            return self._added(pa.concat_tables([rows_that_came(p) for p in batches]))
         # A line for each key that changed: its last row, or one that says that it has none any more.
-        rows, gone = self._newest(portions, self._keys)
+        rows, gone = self._newest(batches, self._keys)
         rows = rows.append_column(_GONE, pa.array(gone))
         for name, text in self._loose.items():
             rows = rows.append_column(text, rows.column(name))

@@ -33,7 +33,7 @@ Send = Callable[[str, object], Awaitable[None]]
 #: So many rows of a result are given at most.
 MOST_ROWS: Final = 10_000
 #: So many rows of a running query are sent at once.
-_PORTION_ROWS: Final = 500
+_PART_ROWS: Final = 500
 #: How long a running query is waited for before it is asked whether it goes on.
 _WAIT_S: Final = 0.25
 #: How often it is checked whether the client of a statement has hung up.
@@ -201,8 +201,8 @@ class Worksheet:
                 while True:
                     ended = running.ended
                     table: pa.Table = await self._work(running.rows)
-                    for portion in _portions(table):
-                        data = await self._work(_texts, portion, columns)
+                    for part in _parts(table):
+                        data = await self._work(_texts, part, columns)
                         await self._send("rows", {"query": query, "data": data})
                     if ended:
                         break
@@ -232,8 +232,8 @@ class Worksheet:
                     for batch in update.batches:
                         query, columns = followed[batch.relation]
                         table = _with_commit(batch, update.commit)
-                        for portion in _portions(table):
-                            data = await self._work(_texts, portion, (*_CHANGE, *columns))
+                        for part in _parts(table):
+                            data = await self._work(_texts, part, (*_CHANGE, *columns))
                             await self._send("rows", {"query": query, "data": data})
         except Error as err:
             failure = err.to_json()
@@ -279,6 +279,6 @@ def _texts(table: pa.Table, columns: Schema) -> list[tuple[str | None, ...]]:
     return list(zip(*(c.to_pylist() for c in text_columns(table, columns)), strict=True))
 
 
-def _portions(table: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, table.num_rows, _PORTION_ROWS):
-        yield table.slice(start, _PORTION_ROWS)
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, _PART_ROWS):
+        yield table.slice(start, _PART_ROWS)

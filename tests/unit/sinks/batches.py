@@ -1,19 +1,19 @@
-"""Portions, and histories of them, as tests of all targets deliver them."""
+"""Batches, and histories of them, as tests of all targets deliver them."""
 
 import random
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.connectors.base.targets import Place, Portion
+from watersmeet.connectors.base.targets import Place, SinkBatch
 from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
 TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 
 
-def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
+def batch(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
     arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
-    return Portion(
+    return SinkBatch(
         Place(generation, commit, part, last),
         pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
         np.array(diff or [1] * len(rows), np.int64),
@@ -22,7 +22,7 @@ def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation
 
 
 def history(seed):
-    """Portions of commits, and the content behind each commit."""
+    """Batches of commits, and the content behind each commit."""
     r = random.Random(seed)
     now, found = {}, []
     for commit in range(2, 9):
@@ -36,5 +36,5 @@ def history(seed):
                 rows.append((key, after))
                 diff.append(1)
             now[key] = after
-        found.append((portion(commit, *rows, diff=diff), sorted((k, v) for k, v in now.items() if v is not None)))
+        found.append((batch(commit, *rows, diff=diff), sorted((k, v) for k, v in now.items() if v is not None)))
     return found
