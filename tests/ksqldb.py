@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.binder.context.rules import DialectRules, JoinClause, Reading, Sourced
-from watersmeet.binder.dialects.registry import register
+from watersmeet.binder.dialects import register
 from watersmeet.dialects.language import Language
 from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave
 from watersmeet.dialects.semantics import Semantics

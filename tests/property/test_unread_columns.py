@@ -20,7 +20,7 @@ import watersmeet
 from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet.algebra.nodes import Binary, TemporalJoin
-from watersmeet.algebra.rewrites import pruning
+from watersmeet.algebra.rewrites import required
 from watersmeet.planner import asof
 
 START_S = 1_700_000_000
@@ -440,14 +440,14 @@ def test_lenses(seed):
 
 def test_a_key_that_is_pruned_is_found():
     """The fault that this module is about, planted again: left rows keep the columns that are read, and no others."""
-    right = pruning._prune.dispatch(TemporalJoin)
-    pruning._prune.register(TemporalJoin, pruning._prune.dispatch(Binary))
+    right = required._prune.dispatch(TemporalJoin)
+    required._prune.register(TemporalJoin, required._prune.dispatch(Binary))
     try:
         with pytest.raises(AssertionError, match="FROM"):
             for seed in (0, 1, 5, 7):
                 run_risingwave(seed, ["left", "inner", "many"])
     finally:
-        pruning._prune.register(TemporalJoin, right)
+        required._prune.register(TemporalJoin, right)
 
 
 def test_a_key_that_is_not_remembered_is_found(monkeypatch):

@@ -12,6 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal, Self
 
+from watersmeet.algebra.arrivals import Cause as Cause
+from watersmeet.algebra.arrivals import Changes as Changes
+from watersmeet.algebra.arrivals import Cut as Cut
+from watersmeet.algebra.arrivals import LateRowFilter as LateRowFilter
+from watersmeet.algebra.arrivals import Records as Records
+from watersmeet.algebra.arrivals import Reopened as Reopened
+from watersmeet.algebra.arrivals import Repartition as Repartition
+from watersmeet.algebra.arrivals import TopN as TopN
+from watersmeet.algebra.arrivals import Window as Window
+from watersmeet.algebra.arrivals import WindowCall as WindowCall
+from watersmeet.algebra.arrivals import WindowFrame as WindowFrame
 from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import KeyedJoin as KeyedJoin
@@ -21,17 +32,6 @@ from watersmeet.algebra.base import Node as Node
 from watersmeet.algebra.base import Partitioned as Partitioned
 from watersmeet.algebra.base import PassThrough as PassThrough
 from watersmeet.algebra.base import Unary as Unary
-from watersmeet.algebra.changes import Cause as Cause
-from watersmeet.algebra.changes import Changes as Changes
-from watersmeet.algebra.changes import Cut as Cut
-from watersmeet.algebra.changes import LateRowFilter as LateRowFilter
-from watersmeet.algebra.changes import Records as Records
-from watersmeet.algebra.changes import Reopened as Reopened
-from watersmeet.algebra.changes import Repartition as Repartition
-from watersmeet.algebra.ordered import TopN as TopN
-from watersmeet.algebra.ordered import Window as Window
-from watersmeet.algebra.ordered import WindowCall as WindowCall
-from watersmeet.algebra.ordered import WindowFrame as WindowFrame
 from watersmeet.algebra.scalars import AggregateCall as AggregateCall
 from watersmeet.algebra.scalars import AggregateFunction as AggregateFunction
 from watersmeet.algebra.scalars import Comparison as Comparison

@@ -1,14 +1,10 @@
-"""Times in expressions: durations, time windows, and comparisons with the time of the epoch.
+"""Times in expressions: durations, time windows (TUMBLE, HOP), and comparisons with the time of the epoch.
 
-Time windows as expressions: what TUMBLE and HOP compute, and how the planner recognises it again.
+A window is [start, start + size); starts are the multiples of `slide_us` counted from `offset_us` after 1970-01-01
+00:00 UTC, in both directions. RisingWave, "Time window functions"; RW-31, RA-10.
 
-A window is [start, start + size); starts are the multiples of `slide_us` counted from `offset_us` after the epoch
-(1970-01-01 00:00 UTC), also before it. RisingWave, "Time window functions"; RW-31, RA-10.
-
-Comparisons with the time of the epoch, in conditions: `column >= epoch_time(…)`.
-
-They travel as conditions until the rewrite `time_filters` makes nodes of them. The call stands for the term that
-contained now(): a term with the source `NOW`, written as JSON. Its place in the statement's text is that of the call.
+Comparisons with now() are conditions `column >= epoch_time(…)` until the rewrite `time_filters` makes nodes of them.
+The call contains the term of now() as JSON: a term with the source `NOW`. Its span is that of the call of now().
 """
 
 from __future__ import annotations
@@ -22,8 +18,7 @@ from typing import Final, Literal
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.oracle import ORACLE
-from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.scalars import ORACLE, Scalar
 from watersmeet.errors import Error, Span, error
 from watersmeet.values import times
 from watersmeet.values.places import own_place, set_place

@@ -8,8 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Column, Filter, Node, Project, Scan, Values
-from watersmeet.algebra.oracle import ORACLE
-from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
+from watersmeet.algebra.scalars import ORACLE, Scalar, column_ref, conjunction
 from watersmeet.values.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, SqlType
 
 _MAX_DIGITS: Final = 38

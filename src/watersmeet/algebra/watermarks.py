@@ -1,19 +1,21 @@
-"""Which columns of a relation have a watermark, and which one: a function of the plan and of the sources' numbers.
+"""Watermarks of columns, computed from the plan and the watermarks of sources; time bounds; state retention.
 
-A watermark on a column: no later change of the relation, neither an insert nor a delete, has a value below it there.
-An operator that may still revise a row with an older value gives none on that column. NULLs are not bound by it.
+A watermark on a column promises: no later insert or delete has a lower value in that column. An operator that may
+revise a row with an older value gives none. NULLs are exempt.
 
-Which rows a join or aggregate with watermarks may forget.
+**Time bounds.** `s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute
+(RisingWave, "Joins", "Interval joins"). Times are in microseconds; a timestamptz is in UTC, a date is its midnight.
+Bounds are necessary, not sufficient: `<` counts as `<=`, and only sums of times and constant intervals give bounds. An
+interval with months or years counts with its shortest or longest length.
 
-Suppose `lo <= l.t - r.t <= hi` holds for every pair, and Wl and Wr are the watermarks of the two times. A left row
-below Wr + lo meets no later right row. An earlier right row may still be needed: if left rows also come out alone
-(left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result depends on its partners,
-none of which is below l.t - hi (unless it is decided on arrival).
+**Retention.** Suppose `lo <= l.t - r.t <= hi` holds for every pair, and Wl and Wr are the watermarks of the two times.
+A left row below Wr + lo meets no later right row. An earlier right row may still be needed: if left rows also come out
+alone (left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result depends on its
+partners, none of which is below l.t - hi (unless it is decided on arrival).
 
-As in RisingWave, both times need watermarks. A side without one is no stream in time and keeps its rows. Source:
-RisingWave, "Joins", "State cleaning" of window and interval joins (RW-40, RW-47). Watermarks do more here: both sides
-are cleaned, not only the larger one, and also for keys that get no new rows. If one side never changes, rows of the
-other side are forgotten once they have met it.
+As in RisingWave ("Joins", "State cleaning" of window and interval joins; RW-40, RW-47), both times need watermarks: a
+side without one keeps its rows. Unlike there, both sides are cleaned, not only the larger one, also for keys without
+new rows. If one side never changes, rows of the other side are forgotten once they have met it.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Final
+from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.arrivals import WindowCall
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     AsofJoin,
+    Column,
     Join,
+    KeyPair,
     LateRowFilter,
     Node,
     Partitioned,
@@ -43,13 +48,189 @@ from watersmeet.algebra.nodes import (
     Versions,
     Window,
 )
-from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.properties import asked_on_arrival, is_by_arrival, stands_still
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.timebounds import TimeBound, time_bounds
-from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, floor_of, least_of, months_floor_of, months_of
+from watersmeet.algebra.timewindows import (
+    TIME_TYPES,
+    duration_us,
+    floor_of,
+    least_of,
+    lengths_us,
+    months_floor_of,
+    months_of,
+)
 from watersmeet.algebra.trees import read, transform_up
+from watersmeet.values.times import DAY_US
 from watersmeet.values.watermarks import Term, Watermark, both, by_months, floored, shifted
+
+_LESS: Final = (exp.LT, exp.LTE)
+_GREATER: Final = (exp.GT, exp.GTE)
+_INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
+
+#: Nodes that make up intervals with the same length for every row.
+_CONSTANT: Final = (
+    exp.Literal,
+    exp.Interval,
+    exp.Var,
+    exp.Cast,
+    exp.DataType,
+    exp.Paren,
+    exp.Neg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+)
+
+#: The kinds whose value a cast keeps, by its target.
+_LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
+    exp.DataType.Type.TIMESTAMP: ("time", "date"), exp.DataType.Type.TIMESTAMPNTZ: ("time", "date"),
+    exp.DataType.Type.TIMESTAMPTZ: ("time", "date"), exp.DataType.Type.DATE: ("date",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TimeBound:
+    """`lo_us <= left - right <= hi_us` for every pair of a join; None: no bound on that side.
+
+    left, right: times over the left and the right input. Each is a plain column, or together they are the two equal
+    sides of the key number `key`.
+    """
+
+    left: Scalar
+    right: Scalar
+    lo_us: int | None
+    hi_us: int | None
+    key: int | None = None
+
+    @property
+    def mirrored(self) -> TimeBound:
+        """The same bound with the sides exchanged."""
+        lo, hi = (None if b is None else -b for b in (self.hi_us, self.lo_us))
+        return TimeBound(self.right, self.left, lo, hi, self.key)
+
+
+def time_bounds(node: Join) -> tuple[TimeBound, ...]:
+    """All bounds between a time of the left and one of the right input of `node`, those of its keys first.
+
+    There is at most one for two columns. Its limits may contradict each other (`lo_us > hi_us`); then no pair matches.
+    """
+    found: dict[tuple[Scalar, Scalar], TimeBound] = {}
+    for number, pair in enumerate(node.keys):
+        if _is_time_key(pair):
+            found.setdefault((pair.left, pair.right), TimeBound(pair.left, pair.right, 0, 0, number))
+    left, right = ({c.id: c for c in side.columns} for side in (node.left, node.right))
+    for part in conjuncts(node.residual):
+        bound = bound_of(part.expression, left, right)
+        if bound is not None:
+            place = bound.left, bound.right
+            found[place] = _narrowed(found[place], bound) if place in found else bound
+    return tuple(found.values())
+
+
+def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapping[str, Column]) -> TimeBound | None:
+    """The bound that one comparison gives for a time of `left` and one of `right`, by the names in it; else None."""
+    difference = _difference(comparison, {**left, **right})
+    if difference is None or sorted(difference.times.values()) != [-1, 1]:
+        return None
+    low, high = sorted(difference.times, key=lambda i: difference.times[i], reverse=True)  # low - high + constant <= 0
+    if low in left and high in right:
+        return TimeBound(read(left[low]), read(right[high]), None, -difference.least_us)
+    if low in right and high in left:
+        return TimeBound(read(left[high]), read(right[low]), difference.least_us, None)
+    return None
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of times, each with a factor, and a constant from `least_us` to `most_us`: one number, except for months.
+
+    kind: time (a timestamp of either type), date, interval, or days (a number of days, as an integer).
+    """
+
+    kind: Literal["time", "date", "interval", "days"]
+    times: Mapping[str, int]
+    least_us: int = 0
+    most_us: int = 0
+
+    def plus(self, other: _Sum, kind: Literal["time", "date", "interval", "days"], sign: int) -> _Sum:
+        times = {i: self.times.get(i, 0) + sign * other.times.get(i, 0) for i in {**self.times, **other.times}}
+        least_us, most_us = (other.least_us, other.most_us) if sign > 0 else (-other.most_us, -other.least_us)
+        return _Sum(kind, {i: n for i, n in times.items() if n}, self.least_us + least_us, self.most_us + most_us)
+
+
+#: (kind, sign, kind) -> kind: the arithmetic of times that is exact.
+_ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval", "days"]]] = {
+    ("time", 1, "interval"): "time", ("time", -1, "interval"): "time", ("interval", 1, "time"): "time",
+    ("date", 1, "interval"): "time", ("date", -1, "interval"): "time", ("interval", 1, "date"): "time",
+    ("interval", 1, "interval"): "interval", ("interval", -1, "interval"): "interval", ("time", -1, "time"): "interval",
+    ("date", 1, "days"): "date", ("date", -1, "days"): "date", ("days", 1, "date"): "date", ("date", -1,
+      "date"): "days",
+    ("days", 1, "days"): "days", ("days", -1, "days"): "days",
+}  # fmt: skip
+
+
+def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
+    """The expression as a sum of times; None if it isn't one."""
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        name = columns[node.name].type.name if node.name in columns else ""
+        return _Sum("date" if name == "date" else "time", {node.name: 1}) if name in TIME_TYPES else None
+    if isinstance(node, exp.Literal):
+        return _Sum("days", {}, *[int(node.name) * DAY_US] * 2) if node.is_int else None
+    if isinstance(node, exp.Neg):
+        inner = _sum_of(node.this, columns)
+        return (
+            _Sum(inner.kind, {}).plus(inner, inner.kind, -1)
+            if inner is not None and inner.kind in ("interval", "days")
+            else None
+        )
+    if isinstance(node, (exp.Add, exp.Sub)):
+        one, other = _sum_of(node.this, columns), _sum_of(node.expression, columns)
+        if one is not None and other is not None:
+            sign = 1 if isinstance(node, exp.Add) else -1
+            kind = _ARITHMETIC.get((one.kind, sign, other.kind))
+            return None if kind is None else one.plus(other, kind, sign)
+    if isinstance(node, exp.Cast) and node.to.this != exp.DataType.Type.INTERVAL:
+        inner = _sum_of(node.this, columns)
+        if inner is None:
+            return None
+        if node.to.this in _INTEGERS:
+            return inner if inner.kind == "days" else None
+        return (
+            replace(inner, kind="date" if node.to.this == exp.DataType.Type.DATE else "time")
+            if (inner.kind in _LOSSLESS.get(node.to.this, ()))
+            else None
+        )
+    if all(isinstance(n, _CONSTANT) for n in node.walk()):
+        lengths = lengths_us(node)
+        return None if lengths is None else _Sum("interval", {}, *lengths)
+    return None
+
+
+def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
+    """A sum that is at most 0 if the comparison `node` is true; None unless it is `<`, `<=`, `>` or `>=` of times."""
+    node = node.unnest()
+    if not isinstance(node, (*_LESS, *_GREATER)):
+        return None
+    one, other = _sum_of(node.this, columns), _sum_of(node.expression, columns)
+    if one is None or other is None or (one.kind in ("time", "date")) != (other.kind in ("time", "date")):
+        return None
+    return one.plus(other, "interval", -1) if isinstance(node, _LESS) else other.plus(one, "interval", -1)
+
+
+def _is_time_key(pair: KeyPair) -> bool:
+    never_null = not pair.left.nullable and not pair.right.nullable
+    return (
+        pair.left.type.name in TIME_TYPES and pair.left.type == pair.right.type and (never_null or not pair.null_safe)
+    )
+
+
+def _narrowed(one: TimeBound, other: TimeBound) -> TimeBound:
+    los = [b.lo_us for b in (one, other) if b.lo_us is not None]
+    his = [b.hi_us for b in (one, other) if b.hi_us is not None]
+    return replace(one, lo_us=max(los, default=None), hi_us=min(his, default=None))
+
 
 #: The time later than all others.
 INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)

@@ -17,12 +17,11 @@ from watersmeet.algebra.nodes import Aggregate, Project
 from watersmeet.algebra.trees import walk_once
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, names_past
-from watersmeet.binder.clauses.relations import READERS, bind_files
-from watersmeet.binder.clauses.sources import check_arguments, view_statement
+from watersmeet.binder.clauses.sources import READERS, bind_files, check_arguments, view_statement
 from watersmeet.binder.context.binding import Bound, Environment, Part
 from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, Relation, View
@@ -136,12 +135,7 @@ class BoundedRules(DialectRules):
         self.own.check_ending(node, text)
 
     def item(
-        self,
-        node: exp.Expression,
-        select: exp.Select,
-        env: Environment,
-        binding: Binding,
-        plain: Callable[[], Sourced],
+        self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         self.own.check_ending(node, env.text)
         if isinstance(node, MarkedTable):
@@ -212,12 +206,7 @@ class BoundedRules(DialectRules):
         return self.own.starred(columns, node, text)
 
     def of_nothing(
-        self,
-        value: Value,
-        function: str,
-        argument: exp.Expression,
-        scope: Scope,
-        settings: Mapping[str, str],
+        self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]
     ) -> Value:
         return self.own.of_nothing(value, function, argument, scope, settings)
 

@@ -36,7 +36,7 @@ from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.context.emissions import Emission, Request, change_kind
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump

@@ -1,35 +1,325 @@
-"""Queries: dispatches to SELECT, set operations and VALUES, and binds what may follow them."""
+"""Queries of any form: SELECT, VALUES, WITH, and set operations (UNION, INTERSECT, EXCEPT, each also with ALL).
+
+A tree of set operations is one aggregate, unless a conversion between them could make rows equal. It counts each row by
+the inputs that have it, and these counts decide how often the row is output (SQL:2023, 7.17, general rules 3).
+
+    (a EXCEPT b) INTERSECT ALL c   ->   Repeat(least(na > 0 AND NOT nb > 0, nc), Aggregate(na, nb, nc, Union(a, b, c)))
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Node, Project
-from watersmeet.algebra.trees import read
-from watersmeet.binder.clauses.arrival import arrivals
-from watersmeet.binder.clauses.order_limit import ended
-from watersmeet.binder.clauses.relations import named_rows
-from watersmeet.binder.clauses.sources import (
-    QUERY_PARTS,
-    alias_of,
-    bind_values,
-    check_arguments,
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Filter, Node, Project, Repeat, Union, Values
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import is_exact, read
+from watersmeet.binder.clauses.ordering import ended
+from watersmeet.binder.clauses.sources import QUERY_PARTS, alias_of, bind_values, check_arguments, named_rows
+from watersmeet.binder.clauses.timewindows import arrivals
+from watersmeet.binder.context.binding import (
+    Bound,
+    BoundQuery,
+    Cte,
+    Environment,
+    OutputColumn,
+    check_alias_list,
+    check_width,
+    distinct,
+    value_of,
 )
-from watersmeet.binder.context.binding import Bound, BoundQuery, Cte, Environment, OutputColumn, check_alias_list
 from watersmeet.binder.context.rules import Binding, BindQuery
-from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.queries.selects import Selecting
-from watersmeet.binder.queries.setops import bind_set_operation
+from watersmeet.binder.dialects import rules_of
+from watersmeet.binder.selects import Selecting
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.tree.nodes import kind_of
 from watersmeet.dialects.tree.queries import depth_checked, name_of, place_of
 from watersmeet.errors import error
+from watersmeet.expressions.casts import cast, coerce
+from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
 from watersmeet.values.dialectnames import DEFAULT_DIALECT
-from watersmeet.values.types import Field
+from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR, Field, SqlType
+
+Kind = Literal["UNION", "INTERSECT", "EXCEPT"]
+
+_KINDS: Final[dict[type[exp.SetOperation], Kind]] = {
+    exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The rows of all leaves with this tag."""
+
+    tag: int
+
+
+@dataclass(frozen=True)
+class _Once:
+    """Each row of `of` once."""
+
+    of: _Shape
+
+
+@dataclass(frozen=True)
+class _Combined:
+    """UNION ALL, INTERSECT ALL or EXCEPT ALL; with `once`, EXCEPT without ALL (INTERSECT is `_Once` of
+    INTERSECT ALL).
+    """
+
+    kind: Kind
+    left: _Shape
+    right: _Shape
+    once: bool = False
+
+
+_Shape = _Counted | _Once | _Combined
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A tree of set operations: its leaves, the tag of each, and how the counts by tag are combined."""
+
+    leaves: tuple[Bound, ...]
+    places: tuple[exp.Expression, ...]
+    tags: tuple[int, ...]
+    shape: _Shape
+
+    @property
+    def is_union(self) -> bool:
+        """True if it is UNION [ALL] only, so that its rows may be converted before or after it."""
+        return isinstance(self.shape, _Counted) or (
+            isinstance(self.shape, _Once) and isinstance(self.shape.of, _Counted)
+        )
+
+    def keeps(self, kinds: Sequence[SqlType]) -> bool:
+        """True if different rows of the leaves are still different as `kinds`."""
+        return all(is_exact(o.column.type, k) for leaf in self.leaves for o, k in zip(leaf.outputs, kinds, strict=True))
+
+
+def bind_set_operation(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
+    """A set operation. DATATYPE_MISMATCH if columns share no type, SYNTAX_ERROR if their numbers differ."""
+    return _Binder(env, binding, bind).bound(_Binder(env, binding, bind).tree(node))
+
+
+@dataclass(frozen=True)
+class _Binder:
+    env: Environment
+    binding: Binding
+    bind: BindQuery
+
+    def tree(self, node: exp.Expression) -> _Tree:
+        """The set operations from `node` down. Anything else, or a query with clauses of its own, is a leaf."""
+        spine: list[exp.SetOperation] = []
+        while isinstance(node, exp.SetOperation) and (not spine or _is_bare(node)):
+            check_arguments(node, QUERY_PARTS, self.env.text, "a query")
+            spine.append(node)
+            node = _unwrapped(node.this)
+        tree = self._leaf(node)
+        for operation in reversed(spine):
+            right = _unwrapped(operation.expression)
+            bare = isinstance(right, exp.SetOperation) and _is_bare(right)
+            tree = self._combined(operation, tree, self.tree(right) if bare else self._leaf(right))
+        return tree
+
+    def _leaf(self, node: exp.Expression) -> _Tree:
+        return _Tree((self.bind(node, self.env, self.binding),), (node,), (0,), _Counted(0))
+
+    def _combined(self, node: exp.SetOperation, left: _Tree, right: _Tree) -> _Tree:
+        kind = _KINDS[kind_of(node)]
+        once = bool(node.args.get("distinct"))
+        ctx = Context(self.env.text, kind)
+        width = len(left.leaves[0].outputs)
+        other = len(right.leaves[0].outputs)
+        check_width(kind, width, other, place_of(right.places[0]), ctx.text)
+        places = (*left.places, *right.places)
+        kinds = [_kind([leaf.outputs[i] for leaf in (*left.leaves, *right.leaves)], ctx, places) for i in range(width)]
+        left, right = (self._settled(t, kind, kinds, once=once) for t in (left, right))
+        if kind == "UNION" and isinstance(left.shape, _Counted) and isinstance(right.shape, _Counted):
+            shape: _Shape = left.shape
+            tags = (*left.tags, *(left.tags[0] for _ in right.tags))
+        else:
+            start = max(left.tags) + 1
+            tags = (*left.tags, *(t + start for t in right.tags))
+            shape = _Combined(kind, left.shape, _shifted(right.shape, start), once and kind == "EXCEPT")
+        if once and kind != "EXCEPT":
+            shape = _Once(shape)
+        return _Tree((*left.leaves, *right.leaves), (*left.places, *right.places), tags, shape)
+
+    def _settled(self, tree: _Tree, kind: Kind, kinds: Sequence[SqlType], *, once: bool) -> _Tree:
+        """`tree` as part of a larger tree: a leaf, unless its rows can be counted together with the others."""
+        if isinstance(tree.shape, _Counted):  # rows are counted as they are: nothing to be lost by a conversion
+            return tree
+        if kind == "UNION" and not once:  # UNION ALL has no state that could take the part's
+            return self._leaf_of(tree)
+        if kind == "UNION" and tree.is_union:
+            return _Tree(tree.leaves, tree.places, tree.tags, _Counted(tree.tags[0]))
+        return tree if tree.keeps(kinds) else self._leaf_of(tree)
+
+    def _leaf_of(self, tree: _Tree) -> _Tree:
+        return _Tree((self.bound(tree),), tree.places[:1], (0,), _Counted(0))
+
+    def bound(self, tree: _Tree) -> Bound:
+        """The relation of a tree."""
+        if len(tree.leaves) == 1:
+            return tree.leaves[0]
+        ctx = Context(self.env.text, "a set operation")
+        first = tree.leaves[0]
+        width = len(first.outputs)
+        kinds = [_kind([leaf.outputs[i] for leaf in tree.leaves], ctx, tree.places) for i in range(width)]
+        columns = tuple(
+            self.binding.new_column(o.column.name, kind, any(leaf.outputs[i].column.nullable for leaf in tree.leaves))
+            for i, (o, kind) in enumerate(zip(first.outputs, kinds, strict=True))
+        )
+        parts = [
+            _converted(leaf, kinds, ctx, place, self.binding)
+            for leaf, place in zip(tree.leaves, tree.places, strict=True)
+        ]
+        if tree.is_union:
+            made: Node = Union(tuple(parts), columns)
+            if isinstance(tree.shape, _Once):
+                made = distinct(made, self.binding)
+        else:
+            made = self._counted(tree, parts, columns)
+        outputs = tuple(
+            OutputColumn(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)
+            for i, (c, o) in enumerate(zip(made.columns, first.outputs, strict=True))
+        )
+        return Bound(made, outputs)
+
+    def _counted(self, tree: _Tree, parts: Sequence[Node], columns: tuple[Column, ...]) -> Node:
+        """Counts each row by tag. The counts decide how often it is output."""
+        new = self.binding.new_column
+        tags = sorted(set(tree.tags))
+        marks = tuple(new(f"in_{t}", BOOLEAN, nullable=False) for t in tags)
+        marked = []
+        for part, own in zip(parts, tree.tags, strict=True):
+            outputs = (*part.columns, *(new(m.name, BOOLEAN, nullable=False) for m in marks))
+            flags = tuple(Scalar(exp.Boolean(this=t == own), BOOLEAN, nullable=False) for t in tags)
+            marked.append(Project(part, outputs, (*map(read, part.columns), *flags)))
+        together = Union(tuple(marked), (*columns, *marks))
+        calls = tuple(AggregateCall("count", None, read(m), distinct=False, type=BIGINT) for m in marks)
+        keys = tuple(new(c.name, c.type, c.nullable) for c in columns)
+        counts = {t: new("count", BIGINT, nullable=False) for t in tags}
+        grouped = Aggregate(together, tuple(map(read, columns)), calls, (*keys, *counts.values()))
+        present = Scalar(_present(tree.shape, counts), BOOLEAN, nullable=False)
+        found: Node = Filter(grouped, present)
+        if not _is_once(tree.shape):
+            times = duckdb_cast(_times(tree.shape, counts), BIGINT)
+            found = Repeat(found, Scalar(times, BIGINT, nullable=False))
+        return Project(found, keys, tuple(map(read, keys)))
+
+
+def _is_bare(node: exp.SetOperation) -> bool:
+    return not any(node.args.get(k) for k in ("with_", "order", "limit", "offset"))
+
+
+def _unwrapped(node: exp.Expression) -> exp.Expression:
+    """The query inside parentheses that contain nothing else."""
+    while isinstance(node, (exp.Subquery, exp.Paren)) and not any(v for k, v in node.args.items() if k != "this"):
+        node = node.this
+    return node
+
+
+def _shifted(shape: _Shape, by: int) -> _Shape:
+    if isinstance(shape, _Counted):
+        return _Counted(shape.tag + by)
+    if isinstance(shape, _Once):
+        return _Once(_shifted(shape.of, by))
+    return _Combined(shape.kind, _shifted(shape.left, by), _shifted(shape.right, by), shape.once)
+
+
+def _is_once(shape: _Shape) -> bool:
+    """True if no row is output twice."""
+    if isinstance(shape, _Combined):
+        if shape.kind == "UNION":
+            return False
+        return shape.once or _is_once(shape.left) or (shape.kind == "INTERSECT" and _is_once(shape.right))
+    return isinstance(shape, _Once)
+
+
+def _present(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
+    """Whether a row is output at all."""
+    if isinstance(shape, _Counted):
+        return exp.GT(this=column_ref(counts[shape.tag].id), expression=number(0))
+    if isinstance(shape, _Once):
+        return _present(shape.of, counts)
+    if shape.kind == "EXCEPT" and not shape.once:
+        return exp.Paren(this=exp.GT(this=_times(shape.left, counts), expression=_times(shape.right, counts)))
+    left, right = _present(shape.left, counts), _present(shape.right, counts)
+    if shape.kind == "EXCEPT":
+        right = exp.Not(this=exp.Paren(this=right))
+    operator = exp.Or if shape.kind == "UNION" else exp.And
+    return exp.Paren(this=operator(this=left, expression=right))
+
+
+def _times(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
+    """How often a row is output."""
+    if isinstance(shape, _Counted):
+        return column_ref(counts[shape.tag].id)
+    if isinstance(shape, _Once) or shape.once:
+        return duckdb_cast(exp.Paren(this=_present(shape, counts)), BIGINT)
+    left, right = _times(shape.left, counts), _times(shape.right, counts)
+    if shape.kind == "UNION":
+        return exp.Paren(this=exp.Add(this=left, expression=right))
+    if shape.kind == "INTERSECT":
+        return call("least", left, right)
+    return call("greatest", exp.Paren(this=exp.Sub(this=left, expression=right)), number(0))
+
+
+def _kind(outputs: Sequence[OutputColumn], ctx: Context, places: Sequence[exp.Expression]) -> SqlType:
+    known = [o.column.type for o in outputs if not o.unknown]
+    if not known:
+        return outputs[0].column.type
+    kind = common_type(known)
+    if kind is None:
+        other = next(o for o in outputs if not o.unknown and common_type([known[0], o.column.type]) is None)
+        place = places[list(outputs).index(other)]
+        raise ctx.error(
+            "DATATYPE_MISMATCH",
+            f"{ctx.clause} types {known[0].sql} and {other.column.type.sql} cannot be matched",
+            place,
+        )
+    return kind
+
+
+def _literal(relation: Node, place: int) -> exp.Expression | None:
+    """The bare string literal that a column of a SELECT is."""
+    if isinstance(relation, Project):
+        found = relation.exprs[place].expression
+    elif isinstance(relation, Values) and len(relation.rows) == 1:
+        found = relation.rows[0][place].expression
+    else:
+        return None
+    return found if isinstance(found, exp.Literal) and found.is_string else None
+
+
+def _converted(part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression, binding: Binding) -> Node:
+    """A part with its columns cast to the types of the whole."""
+    if all(o.column.type == k for o, k in zip(part.outputs, kinds, strict=True)):
+        return part.relation
+    columns: list[Column] = []
+    exprs = []
+    for i, (output, kind) in enumerate(zip(part.outputs, kinds, strict=True)):
+        column = output.column
+        if column.type == kind:
+            columns.append(column)
+            exprs.append(read(column))
+            continue
+        value = value_of(column)
+        if not output.unknown:
+            converted = coerce(value, kind, ctx, place)
+        elif (text := _literal(part.relation, i)) is not None:
+            converted = cast(Value(text, VARCHAR, unknown=True), kind, ctx, place)
+        else:
+            converted = Value(duckdb_cast(value.expression, kind), kind)
+        columns.append(binding.new_column(column.name, kind, converted.nullable))
+        exprs.append(converted.finish())
+    return Project(part.relation, tuple(columns), tuple(exprs))
 
 
 def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:

@@ -193,7 +193,7 @@ class Source(Input):
 class QuerySource(Source):
     """What one view or running query, the `owner`, reads of a source that is `reopened`; hidden.
 
-    of: the id of that source. start, shards, strict: see `algebra.changes.Reopened`.
+    of: the id of that source. start, shards, strict: see `algebra.arrivals.Reopened`.
     """
 
     words: ClassVar[Words] = Words("source")

@@ -250,7 +250,7 @@ class Records(Operator):
 
 @dataclass(frozen=True)
 class CauseSpec:
-    """A side of what changes rows have. `match`, `time`: positions; see `algebra.changes.Cause`."""
+    """A side of what changes rows have. `match`, `time`: positions; see `algebra.arrivals.Cause`."""
 
     match: tuple[int, ...]
     time: int | None

@@ -10,7 +10,7 @@ from typing import Any
 from watersmeet.algebra.nodes import Arrivals, Node, Reopened, Scan
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource, Relation, Table
 from watersmeet.circuit.circuit import Circuit

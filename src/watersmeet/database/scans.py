@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
-from watersmeet.binder.clauses.relations import DEAD_LETTERS, SYSTEM_RELATIONS
+from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
 from watersmeet.catalog import Catalog, Relation, Source
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable

@@ -13,30 +13,16 @@ import duckdb
 from sqlglot import exp, parse_one
 from sqlglot.dialects.duckdb import DuckDB
 
-from watersmeet.algebra.oracle import ORACLE, Oracle
-from watersmeet.algebra.scalars import Scalar, SortKey
+from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
-from watersmeet.values.types import (
-    BIGINT,
-    BOOLEAN,
-    DEFAULT_SCALE,
-    DOUBLE,
-    INTEGER,
-    NUMERIC,
-    VARCHAR,
-    SqlType,
-)
+from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
 
 _MAX_DIGITS: Final = 38
 
 #: Numbers as they are written; those with more digits, or an exponent beyond this, are refused or rounded once.
 _EXACT: Final = decimal.Context(
-    prec=4096,
-    Emax=4096,
-    Emin=-4096,
-    rounding=ROUND_HALF_UP,
-    traps=[InvalidOperation, Overflow],
+    prec=4096, Emax=4096, Emin=-4096, rounding=ROUND_HALF_UP, traps=[InvalidOperation, Overflow]
 )
 
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}

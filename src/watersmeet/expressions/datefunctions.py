@@ -277,17 +277,7 @@ def _truncated(field: str, value: Value, kind: SqlType) -> exp.Expression:
 
 _WITHIN_DAY: Final = ("microseconds", "milliseconds", "second", "minute", "hour")
 
-_TRUNCATED: Final = (
-    *_WITHIN_DAY,
-    "day",
-    "week",
-    "month",
-    "quarter",
-    "year",
-    "decade",
-    "century",
-    "millennium",
-)
+_TRUNCATED: Final = (*_WITHIN_DAY, "day", "week", "month", "quarter", "year", "decade", "century", "millennium")
 
 
 def _now(name: str, kind: SqlType) -> Builder:

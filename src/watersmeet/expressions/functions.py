@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions import nestedfunctions, regexfunctions
+from watersmeet.expressions import nestedfunctions, textfunctions
 from watersmeet.expressions.calls import (
     Arguments,
     Builder,
@@ -28,17 +28,9 @@ from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, JSON_FUNCTIONS, json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
-from watersmeet.expressions.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
-from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
-from watersmeet.values.types import (
-    BOOLEAN,
-    DOUBLE,
-    INTEGER,
-    JSONB,
-    VARCHAR,
-    SqlType,
-)
+from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
+from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
 #: Functions that DuckDB has and that a database must not offer.
 _FORBIDDEN: Final = frozenset({
@@ -243,7 +235,7 @@ def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
     sign = "~*" if insensitive else "~"
     text = _as_text(node.this, node, sign, ctx, bind)
     pattern = _as_text(node.expression, node, sign, ctx, bind)
-    return Value(regexfunctions.matched(text, pattern, "i" if insensitive else "", node, ctx), BOOLEAN)
+    return Value(textfunctions.matched(text, pattern, "i" if insensitive else "", node, ctx), BOOLEAN)
 
 
 def _similar(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -253,7 +245,7 @@ def _similar(node: Any, ctx: Context, bind: Bind) -> Value:
 def _similar_to(node: Any, escape: exp.Expression, ctx: Context, bind: Bind) -> Value:
     text = _as_text(node.this, node, "SIMILAR TO", ctx, bind)
     given, sign = bind(node.expression, ctx), bind(escape, ctx)
-    pattern = regexfunctions.similar(
+    pattern = textfunctions.similar(
         constant_text(given, "SIMILAR TO", node, ctx, example="", what="a pattern"),
         constant_text(sign, "SIMILAR TO", node, ctx, example="\\", what="an escape character"),
         node,
@@ -275,7 +267,7 @@ def _substring(node: Any, ctx: Context, bind: Bind) -> Value:
     values = [bind(n, ctx) for n in nodes]
     if len(values) == 2 and (values[1].unknown or values[1].type == VARCHAR) and not values[1].is_null:
         text = _as_text(node.this, node, "SUBSTRING", ctx, bind)
-        return regexfunctions.substring(text, cast(values[1], VARCHAR, ctx, node), node, ctx)
+        return textfunctions.substring(text, cast(values[1], VARCHAR, ctx, node), node, ctx)
     return function("substring", values, nodes, node, ctx)
 
 

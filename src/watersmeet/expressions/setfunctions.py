@@ -15,8 +15,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import Arguments, Builder, count_checked, limited, mismatch_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string, wrap
-from watersmeet.expressions.regexfunctions import matches, split
-from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
+from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
 #: Of a number or a time in a series.

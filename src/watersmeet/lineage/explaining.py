@@ -35,8 +35,7 @@ from watersmeet.algebra.nodes import (
     Values,
     Window,
 )
-from watersmeet.algebra.oracle import ORACLE
-from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, rejected_columns
+from watersmeet.algebra.scalars import ORACLE, Scalar, column_ref, conjuncts, rejected_columns
 from watersmeet.algebra.trees import filtered, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.database.reading import Bounded, check_running, failed_query, readable, reading

@@ -54,10 +54,8 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.properties import revision
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.rewrites.conditions import as_predicate, make_anti_joins
-from watersmeet.algebra.rewrites.filters import recognise_topn, time_filters
-from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
-from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.rewrites.conditions import as_predicate, make_anti_joins, recognise_topn, time_filters
+from watersmeet.algebra.rewrites.pushdown import fold_constants, fold_filters, fold_projects, push_filters
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk, with_inputs

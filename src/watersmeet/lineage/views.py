@@ -20,7 +20,7 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, walk
 from watersmeet.binder import bind_query
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import (
     KEY_COLUMN,

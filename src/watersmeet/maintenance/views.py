@@ -17,7 +17,7 @@ from watersmeet.binder import BoundQuery, as_emitted, bind_query, check_request
 from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
 from watersmeet.connectors.kafka.source import from_place, restarted

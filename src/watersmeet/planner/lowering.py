@@ -37,7 +37,7 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.properties import arrivals_below
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
-from watersmeet.algebra.rewrites.folding import can_merge
+from watersmeet.algebra.rewrites.pushdown import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import cast
 from watersmeet.algebra.watermarks import of_aggregate

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.base import Column
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.timebounds import bound_of
+from watersmeet.algebra.watermarks import bound_of
 from watersmeet.catalog import Source, Table
 from watersmeet.circuit.operators import (
     FOREVER_US,

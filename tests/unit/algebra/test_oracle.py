@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from watersmeet.algebra.oracle import Oracle
+from watersmeet.algebra.scalars import Oracle
 from watersmeet.values.types import BIGINT, NUMERIC, SqlType
 
 

@@ -10,7 +10,7 @@ from tests.thorough import examples
 from tests.trees import e, p
 
 from watersmeet.algebra.nodes import Column, Join, KeyPair, Scan
-from watersmeet.algebra.timebounds import time_bounds
+from watersmeet.algebra.watermarks import time_bounds
 from watersmeet.values.types import DATE, INTEGER, INTERVAL, TIMESTAMP, TIMESTAMPTZ
 
 S, DAY = 1_000_000, 86_400_000_000

@@ -9,8 +9,8 @@ from watersmeet.algebra.scalars import column_ref
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import ScopeColumn, single
-from watersmeet.binder.dialects.lenses.join_conditions import check_on
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
+from watersmeet.binder.dialects.lenses.record_joins import check_on
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize

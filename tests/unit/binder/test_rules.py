@@ -11,8 +11,8 @@ import tests.ksqldb
 
 import watersmeet
 import watersmeet.binder
-from watersmeet.binder.dialects import registry
-from watersmeet.binder.dialects.registry import register, rules_of
+from watersmeet.binder import dialects
+from watersmeet.binder.dialects import register, rules_of
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import language_named
 from watersmeet.values.dialectnames import DIALECTS
@@ -56,7 +56,7 @@ def imported(path: Path) -> list[str]:
 def test_general_modules_know_no_dialect(path):
     assert not [w for w in said(path) if any(name in w for name in NAMES)]
     known = [m for m in imported(path) if m.startswith("watersmeet.binder.dialects")]
-    assert known == (["watersmeet.binder.dialects.registry"] if path.name in ENTRIES else [])
+    assert known == (["watersmeet.binder.dialects"] if path.name in ENTRIES else [])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -70,7 +70,7 @@ def test_dialects_import_no_other_dialect(dialect):
 @pytest.fixture
 def ksqldb():
     """The dialect, for one test: what others are told of dialects stays."""
-    with mock.patch.dict(languages._LANGUAGES), mock.patch.dict(registry._RULES):
+    with mock.patch.dict(languages._LANGUAGES), mock.patch.dict(dialects._RULES):
         tests.ksqldb.add()
         yield
 

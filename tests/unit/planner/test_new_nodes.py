@@ -36,10 +36,8 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.properties import comes_later, constants, is_single_row, revision
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.rewrites.folding import fold_constants
-from watersmeet.algebra.rewrites.pruning import prune_columns
-from watersmeet.algebra.rewrites.pushdown import push_filters
-from watersmeet.algebra.rewrites.spreading import spread_for_readers
+from watersmeet.algebra.rewrites.pushdown import fold_constants, push_filters
+from watersmeet.algebra.rewrites.required import prune_columns, spread_for_readers
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly, transform_up, walk

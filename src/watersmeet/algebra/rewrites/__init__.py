@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from watersmeet.algebra.nodes import Node
-from watersmeet.algebra.rewrites.conditions import factor_disjunctions, make_anti_joins, remove_duplicate_keys
-from watersmeet.algebra.rewrites.filters import recognise_topn, time_filters
-from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
+from watersmeet.algebra.rewrites.conditions import (
+    factor_disjunctions,
+    make_anti_joins,
+    recognise_topn,
+    remove_duplicate_keys,
+    time_filters,
+)
 from watersmeet.algebra.rewrites.joinorder import JoinOrder, connect_joins, ordered
-from watersmeet.algebra.rewrites.pruning import prune_columns
-from watersmeet.algebra.rewrites.pushdown import push_filters
-from watersmeet.algebra.rewrites.spreading import spread_for_readers
+from watersmeet.algebra.rewrites.pushdown import fold_constants, fold_filters, fold_projects, push_filters
+from watersmeet.algebra.rewrites.required import prune_columns, spread_for_readers
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import Rule
 

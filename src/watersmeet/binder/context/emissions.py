@@ -7,17 +7,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import (
-    Arrivals,
-    AsofJoin,
-    Cut,
-    Join,
-    Node,
-    Scan,
-    TemporalJoin,
-    Values,
-    Window,
-)
+from watersmeet.algebra.nodes import Arrivals, AsofJoin, Cut, Join, Node, Scan, TemporalJoin, Values, Window
 from watersmeet.algebra.properties import is_by_arrival
 from watersmeet.errors import Span
 

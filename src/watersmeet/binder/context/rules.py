@@ -324,12 +324,7 @@ class DialectRules:
     # -- FROM ---------------------------------------------------------------------------------------------------
 
     def item(
-        self,
-        node: exp.Expression,
-        select: exp.Select,
-        env: Environment,
-        binding: Binding,
-        plain: Callable[[], Sourced],
+        self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         """An item of FROM, without the joins attached to it. select: the enclosing SELECT.
 
@@ -406,12 +401,7 @@ class DialectRules:
         return node
 
     def select(
-        self,
-        node: exp.Select,
-        relation: Node,
-        scope: Scope,
-        env: Environment,
-        binding: Binding,
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node]:
         """A SELECT and the rows that pass WHERE, before the select list and GROUP BY are bound.
 
@@ -419,14 +409,7 @@ class DialectRules:
         """
         return node, relation
 
-    def groups(
-        self,
-        node: exp.Select,
-        relation: Node,
-        scope: Scope,
-        env: Environment,
-        binding: Binding,
-    ) -> Groups:
+    def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
         """A SELECT with groups or aggregate functions, over the rows that pass WHERE.
 
         Law: no row changes a group that was output as final.
@@ -434,12 +417,7 @@ class DialectRules:
         return Groups(node)
 
     def select_list(
-        self,
-        items: Sequence[Item],
-        node: exp.Select,
-        relation: Node,
-        scope: Scope,
-        ctx: Context,
+        self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
     ) -> SelectList:
         """The select list with its stars expanded. relation, scope: of the rows below groups. ctx: above groups.
 
@@ -455,12 +433,7 @@ class DialectRules:
         return columns
 
     def of_nothing(
-        self,
-        value: Value,
-        function: str,
-        argument: exp.Expression,
-        scope: Scope,
-        settings: Mapping[str, str],
+        self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]
     ) -> Value:
         """The value of an aggregate function that may get no rows, also in queries that end. scope: of the rows below.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from watersmeet.binder.clauses.relations import files_refused
+from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import SHOWN, Catalog, Relation, Role, RoleChange, SqlFunction
 from watersmeet.catalog.roles import ADMIN, EVERYTHING, READER, WRITER, Actor, Privilege, Rights, acting_rights
 from watersmeet.database.opened import OpenDatabase

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from watersmeet.binder.clauses.relations import files_refused
+from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.secrets import uses_secret
 from watersmeet.database.sessions.context import Session, error_at, sentence

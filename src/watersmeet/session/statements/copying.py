@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.binder.clauses.relations import files_refused
+from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
 from watersmeet.connectors.files.options import absolute_path

@@ -13,7 +13,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.binder import BoundQuery, bind_query
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import (
     KEY_COLUMN,
     RECORD_HEADERS,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.binder.context.rules import Described
-from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.dialects import rules_of
 from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import (
     COMMON_SCHEMA,

@@ -37,15 +37,6 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.changelog import records_of
-from watersmeet.binder.dialects.lenses.metadata import (
-    by_key,
-    check_decided,
-    check_select,
-    layout_of,
-    scope_of_records,
-    starred,
-    with_metadata,
-)
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import (
     HIDDEN,
@@ -54,9 +45,16 @@ from watersmeet.binder.dialects.lenses.records import (
     RecordKind,
     RecordLayout,
     bind_records,
+    by_key,
+    check_decided,
+    check_select,
     described,
+    layout_of,
     metadata_in,
     records_in,
+    scope_of_records,
+    starred,
+    with_metadata,
 )
 from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
@@ -101,12 +99,7 @@ class LensesRules(DialectRules):
         return plain() if relation.topic is None else described(relation, relation.topic)
 
     def item(
-        self,
-        node: exp.Expression,
-        select: exp.Select,
-        env: Environment,
-        binding: Binding,
-        plain: Callable[[], Sourced],
+        self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         windowed = window_call(node)
         if windowed is not None:

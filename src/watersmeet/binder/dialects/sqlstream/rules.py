@@ -2,6 +2,25 @@
 ROWTIME, which `*` leaves out. Streams are joined over windows, by their clocks.
 
 SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
+
+ROWTIME, in dialects that have it: it makes an item of FROM a stream, and is a column of every query over streams.
+
+SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A relation with a
+watermark is a stream, whatever dialect created it. Its rowtime is the column ROWTIME, or else the first column with a
+watermark. The clock is that of the underlying stream, so rows that a filter drops move it too.
+
+An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME.
+
+s-Server's "Using ROWTIME to promote an event time": the rowtimes of a stream never decrease, so a row whose time is
+before that of an earlier row is rejected and counted. All rows of the stream below move the clock, including those
+that WHERE drops (D-001-18).
+
+GROUP BY over a stream: a group is output once, when the clock says that it is complete.
+
+SQLstream, "JOIN clause", "Working With Streaming Joins" (SS-28: hourly summaries that match in one millisecond),
+"Output Rowtimes" (SS-30: the point at which the row could be computed). One of the keys has to rise with ROWTIME:
+FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP. Such groups close at the end of
+the unit or window, which is their rowtime. The key may also be ROWTIME itself, or ROWTIME rounded up.
 """
 
 from __future__ import annotations
@@ -11,11 +30,17 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import AsofJoin, Node
-from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.algebra.nodes import AsofJoin, Column, Filter, LateRowFilter, Node, Project, TimeFilter
+from watersmeet.algebra.scalars import Comparison
+from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
+from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.joins import join
-from watersmeet.binder.clauses.timewindows import window_call
-from watersmeet.binder.context.binding import Bound, Environment, Item
+from watersmeet.binder.clauses.ordering import ordered_items
+from watersmeet.binder.clauses.sources import star_of
+from watersmeet.binder.clauses.timewindows import arrivals, clock_of, window_call
+from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -27,25 +52,343 @@ from watersmeet.binder.context.rules import (
     SelectList,
     Sourced,
 )
-from watersmeet.binder.context.scope import Scope, ScopeContext, qualified_items
-from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
-from watersmeet.binder.dialects.sqlstream.rowtimes import (
-    bind_union,
-    check_marked,
-    check_stream,
-    item_scope,
-    over,
-    rowtime_of,
-    with_promoted,
-    with_rowtime,
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, qualified_items, single
+from watersmeet.binder.dialects.sqlstream.stream_joins import (
+    check_equalities,
+    clock_join,
+    named_windows,
+    stream_table_join,
+    with_definition,
 )
-from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
-from watersmeet.binder.dialects.sqlstream.stream_joins import check_equalities, clock_join, stream_table_join
+from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.values.types import TIMESTAMP
+from watersmeet.values.watermarks import Term, Watermark, both, by_months, floored, shifted
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When groups close. node: the SELECT with the closing time in its list.
+
+    comparison, clock: a group closes when its closing time compares so with the clock.
+    first: the closing time is added in front of the select list.
+    promoted: an item of the list is named ROWTIME and is another time.
+    """
+
+    node: exp.Select
+    comparison: Comparison
+    clock: Watermark
+    first: bool
+    promoted: bool
+
+
+class DistinctItems(exp.Group):  # type: ignore[misc]
+    """What SELECT DISTINCT groups by."""
+
+
+def grouped_distinct(node: exp.Select) -> exp.Select | None:
+    """SELECT DISTINCT as a GROUP BY of all items; None if one of them is a star or a window function, or with DISTINCT
+    ON.
+    """
+    distinct = node.args["distinct"]
+    items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
+    if distinct.args.get("on") is not None or any(star_of(e) is not None or e.find(exp.Window) for e in items):
+        return None
+    made: exp.Select = node.copy()
+    made.set("distinct", None)
+    made.set("group", DistinctItems(expressions=[e.copy() for e in items]))
+    return made
+
+
+def closing(
+    node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
+) -> Closing:
+    """How the groups of a SELECT over a stream close.
+
+    relation, scope: of its FROM and WHERE.
+    fronted: its rowtime is added in front even if the list has it.
+
+    EMIT_NOT_POSSIBLE.
+    """
+    assert scope.stream is not None
+    marks = watermarks(relation)
+    ctx = ScopeContext(env.text, scope, "GROUP BY")
+    group = node.args.get("group")
+    what = "SELECT STREAM DISTINCT" if isinstance(group, DistinctItems) else "GROUP BY"
+    if group is not None:
+        node = node.copy()
+        group = spelled_out(group, node.expressions, scope)
+        node.set("group", group)
+    clock = of_scalar(scope.stream.rowtime.value.finish(), marks)
+    for key in [] if group is None else group.expressions:
+        value = (
+            bind_value(key, ctx)
+            if isinstance(key, (exp.Column, exp.Floor, exp.Ceil, exp.Anonymous)) and not key.find(exp.Query)
+            else None
+        )
+        mark = () if value is None else of_scalar(value.finish(), marks)
+        found = None if value is None or not mark else _moment(key, value, mark, clock, binding)
+        if found is not None:
+            made, first, promoted = _with_moment(node, found[0], fronted=fronted)
+            return Closing(made, found[1], found[2], first, promoted)
+    raise env.error(
+        "EMIT_NOT_POSSIBLE",
+        f"{what} of a stream needs an expression that rises with ROWTIME",
+        group or node,
+        detail="Otherwise no group is ever complete.",
+        hint=f"Write {what} FLOOR(s.ROWTIME TO HOUR), ….",
+    )
+
+
+def _moment(
+    key: exp.Expression, value: Value, mark: Watermark, clock: Watermark, binding: Binding
+) -> tuple[exp.Expression, Comparison, Watermark] | None:
+    """When a group with this key is complete, how that time compares with a clock then, and with which; None if
+    unknown.
+
+    mark: the watermark of the key. clock: that of ROWTIME, which decides if the key is ROWTIME; otherwise the key's own
+    watermark decides too.
+    """
+    rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
+    length, months = floor_of(rounded), months_floor_of(rounded)
+    if length is not None:
+        return (
+            exp.Add(this=key.copy(), expression=interval_of(length[1])),
+            "<=",
+            _slower(clock, mark, floored(clock, *length[1:])),
+        )
+    if months is not None:
+        ends = exp.Add(
+            this=key.copy(),
+            expression=exp.Interval(this=exp.Literal.string(str(months[1])), unit=exp.Var(this="MONTH")),
+        )
+        return ends, "<=", _slower(clock, mark, by_months(clock, "floor_months", months[1]))
+    window = binding.collected.windowed.get(value.expression.sql())
+    if window is not None:
+        is_end = value.expression.sql() in binding.collected.window_ends
+        # a window that is not complete ends at least one slide after all complete ones
+        own = shifted(mark, (0 if is_end else window.size_us) - window.slide_us)
+        ends = key.copy() if is_end else exp.Add(this=key.copy(), expression=interval_of(window.size_us))
+        return ends, "<=", _slower(clock, own, floored(clock, window.slide_us, window.offset_us))
+    # the latest row of such a group may have the key itself as its rowtime
+    is_last = key.name.upper() == ROWTIME if isinstance(key, exp.Column) else isinstance(key, exp.Ceil)
+    return (key.copy(), "<", both(clock, mark)) if is_last else None
+
+
+def _slower(clock: Watermark, own: Watermark, expected: Watermark) -> Watermark:
+    """The clock alone, if the key's watermark follows from it (`expected`); else both."""
+    return clock if own == expected else both(clock, own)
+
+
+def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
+    """The SELECT with the closing time in place of the plain ROWTIME, or in front; see `Closing`."""
+    made: exp.Select = node.copy()
+    shown, promoted = False, False
+    items = []
+    for item in made.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        named = item.alias.upper() == ROWTIME if isinstance(item, exp.Alias) else _is_rowtime(inner)
+        if _is_rowtime(inner):
+            shown = shown or named
+            items.append(
+                exp.alias_(moment.copy(), item.args["alias"] if isinstance(item, exp.Alias) else _rowtime(), copy=False)
+            )
+            continue
+        promoted = promoted or named
+        items.append(item)
+    first = promoted or not shown or fronted
+    if first:
+        items.insert(
+            0, exp.alias_(moment, exp.to_identifier("RELEASED", quoted=True) if promoted else _rowtime(), copy=False)
+        )
+    made.set("expressions", items)
+    return made, first, promoted
+
+
+def closed(bound: Bound, how: Closing) -> Bound:
+    """The groups that are closed; `bound`: all groups, with the select list of `how`."""
+    outputs = bound.outputs
+    place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
+    same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
+    tree: Node = TimeFilter(bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same)
+    if how.promoted:
+        return Bound(exactly(tree, tree.columns[1:]), outputs[1:])
+    return Bound(tree, outputs)
+
+
+def _is_rowtime(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Column) and node.name.upper() == ROWTIME and node.args.get("table") is None
+
+
+def _rowtime() -> exp.Identifier:
+    return exp.to_identifier(ROWTIME, quoted=True)
+
+
+BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
+
+
+def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
+    """The scope of an item of FROM. A stream has its rowtime, which `*` leaves out."""
+    rowtime = rowtime_of(tree)
+    columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
+    check_alias_list(item.names, len(columns), item.shown, env.text, place_of(item.node))
+    stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, value_of(rowtime)))
+    return single(item.alias, scope_columns(columns, item.names), item.schema, stream)
+
+
+def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
+    """FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
+    if env.outer is not None:
+        raise env.not_supported("a stream in a subquery of an expression", node, hint="Join it in FROM.")
+    if node.args.get("distinct"):
+        raise env.not_supported("DISTINCT of a stream", node.args["distinct"])
+    if scope.stream is not None and scope.stream.window is not None:
+        raise env.not_supported("a window over a stream without a join", scope.stream.window)
+    for called in [w for e in node.expressions for w in e.find_all(exp.Window)]:
+        raise env.not_supported(
+            "a window function over a stream", called, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time."
+        )
+    for item in ordered_items(node):
+        if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
+            raise env.not_supported(
+                "ORDER BY of a stream by anything but ROWTIME", item, hint="Rows come in the order of ROWTIME."
+            )
+
+
+def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
+    """The scope of an item of FROM with the window written after it."""
+    window = window_of(node)
+    if window is None:
+        return scope
+    if scope.stream is None:
+        raise env.not_supported(
+            "a window over a table",
+            window,
+            detail="It is not a stream: none of its columns has a watermark.",
+            hint="Leave OVER out.",
+        )
+    return replace(scope, stream=replace(scope.stream, window=window))
+
+
+def rowtime_of(tree: Node) -> Column | None:
+    """The rowtime of the rows of `tree`; None if it is no stream."""
+    marks = watermarks(tree)
+    timed = [c for c in tree.columns if c.id in marks]
+    return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
+
+
+def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
+    """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
+
+    Without STREAM a query reads stored rows, and joins of stored rows have no windows: the view would differ from the
+    result of its query.
+    """
+    if rowtime_of(tree) is not None and not is_marked(query):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a view of streams without STREAM is not supported",
+            sql=text,
+            span=place_of(query),
+            detail="Without STREAM a query reads the stored rows once.",
+            hint="Write SELECT STREAM.",
+        )
+
+
+def with_rowtime(
+    items: Sequence[Item], relation: Node, scope: Scope, text: str, *, fronted: bool
+) -> tuple[list[Item], bool]:
+    """The select list of a query over streams with its rowtime, and whether the rowtime was added in front.
+
+    fronted: always add it.
+
+    An item named ROWTIME is the rowtime if it rises with the stream's (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
+    """
+    assert scope.stream is not None
+    marks = watermarks(relation)
+    for value, name, node in items:
+        if name is None or name.upper() != ROWTIME:
+            continue
+        if of_scalar(value.finish(), marks):
+            if not fronted:
+                return list(items), False
+            break
+        if isinstance(node, exp.Alias):
+            raise error(
+                "DATATYPE_MISMATCH",
+                "a ROWTIME must rise",
+                sql=text,
+                span=place_of(node),
+                detail="Later rows may have lower values in this column.",
+                hint="Use a TIMESTAMP column of a stream unchanged, or the rowtime of the query, also "
+                "rounded down by FLOOR(… TO HOUR).",
+            )
+    rowtime = scope.stream.rowtime
+    return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
+
+
+def bind_union(
+    node: exp.SetOperation, env: Environment, binding: Binding, fronting: Binding, bind: BindQuery, operation: BindUnion
+) -> Bound:
+    """A set operation. UNION ALL merges streams by their rowtimes: rows are output when the clocks of all streams have
+    reached them.
+
+    fronting: binds queries with their rowtime in front. operation: binds the set operation as one of tables.
+    FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    """
+    sides = [bind(side, env, binding) for side in (node.left, node.right)]
+    streams = [rowtime_of(s.relation) is not None for s in sides]
+    if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
+        raise env.not_supported("a set operation with streams other than UNION ALL of streams", node)
+    hidden = any(s.outputs[0].hidden for s in sides)
+    found = operation(node, env, fronting if hidden else binding, bind)
+    rowtime = rowtime_of(found.relation)
+    if not any(streams):
+        return found
+    if rowtime is None:
+        raise env.not_supported(
+            "UNION ALL of streams that select ROWTIME at different places",
+            node,
+            hint="Select it at the same place in all of them, or in none.",
+        )
+    tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
+    outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
+    return Bound(tree, outputs)
+
+
+def with_promoted(node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
+    """The relation below a SELECT over a stream, without late rows, so that the column that an item names ROWTIME
+    rises.
+
+    Unchanged if no such item is a column, if the column rises anyway, or if its times can't be followed.
+    """
+    for item in node.expressions:
+        if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):
+            time = bind_value(item.this, ctx).finish()
+            if time.column is None or time.type != TIMESTAMP or of_scalar(time, watermarks(relation)):
+                return relation
+            return _promoted(relation, time.column, binding) or relation
+    return relation
+
+
+def _promoted(node: Node, column: str, binding: Binding) -> Node | None:
+    if isinstance(node, (Filter, Project)):
+        if isinstance(node, Project):
+            passed = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
+            if passed is None or passed.column is None:
+                return None
+            column = passed.column
+        below = _promoted(node.input, column, binding)
+        return None if below is None else replace(node, input=below)
+    clock, found = clock_of(node, column, binding), arrivals(node, binding)
+    if clock is None or found is None:
+        return None
+    rows, age = found
+    return LateRowFilter(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))
 
 
 @dataclass(frozen=True)
@@ -67,12 +410,7 @@ class SqlstreamRules(DialectRules):
         return None if found is None else found.name
 
     def item(
-        self,
-        node: exp.Expression,
-        select: exp.Select,
-        env: Environment,
-        binding: Binding,
-        plain: Callable[[], Sourced],
+        self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         """An item with the window written after it."""
         window = window_of(node)

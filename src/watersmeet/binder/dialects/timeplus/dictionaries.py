@@ -213,11 +213,7 @@ class _Call:
         return keys
 
     def _joined(
-        self,
-        relation: Relation,
-        keys: Sequence[exp.Expression],
-        moment: exp.Expression | None,
-        joins: _Joins,
+        self, relation: Relation, keys: Sequence[exp.Expression], moment: exp.Expression | None, joins: _Joins
     ) -> str:
         """The name under which the join of the dictionary with these keys is read."""
         asked = (relation.id, *(k.copy() for k in keys), *([] if moment is None else [moment.copy()]))

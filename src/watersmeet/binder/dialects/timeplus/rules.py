@@ -2,21 +2,33 @@
 stream; ranges of times; defaults of types in place of NULL; settings.
 
 Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
+
+The output of a query, in Proton's syntax: EMIT, `_tp_delta`, `emit_version()`; `table()` and `changelog()` (TP-16).
+
+What a query says about its output, in Proton's syntax: EMIT, the setting for its id, `_tp_delta` and `emit_version()`
+in its select list.
+
+SETTINGS at the end of a query.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-42, TP-56); ruling D-003-16.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, Literal, cast
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Join, Node
-from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.nodes import Join, Node, Scan
+from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
+from watersmeet.binder.clauses.timewindows import NAMES, newest, window_call
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
-from watersmeet.binder.context.emissions import Emission, Request
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Emission, EmitMode, Place, Request
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -29,27 +41,341 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.dictionaries import computed_once, is_looked_up_column, with_look_ups
-from watersmeet.binder.dialects.timeplus.emit import (
-    changelog,
-    check_functions,
-    check_said,
-    with_emit,
-    with_id,
-    with_places,
+from watersmeet.binder.dialects.timeplus.join_kinds import (
+    check_kind,
+    default_neighbor,
+    of_nothing,
+    strict_join,
+    with_ranges,
+    with_type_defaults,
 )
-from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.settings import (
-    check_place,
-    fills_aggregates,
-    stops_at_bad_messages,
-    with_settings,
-    within,
-)
-from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
-from watersmeet.binder.dialects.timeplus.type_defaults import default_neighbor, of_nothing, with_type_defaults
-from watersmeet.catalog import Relation, View
-from watersmeet.dialects.timeplus.nodes import DictionaryJoin, StreamTable
+from watersmeet.catalog import DELTA_COLUMN, Relation, View
+from watersmeet.dialects.timeplus.nodes import DictionaryJoin, EmitClause, PlainUnion, StreamTable
+from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
+from watersmeet.values.places import own_place
+
+#: Settings that a query may have and that change no result here.
+_TUNING: Final = frozenset(
+    {
+        "checkpoint_interval",
+        "default_hash_join",
+        "default_hash_table",
+        "emit_aggregated_during_backfill",
+        "emit_during_backfill",
+        "enable_backfill_from_historical_store",
+        "enable_optimize_predicate_expression",
+        "force_backfill_in_order",
+        "join_quiesce_threshold_ms",
+        "max_block_size",
+        "max_memory_usage",
+        "max_threads",
+        "optimize_move_to_prewhere",
+        "priority",
+        "query_id",
+    }
+)
+
+#: Algorithms whose choice makes no difference to the result.
+_HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
+
+#: The values that settings may have. None: a whole number above 0.
+_VALUES: Final[dict[str, tuple[str, ...] | None]] = {
+    "join_algorithm": ("default", "direct", *_HASHED),
+    "join_use_nulls": ("0", "1"),
+    "join_restore_nulls": ("0", "1"),
+    "join_date_diff": ("range", "scalar"),
+    "keep_versions": None,
+    "max_join_range": None,
+    "join_max_buffered_bytes": None,
+    JOIN_ROWS_SETTING: None,
+    "aggregate_functions_null_for_empty": ("0", "1"),
+    "seek_to": ("earliest", "latest"),
+    "recovery_policy": ("best_effort", "strict"),
+    "enable_dlq": ("1", "true"),
+    "input_format_ignore_parsing_errors": ("1", "true"),
+    "shards": ("0,2",),
+    "union_default_mode": ("ALL", "DISTINCT"),
+    "query_mode": ("streaming", "table"),
+}
+
+#: Settings that say a place in topics, which may have more values: a time or offsets, partitions.
+_PLACES: Final = {
+    "seek_to": re.compile(r"earliest|latest|-\d+(ms|s|m|h|d)|\d{4}-\d\d-\d\d([T ].+)?|\d+(\s*,\s*\d+)*"),
+    "shards": re.compile(r"\d+(\s*,\s*\d+)*"),
+}
+
+_FORMS: Final = {
+    "seek_to": "It is earliest, latest, a time such as 2024-01-31T12:00:00Z or -2h, or offsets such as 5,3,11.",
+    "shards": "It is a list of partitions, such as 0,2.",
+}
+
+#: Settings for which 0 is also a value.
+_ZERO: Final = (JOIN_ROWS_SETTING,)
+
+
+def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
+    """The query without its settings, and these by name. UNDEFINED_OBJECT, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    found = query.args.get("settings")
+    if not found:
+        return query, {}
+    settings: dict[str, str] = {}
+    for node in found:
+        if (
+            not isinstance(node, exp.EQ)
+            or not isinstance(node.this, exp.Column)
+            or not isinstance(node.expression, (exp.Literal, exp.Boolean))
+        ):
+            raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=place_of(node))
+        said = node.expression
+        name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
+        if name in _TUNING:
+            settings[name] = value
+            continue
+        if name not in _VALUES:
+            raise error(
+                "UNDEFINED_OBJECT",
+                f'setting "{name}" of a query does not exist',
+                sql=text,
+                span=place_of(node),
+                hint=did_you_mean(name, [*_VALUES, *_TUNING]),
+            )
+        wanted = _VALUES[name]
+        if name in _PLACES:
+            wrong = _PLACES[name].fullmatch(value) is None
+        else:
+            wrong = (
+                value not in wanted if wanted is not None else not (value.isdecimal() and (int(value) or name in _ZERO))
+            )
+        if wrong:
+            raise error(
+                "INVALID_PARAMETER",
+                f'setting {name} can\'t be "{value}"',
+                sql=text,
+                span=place_of(node),
+                hint=("It must be a whole number." if name in _ZERO else "Write a whole number above 0.")
+                if wanted is None
+                else _FORMS.get(name) or "Choose one of " + ", ".join(wanted) + ".",
+            )
+        settings[name] = value
+    query = query.copy()
+    query.set("settings", None)
+    return query, settings
+
+
+def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) -> None:
+    """FEATURE_NOT_SUPPORTED for settings that say a place in a topic, where a stored stream is read."""
+    for name in _PLACES:
+        if settings.get(name, "earliest") not in ("earliest", "latest"):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"setting {name} = '{settings[name]}' of a stream in the database is not supported",
+                sql=text,
+                span=place_of(node),
+                detail="Times, offsets and partitions are those of topics.",
+                hint="Write WHERE _tp_time >= …, or seek_to = 'earliest'.",
+            )
+
+
+def within(own: Mapping[str, str], binding: Binding) -> Binding:
+    """The binding inside a query with these settings."""
+    if (told := unheeded(own)) is not None:
+        binding.notice(told)
+    found = binding.collected
+    if "join_max_buffered_bytes" in own:
+        found.limits.append(int(own["join_max_buffered_bytes"]))
+    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # of the outermost query that says so
+        found.most_join_rows = int(own[JOIN_ROWS_SETTING])
+    part = binding.part
+    if part in ("all", "new") and "seek_to" in own:
+        part = "all" if own["seek_to"] == "earliest" else "new"
+    return replace(binding, settings={**binding.settings, **own}, part=part)
+
+
+def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
+    """Whether a message that can't be decoded stops a query: `recovery_policy = 'strict'`, unless such messages are
+    ignored.
+    """
+    return settings.get("recovery_policy") == "strict" and "input_format_ignore_parsing_errors" not in settings
+
+
+def unheeded(settings: Mapping[str, str]) -> str | None:
+    """A notice about settings that have no effect; None if there are none."""
+    names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
+    if not names:
+        return None
+    return f"{', '.join(names)}: accepted without effect: no result depends on it."
+
+
+def fills_aggregates(settings: Mapping[str, str]) -> bool:
+    """True if aggregate functions without values return the default of their type."""
+    return settings.get("aggregate_functions_null_for_empty") != "1"
+
+
+#: The setting with the id of a running query.
+_QUERY_ID: Final = "query_id"
+
+_VERSION: Final = "emit_version"
+
+#: The form in which the grammar leaves a call of it.
+_CALLED: Final = "$emit_version"
+
+
+def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+    """The query without its EMIT clause, and the clause, or its default.
+
+    Timeplus, "Streaming windows": groups by a window of a stream are output after the window closes. Other queries have
+    no default (None).
+    """
+    clause = query.args.get("emit")
+    if not isinstance(clause, EmitClause):
+        return query, Emission("window close", is_default=True) if _groups_by_window(query) else None
+    query = query.copy()
+    query.set("emit", None)
+    return query, Emission(cast("EmitMode", clause.mode), clause.length_us, place_of(clause))
+
+
+def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
+    """Whether a query, or the only relation that it reads, is grouped by `window_start` or `window_end` of a stream."""
+    if not isinstance(query, exp.Select):
+        return False
+    ctes = dict(ctes or {}) | {c.alias: c.this for c in query.ctes}
+    items = [i for i in [query.args.get("from_"), *query.args.get("joins", ())] if i is not None]
+    group = query.args.get("group")
+    if group is None:
+        only = items[0].this if len(items) == 1 else None
+        inner = ctes.pop(only.name, None) if isinstance(only, exp.Table) else only
+        return inner is not None and _groups_by_window(inner.unnest(), ctes)
+    chosen = {i.alias: i.unalias() for i in query.expressions if i.alias}
+    keys = [chosen.get(k.name, k) if isinstance(k, exp.Column) else k for k in group.expressions]
+    keys = [query.expressions[int(k.name) - 1].unalias() if _is_place(k, query) else k for k in keys]
+    return any(isinstance(k, exp.Column) and k.name in NAMES for k in keys) and any(
+        isinstance(i.this, exp.Table) and window_call(i.this) is not None and not i.this.args.get("static")
+        for i in items
+    )
+
+
+def _is_place(key: exp.Expression, query: exp.Select) -> bool:
+    """Whether a key of GROUP BY is the number of an item of the select list."""
+    return isinstance(key, exp.Literal) and key.name.isdecimal() and 1 <= int(key.name) <= len(query.expressions)
+
+
+def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
+    """The query without the setting for its id, and the id."""
+    settings = query.args.get("settings") or []
+    found = [n for n in settings if _names_query(n)]
+    if not found:
+        return query, None
+    query = query.copy()
+    query.set("settings", [n for n in query.args["settings"] if not _names_query(n)] or None)
+    return query, found[-1].expression.name
+
+
+def _names_query(setting: exp.Expression) -> bool:
+    value = setting.args.get("expression")
+    named = isinstance(setting, exp.EQ) and isinstance(setting.this, exp.Column) and setting.this.name == _QUERY_ID
+    return named and isinstance(value, exp.Literal) and bool(value.name)
+
+
+def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[Place, ...]]:
+    """The query without output columns that no relation has, and these columns.
+
+    FEATURE_NOT_SUPPORTED for a list that has no others.
+    """
+    if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
+        return query, ()
+    items = query.expressions
+    if all(_kind(i) for i in items):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a select list without a column of a stream is not supported",
+            sql=text,
+            span=place_of(items[0]),
+            hint="Select a column of a stream, too.",
+        )
+    places = []
+    for i, item in enumerate(items):
+        kind = _kind(item)
+        if kind is not None:
+            stars = any(n.is_star for n in items[:i])
+            places.append(
+                Place(
+                    kind,
+                    item.alias or (DELTA_COLUMN if kind == "delta" else f"{_VERSION}()"),
+                    len(items) - 1 - i if stars else i,
+                    stars,
+                    place_of(item),
+                )
+            )
+    query = query.copy()
+    query.set("expressions", [item for item in query.expressions if _kind(item) is None])
+    return query, tuple(places)
+
+
+def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
+    node = item.unalias()
+    if isinstance(node, exp.Column) and node.name == DELTA_COLUMN and not node.args.get("table"):
+        return "delta"
+    called = isinstance(node, exp.Anonymous) and not node.expressions
+    return "version" if called and node.this == _CALLED else None
+
+
+def check_functions(node: exp.Expression, env: Environment) -> None:
+    """JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for one on a name of WITH."""
+    if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
+        return
+    if node.is_stored and node.keys is not None:
+        raise env.error(
+            "JOIN_KIND",
+            "The filled join data doesn't support changelog processing",
+            node,
+            hint="table(stream) of a keyed stream has the last row of each key.",
+        )
+    named = node.args.get("db") is None and name_of(node.this) in env.ctes
+    if named and (node.is_stored or node.keys is not None):
+        raise env.not_supported(
+            "table() or changelog() of a query of WITH", node, hint="Write it inside the query of WITH."
+        )
+
+
+def changelog(
+    tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
+) -> Node:
+    """The last row of each key, whose columns are named at `places`; a stream that deletes rows itself stays as
+    it is.
+    """
+    if isinstance(tree, Scan) and not tree.append_only and not places:
+        return tree
+    by_name = {c.name: c for c in tree.columns}
+    for place in places:
+        if name_of(place) not in by_name:
+            raise env.error(
+                "UNDEFINED_COLUMN",
+                f'column "{name_of(place)}" does not exist',
+                place,
+                hint=did_you_mean(name_of(place), by_name),
+            )
+    found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
+    if not places or found is None:
+        raise env.not_supported(
+            "changelog() of this relation", node, hint="Write changelog(stream, key) with an append stream."
+        )
+    return exactly(found[0], tree.columns)
+
+
+def check_said(node: exp.SetOperation, env: Environment) -> None:
+    """SYNTAX_ERROR with Proton's text for a UNION without ALL or DISTINCT that needs one."""
+    union = node.find(PlainUnion)
+    if union is not None:
+        raise error(
+            "SYNTAX_ERROR",
+            "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
+            sql=env.text,
+            span=own_place(union),
+            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' after the query.",
+            code=558,
+        )
 
 
 class TimeplusRules(DialectRules):
@@ -79,12 +405,7 @@ class TimeplusRules(DialectRules):
         return replace(found, query=query, places=places, query_id=query_id)
 
     def item(
-        self,
-        node: exp.Expression,
-        select: exp.Select,
-        env: Environment,
-        binding: Binding,
-        plain: Callable[[], Sourced],
+        self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         check_functions(node, env)
         return plain()

@@ -1,4 +1,7 @@
-"""What a dependent join becomes after its right side is lifted: joins with the lifted conditions."""
+"""Dependent joins become plain joins: after `unnest` no tree has an `Apply`.
+
+What a dependent join becomes after its right side is lifted: joins with the lifted conditions.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ from watersmeet.algebra.nodes import (
     Values,
 )
 from watersmeet.algebra.properties import asked_on_arrival
-from watersmeet.algebra.rewrites.unnesting.lifted import (
+from watersmeet.algebra.rewrites.lifting import (
     Equality,
     Lifted,
+    Lifting,
     Names,
     case,
     equality,
@@ -34,9 +38,9 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     one_row,
     reference,
 )
-from watersmeet.algebra.rewrites.unnesting.lifting import Lifting
+from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import exactly, filtered, read
+from watersmeet.algebra.trees import exactly, filtered, read, with_inputs
 from watersmeet.errors import error
 from watersmeet.values.types import BIGINT, BOOLEAN
 
@@ -327,3 +331,24 @@ def _own_parts(left: Node, right: Node, parts: Sequence[Scalar]) -> tuple[Node, 
     """`right` filtered by the parts that read only it, and the other parts."""
     own = [p for p in parts if p.columns & right.ids and not p.columns & left.ids]
     return filtered(right, own), [p for p in parts if p not in own]
+
+
+def unnest(tree: Node) -> Node:
+    """The tree without dependent joins, the innermost first.
+
+    Filter(a.x > m, Apply(left, a, Aggregate([], max(b.y) AS m, Filter(b.k = a.k, b))))
+        ->  Filter(a.x > m, a LEFT JOIN Aggregate([b.k], max(b.y) AS m, b) ON b.k = a.k)
+    """
+    return _unnested(tree, Names(tree))
+
+
+def _unnested(node: Node, names: Names) -> Node:
+    inputs = [_unnested(i, names) for i in node.inputs]
+    node = with_inputs(node, inputs)
+    if not isinstance(node, Apply):
+        return node
+    if node.right.free & node.left.ids:
+        # conditions that reject NULLs make inner joins, which conditions on the domain can pass
+        node = with_inputs(node, [node.left, push_filters(node.right)])
+        assert isinstance(node, Apply)
+    return Joining(node, names).joined()

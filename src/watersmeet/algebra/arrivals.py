@@ -1,0 +1,359 @@
+"""Nodes for the changes of their input rather than its content, for window functions, and for top rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Final, Literal, Self
+
+from watersmeet.algebra.base import Column, Node, Partitioned, PassThrough, Unary
+from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey
+from watersmeet.values.types import SqlType
+from watersmeet.values.watermarks import Watermark
+
+
+@dataclass(frozen=True)
+class Cut(PassThrough):
+    """What the input gave before a query started, or what it gives from then on. See `circuit.operators.Cut`.
+
+    keeps: `before` keeps the content at the start, which never changes; `after` keeps only later changes.
+    """
+
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
+    keeps: Literal["before", "after"]
+    moment: int
+
+
+@dataclass(frozen=True)
+class Reopened(Cut):
+    """A scan of a source that the query reads by itself, from a place of its own on.
+
+    Only trees that were just bound have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or
+    offsets such as `5,3,11`; empty: where the source says. shards: the partitions that are read, as `0,2`; empty: all.
+    strict: a message that can't be decoded holds up what it reads.
+    """
+
+    start: str = ""
+    shards: str = ""
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class LateRowFilter(PassThrough):
+    """The input rows that are not late. Above it, the column `column` has the watermark `bound`.
+
+    See `circuit.operators.LateRowFilter`.
+    late: keep the late rows instead.
+    age: ids of columns that order the rows of an epoch, the newest first. A row is then also late if its time is NULL
+    or below that of an older row.
+    """
+
+    grows: ClassVar[bool] = True
+    column: str
+    bound: Watermark
+    relation_id: str = ""
+    name: str = ""
+    clock: str = ""
+    late: bool = False
+    age: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> frozenset[str]:
+        """All but that of its own column, which gets another one."""
+        return self.input.ids - {self.column}
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        """None if `age` orders the rows: a row that a condition removes may make others late."""
+        return frozenset() if self.age else self.input.ids
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset([self.column, *self.age])
+
+
+@dataclass(frozen=True)
+class Records(Unary):
+    """The changes of a relation as log records in order. No record is ever deleted. See `circuit.operators.Records`.
+
+    key: ids of the columns that identify a row of a table. The input is then a `Changes`, which adds the last two
+    columns. None: the input is a relation without deletions.
+    kept: ids of the columns that a tombstone has.
+    made: whether the record is a tombstone (boolean), and its place in the log (bigint).
+    time: the id of the column with the time of the change; None: there is none.
+    clock: how far these times have come.
+    """
+
+    key: tuple[str, ...] | None
+    kept: tuple[str, ...]
+    made: tuple[Column, Column]
+    time: str | None = None
+    clock: Watermark = ()
+
+    @property
+    def preserved(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def grows_with(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def held(self) -> frozenset[str]:
+        return self.input.ids if self.key is None else frozenset()
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        """None for a table, each of whose changes is a record: its key says whether it replaces an earlier one."""
+        return self.input.ids if self.key is None else frozenset()
+
+    @property
+    def own(self) -> tuple[Column, ...]:
+        """The columns of the relation."""
+        return self.input.columns if self.key is None else self.input.columns[:-2]
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        may_lack = self.key is not None
+        own = tuple(replace(c, nullable=c.nullable or (may_lack and c.id not in self.kept)) for c in self.own)
+        return (*own, *self.made)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Where changed rows get their times from: the changes of one side of a join, or of the rows that are grouped.
+
+    changes: its columns are those that `match` names, in that order, then the time of the change. None: the rows
+    inserted in the same epoch.
+    match: ids of the columns by which rows and causes match.
+    time: the id of the rows' own time on this side; None: they have none.
+    partners: how many of `match`, none of them NULL, have to match for a row that lacks this side.
+    """
+
+    changes: Node | None
+    match: tuple[str, ...]
+    time: str | None
+    partners: int = 0
+
+
+@dataclass(frozen=True)
+class Changes(Node):
+    """The rows that are inserted into and deleted from the input. None is ever deleted. See
+    `circuit.operators.Changes`.
+
+    causes: where a change gets its time from. All of them match by the same first columns (`matched`).
+    made: whether the row was deleted (boolean), and the time of the change (timestamp).
+    whole: keep all columns of the input, because another reader of it has exactly these.
+    """
+
+    input: Node
+    causes: tuple[Cause, ...]
+    made: tuple[Column, Column]
+    whole: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input, *(c.changes for c in self.causes if c.changes is not None))
+
+    def over(self, inputs: Sequence[Node]) -> Self:
+        rest = iter(inputs[1:])
+        causes = tuple(c if c.changes is None else replace(c, changes=next(rest)) for c in self.causes)
+        return replace(self, input=inputs[0], causes=causes)
+
+    @property
+    def grows_with(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The ids of the columns by which rows and their causes are brought to one place."""
+        first = self.causes[0]
+        return first.match[: first.partners or len(first.match)]
+
+    @property
+    def alone(self) -> bool:
+        """Whether deleted rows get their times from inserted rows, and from nothing else."""
+        return any(c.changes is None for c in self.causes)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The ids of the input columns that decide about times."""
+        return frozenset(i for c in self.causes for i in (*c.match, c.time) if i is not None)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.input.columns, *self.made)
+
+
+@dataclass(frozen=True)
+class Repartition(PassThrough):
+    """The input's rows, unchanged, with as many partitions as the relation that they are joined with."""
+
+    grows: ClassVar[bool] = True
+    keeps_times: ClassVar[bool] = True
+    partitions: int
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids
+
+
+#: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.
+_BACK: Final = ("row_number", "rank", "dense_rank")
+
+_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFrame:
+    """The rows around a row, as in `circuit.operators.WindowFrame`, but with expressions for value, low and high.
+
+    before, after: in queries that end, how far the frame reaches where that is a value, or no constant.
+    """
+
+    mode: Literal["rows", "range", "groups"]
+    start: int | None
+    end: int | None
+    exclude: str = "none"
+    value: Scalar | None = None
+    low: Scalar | None = None
+    high: Scalar | None = None
+    before: Scalar | None = None
+    after: Scalar | None = None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The expressions of its bounds."""
+        return tuple(s for s in (self.value, self.low, self.high, self.before, self.after) if s is not None)
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
+        """The frame with another expression for each of its own."""
+
+        def other(scalar: Scalar | None) -> Scalar | None:
+            return None if scalar is None else change(scalar)
+
+        return replace(
+            self,
+            value=other(self.value),
+            low=other(self.low),
+            high=other(self.high),
+            before=other(self.before),
+            after=other(self.after),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
+
+    In queries that end alone: varying, what stands in the place of `number` where it is no constant; aggregate, the
+    call of an aggregate function as a whole.
+    """
+
+    function: str
+    arguments: tuple[Scalar, ...]
+    number: int
+    filter: Scalar | None
+    order: tuple[SortKey, ...]
+    frame: WindowFrame
+    type: SqlType
+    varying: Scalar | None = None
+    aggregate: AggregateCall | None = None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All expressions in it."""
+        own = tuple(s for s in (self.filter, self.varying) if s is not None)
+        inner = () if self.aggregate is None else self.aggregate.scalars
+        return (*self.arguments, *own, *inner, *(k.value for k in self.order), *self.frame.scalars)
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> WindowCall:
+        """The call with another expression for each of its own."""
+        return replace(
+            self,
+            arguments=tuple(map(change, self.arguments)),
+            filter=None if self.filter is None else change(self.filter),
+            order=tuple(k.changed(change) for k in self.order),
+            frame=self.frame.changed(change),
+            varying=None if self.varying is None else change(self.varying),
+            aggregate=None if self.aggregate is None else self.aggregate.changed(change),
+        )
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether its value depends only on rows up to a row's last peer."""
+        if self.function in ("lag", "lead"):  # their distance may be negative
+            return (self.number if self.function == "lag" else -self.number) >= 0
+        ends = self.frame.end is not None and self.frame.end <= 0 and self.frame.high is None
+        return self.function in _BACK or (self.function not in _AHEAD and ends)
+
+
+@dataclass(frozen=True)
+class Window(Partitioned):
+    """Each input row with the value of each call over the rows of its partition.
+
+    If an order leaves rows equal, the columns of their rows that are read here or above break the tie, in column order.
+    keeps_time: the time that orders the rows keeps its watermark, although rows below it may change. They change only
+    in the calls' values, from one that is not below the watermark to another. A reader must not distinguish these, for
+    example a join that compares them with times below the watermark.
+    """
+
+    calls: tuple[WindowCall, ...]
+    outputs: tuple[Column, ...]
+    keeps_time: bool = False
+
+    def __post_init__(self) -> None:
+        assert len(self.outputs) == len(self.calls)
+
+    @property
+    def at_most_one(self) -> bool:
+        return True
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Those of the partition; also that of the time that orders the rows, if no row changes with a later one."""
+        further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
+        return super().held | {i for i in further if i is not None}
+
+    def _looking_back(self) -> str | None:
+        """The column by which all calls order their rows first, ascending, if all calls look back."""
+        first = {
+            c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None
+            for c in self.calls
+        }
+        return first.pop() if len(first) == 1 and all(c.looks_back for c in self.calls) else None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*self.partition, *(s for c in self.calls for s in c.scalars))
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        partition = tuple(map(change, self.partition))
+        return replace(self, partition=partition, calls=tuple(c.changed(change) for c in self.calls))
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.input.columns, *self.outputs)
+
+
+@dataclass(frozen=True)
+class TopN(Partitioned, PassThrough):
+    """Of each partition, in `order`: the rows after `offset`, at most `limit` of them (None: all).
+
+    with_ties: also rows equal in `order` to the last one. Ties are broken as in `Window`.
+    """
+
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int = 0
+    with_ties: bool = False
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return (*self.partition, *(k.value for k in self.order))
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> Self:
+        partition = tuple(map(change, self.partition))
+        return replace(self, partition=partition, order=tuple(k.changed(change) for k in self.order))

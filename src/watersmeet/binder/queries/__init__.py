@@ -1,1 +1,0 @@
-"""Whole queries: SELECT and set operations."""
