@@ -17,11 +17,11 @@ from watersmeet.errors import Span
 from watersmeet.values.types import TIMESTAMPTZ, VARCHAR, SqlType
 
 #: The connectors whose CREATE SOURCE makes a captured database.
-CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
+CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
 #: What may be said of its changes: they are changes of rows.
-FORMATS: Final = (("plain", "json"), ("debezium", "json"))
+CHANGE_FORMATS: Final = (("plain", "json"), ("debezium", "json"))
 #: What INCLUDE can make a column of, and its type.
-PARTS: Final[dict[str, SqlType]] = {
+CHANGE_PARTS: Final[dict[str, SqlType]] = {
     "timestamp": TIMESTAMPTZ,
     "database_name": VARCHAR,
     "schema_name": VARCHAR,

@@ -422,11 +422,11 @@ class Definition:
     def _finish_format(self) -> None:
         """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
         encoded = self.encoded
-        if self.origin is not None or self.options.get("connector", "").lower() in captured.CONNECTORS:
+        if self.origin is not None or self.options.get("connector", "").lower() in captured.CAPTURE_CONNECTORS:
             self.takes_columns = self.star is not None or not self.columns
-            columns, self.message_parts = included_columns(self.included, "cdc", captured.PARTS, self.cursor.text)
+            columns, self.message_parts = included_columns(self.included, "cdc", captured.CHANGE_PARTS, self.cursor.text)
             self.columns += columns
-            if encoded is not None and (encoded.rows, encoded.encoding) not in captured.FORMATS:
+            if encoded is not None and (encoded.rows, encoded.encoding) not in captured.CHANGE_FORMATS:
                 self.refuse(f"FORMAT {encoded.rows.upper()} with changes of a database", encoded.span)
             return
         if self.options.get("connector", "").lower() in CONNECTORS:

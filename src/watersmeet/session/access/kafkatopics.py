@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from watersmeet.catalog import MessageFormat, Relation, TopicTable
 from watersmeet.catalog.parts import Encoding
-from watersmeet.connectors.kafka.cluster import create_topic, delete_topic, partitions_of
+from watersmeet.connectors.kafka import cluster
 from watersmeet.connectors.kafka.options import START, TOPIC_ID, kafka_options
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.transaction import if_committed
@@ -118,7 +118,7 @@ def ensure_topic(
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
     asked = partitions or (int(own) if own else None)
-    there = partitions_of(properties, name)
+    there = cluster.partitions_of(properties, name)
     if there is None:
         wanted = asked or int(setting(session, name, "partitions"))
         copies = replication or int(setting(session, name, "replication"))
@@ -127,10 +127,10 @@ def ensure_topic(
             found["cleanup.policy"] = "compact" if compacted else "delete"
         elif is_table:
             found.setdefault("cleanup.policy", "compact")
-        topic_id = create_topic(properties, name, wanted, copies, found)
+        topic_id = cluster.create_topic(properties, name, wanted, copies, found)
         if topic_id is not None:
             return wanted, {START: json.dumps(dict.fromkeys(range(wanted), 0)), TOPIC_ID: topic_id}
-        there = partitions_of(properties, name)
+        there = cluster.partitions_of(properties, name)
     if there is None:
         raise error("RUNTIME_UNAVAILABLE", f'topic "{name}" is created and deleted by somebody else')
     if asked is not None and asked != there:
@@ -174,7 +174,7 @@ def drop_topics(session: Session, relations: Iterable[Relation]) -> None:
 def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]:
     def delete() -> None:
         try:
-            delete_topic(kafka_options(connector).properties, connector["topic"])
+            cluster.delete_topic(kafka_options(connector).properties, connector["topic"])
         except Error as err:
             session.notice(f'topic "{connector["topic"]}" stays in Kafka: {err.message}')
 

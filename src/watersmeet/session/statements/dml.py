@@ -233,10 +233,10 @@ def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: 
 
 def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
-    there = externalrows.changed_there(session, statement.table)
+    there = externalrows.changed_elsewhere(session, statement.table)
     if there is not None:
         require_change(session, there, statement)
-        return externalrows.delete(session, there, statement)
+        return externalrows.delete_elsewhere(session, there, statement)
     with session.database.guard:
         found = session.find(statement.table)
         if session.semantics.changes_topics == "records" and found is not None and found.topic is not None:
@@ -291,10 +291,10 @@ def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None
 
 def update(session: Session, statement: Update) -> Result:
     """UPDATE … SET."""
-    there = externalrows.changed_there(session, statement.table)
+    there = externalrows.changed_elsewhere(session, statement.table)
     if there is not None:
         require_change(session, there, statement)
-        return externalrows.update(session, there, statement)
+        return externalrows.update_elsewhere(session, there, statement)
     with session.database.guard:
         relation = writable(session, statement.table, statement, "update", changing=True)
         targets = assigned(relation, statement)
@@ -350,7 +350,7 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
             made = _bound_insert(session, statement)
             relation, alias = made.relation, None
         else:
-            there = externalrows.changed_there(session, statement.table)
+            there = externalrows.changed_elsewhere(session, statement.table)
             alias = statement.alias
             relation = there or writable(session, statement.table, statement, "change", changing=True)
             values: tuple[exp.Expression, ...] = ()

@@ -24,13 +24,13 @@ from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.values.types import Schema
 
 
-def changed_there(session: Session, name: Name) -> ExternalTable | None:
+def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
     """The table of that name if its rows are changed in another database."""
     found = session.find(name)
     return found if isinstance(found, ExternalTable) and found.is_written_outside else None
 
 
-def update(session: Session, relation: ExternalTable, statement: Update) -> Result:
+def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:
     """UPDATE … SET. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
     targets = assigned(relation, statement)
     values = tuple(t.typed(e) for t, (_, e) in zip(targets, statement.assignments, strict=True))
@@ -47,7 +47,7 @@ def update(session: Session, relation: ExternalTable, statement: Update) -> Resu
     return _changed(session, relation, statement, "UPDATE", targets, values, images)
 
 
-def delete(session: Session, relation: ExternalTable, statement: Delete) -> Result:
+def delete_elsewhere(session: Session, relation: ExternalTable, statement: Delete) -> Result:
     """DELETE FROM. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
     return _changed(
         session, relation, statement, "DELETE", (), (), lambda query: (fetch(session, query, newest=True), None)
