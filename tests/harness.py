@@ -20,8 +20,8 @@ from watersmeet.dialects.script import columns_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.session.connections.connection import Connection
-from watersmeet.session.services.status import join_state
 from watersmeet.session.statements.explain import explain_script
+from watersmeet.session.status import join_state
 from watersmeet.values.types import Schema, arrow_schema
 
 

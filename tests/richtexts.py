@@ -24,7 +24,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
 from watersmeet.session.connections.connection import Connection
-from watersmeet.session.services.running import RunningQuery
+from watersmeet.session.statements.running import RunningQuery
 from watersmeet.testing.comparison import Row, difference, read, written
 from watersmeet.testing.records import Record, Script
 from watersmeet.testing.runner import (

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
     from watersmeet.frames.api import asof, join, latest, once_per_batch
     from watersmeet.session.connections.connection import Connection, connect
-    from watersmeet.session.connections.cursor import Cursor
-    from watersmeet.session.connections.dbapi import (
+    from watersmeet.session.connections.cursor import (
         BINARY,
         DATETIME,
         NUMBER,
         ROWID,
         STRING,
         Binary,
+        Cursor,
         Date,
         DateFromTicks,
         Time,
@@ -73,7 +73,7 @@ _LAZY: Final[dict[str, str]] = {
             "Timestamp",
             "TimestampFromTicks",
         ),
-        "watersmeet.session.connections.dbapi",
+        "watersmeet.session.connections.cursor",
     ),
 }
 

@@ -7,10 +7,7 @@ A relation has a `name` that the user sees and an `id` that is never used twice:
 the id, so a name that is dropped and created again starts empty.
 """
 
-from watersmeet.catalog.captured import Captured, CapturedDatabase, CapturedTable
-from watersmeet.catalog.contents import Catalog
-from watersmeet.catalog.functions import SqlFunction
-from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
+from watersmeet.catalog.contents import FAMILIES, KINDS, SHOWN, SHOWN_CREATED, Catalog
 from watersmeet.catalog.parts import (
     ARRIVAL,
     COMMON_SCHEMA,
@@ -40,13 +37,24 @@ from watersmeet.catalog.parts import (
     StreamMode,
     Topic,
 )
-from watersmeet.catalog.relations import Relation, turned_into
+from watersmeet.catalog.relations import DropWord, Relation, Words, one, turned_into
 from watersmeet.catalog.roles import Role, RoleChange
-from watersmeet.catalog.rowless import Connection, FormatSchema, NamedCollection, NamedSubscription, Server
-from watersmeet.catalog.sinks import Sink, SinkQuery
+from watersmeet.catalog.rowless import (
+    Connection,
+    FormatSchema,
+    NamedCollection,
+    NamedSubscription,
+    Server,
+    Sink,
+    SinkQuery,
+    SqlFunction,
+)
 from watersmeet.catalog.tables import (
     LAKES,
     AddressRanges,
+    Captured,
+    CapturedDatabase,
+    CapturedTable,
     DictionaryTable,
     ExternalTable,
     Index,
@@ -70,7 +78,6 @@ from watersmeet.catalog.views import (
     TopicWriter,
     View,
 )
-from watersmeet.catalog.words import DropWord, Words, one
 
 __all__ = [
     "ARRIVAL",

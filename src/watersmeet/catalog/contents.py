@@ -1,18 +1,51 @@
-"""The catalog of a database at one version."""
+"""The catalog of a database at one version, and the list of all kinds of relations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.roles import Role, RoleChange, changed
-from watersmeet.catalog.tables import Index
-from watersmeet.catalog.views import MaterializedView
-from watersmeet.values.serialization import from_json, to_json
+from watersmeet.catalog.rowless import (
+    Connection,
+    FormatSchema,
+    NamedCollection,
+    NamedSubscription,
+    Server,
+    Sink,
+    SinkQuery,
+    SqlFunction,
+)
+from watersmeet.catalog.tables import (
+    AddressRanges,
+    CapturedDatabase,
+    CapturedTable,
+    DictionaryTable,
+    ExternalTable,
+    Index,
+    QuerySource,
+    Source,
+    Stream,
+    Table,
+    TopicTable,
+)
+from watersmeet.catalog.views import (
+    CacheFill,
+    DictionaryView,
+    ExternalView,
+    MaterializedView,
+    Processor,
+    Pump,
+    Query,
+    StoppedPump,
+    Subscription,
+    TopicWriter,
+    View,
+)
+from watersmeet.values.serialization import from_json, kinds, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +275,48 @@ class _Stored:
     functions: tuple[SqlFunction, ...] = ()
     roles: tuple[Role, ...] = ()
     retention_us: int | None = None
+
+
+#: Each is stored under the name of its `entry`.
+KINDS: Final[tuple[type[Relation], ...]] = (
+    Table,
+    Stream,
+    TopicTable,
+    ExternalTable,
+    DictionaryTable,
+    AddressRanges,
+    CapturedTable,
+    Source,
+    QuerySource,
+    CapturedDatabase,
+    View,
+    ExternalView,
+    DictionaryView,
+    StoppedPump,
+    MaterializedView,
+    Pump,
+    Processor,
+    TopicWriter,
+    Query,
+    Subscription,
+    CacheFill,
+    Index,
+    Sink,
+    SinkQuery,
+    Server,
+    Connection,
+    FormatSchema,
+    NamedCollection,
+    NamedSubscription,
+)
+
+kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
+
+#: The words of plain SQL for them.
+FAMILIES: Final = tuple(dict.fromkeys(c.family for c in KINDS))
+
+#: What SHOW lists of them.
+SHOWN: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show))
+
+#: What stands behind SHOW CREATE for them.
+SHOWN_CREATED: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show_create))

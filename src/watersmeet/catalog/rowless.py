@@ -1,14 +1,18 @@
-"""Relations without columns and rows, which other relations name: named collections, format schemas, servers,
-connections, named subscriptions.
-"""
+"""Objects without rows: servers, connections, format schemas, named collections and subscriptions, sinks, functions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
-from watersmeet.catalog.relations import Relation
-from watersmeet.catalog.words import Words
+from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat
+from watersmeet.catalog.relations import Relation, Words
+from watersmeet.catalog.views import MaterializedView
+from watersmeet.values.serialization import to_json
+from watersmeet.values.types import Schema, SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +109,84 @@ class NamedSubscription(Relation):
 
     retention_us: int = field(kw_only=True)
     begun: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Relation):
+    """A sink: the changes of one relation go to a target. Its columns are those that go out, under the names there.
+
+    One INTO a table has no connector: its query writes the table, as its `feeds` says.
+
+    delivers: id of that relation, whose first columns they are. connector: the options of the target, lower-case names.
+    format: in which form changes go out; the encodings matter to targets of messages alone. primary_key: the key at
+    the target. force_append_only: deleted rows are left out. target_id: the id of the first sink that was replaced by
+    this one or those between, by which the target knows it; its own if there is none. generation: how many sinks there
+    were of that id, this one included: each begins anew with the whole content. rate_limit: the rows a second that go
+    out at most; 0: it is paused; None: any number.
+    """
+
+    words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
+    family: ClassVar[str] = "sink"
+    entry: ClassVar[str] = "sink"
+    can_alter: ClassVar[bool] = False
+
+    delivers: str = field(kw_only=True)
+    connector: dict[str, str] = field(kw_only=True)
+    format: MessageFormat = field(default_factory=MessageFormat, kw_only=True)
+    force_append_only: bool = field(default=False, kw_only=True)
+    target_id: str = field(kw_only=True)
+    generation: int = field(default=1, kw_only=True)
+    rate_limit: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkQuery(MaterializedView):
+    """The query of the sink `owner`, hidden.
+
+    deletes: of one INTO a table, whether rows that go are taken away there. skips: whether rows that the table refuses
+    are set aside; else they hold the sink back.
+    """
+
+    words: ClassVar[Words] = Words("sink")
+    entry: ClassVar[str] = "sink query"
+
+    owner: str = field(kw_only=True)
+    deletes: bool = field(default=False, kw_only=True)
+    skips: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class SqlFunction:
+    """A function of SQL: an expression over its parameters.
+
+    schema, path: as of a relation. parameters: the name of one without is empty. body: `SELECT expression`.
+    sql: the text of the statement that made it. functions: ids of those that the body calls.
+    dropped: no statement can call it any more; views and functions that were made with it still do.
+    """
+
+    name: str
+    schema: str
+    path: tuple[str, ...]
+    parameters: Schema
+    returns: SqlType
+    body: str
+    sql: str
+    dialect: str
+    functions: tuple[str, ...] = ()
+    dropped: bool = False
+
+    @cached_property
+    def id(self) -> str:
+        """A hash of all that it is: the same function made again is the same."""
+        content = json.dumps(to_json(replace(self, dropped=False)), sort_keys=True)
+        return "f" + hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def shown(self) -> str:
+        """The name, with its schema unless that is the common one."""
+        return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
+
+    @property
+    def signature(self) -> str:
+        """The name and the types of the parameters."""
+        return f"{self.shown}({', '.join(p.type.sql for p in self.parameters)})"

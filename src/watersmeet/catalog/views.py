@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
-from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
-from watersmeet.catalog.words import Words
+from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
 from watersmeet.values.watermarks import Watermark
 
 _PUMP: Final = Words("pump", show=("pumps",), show_create=("pump",), drop=("pump",))

@@ -27,8 +27,7 @@ from watersmeet.errors import Error, error_from_json
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.services.rates import Rates
-from watersmeet.session.services.status import database_status
+from watersmeet.session.status import Rates, database_status
 from watersmeet.values.dialectnames import DEFAULT_DIALECT
 
 #: The columns of the table, and which of them a narrow terminal goes without first.

@@ -12,8 +12,7 @@ from typing import Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token
 
-from watersmeet.dialects.language import Language
-from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.script import OwnQuery, cut, no_own_query, read_script, tokenize
 from watersmeet.dialects.statements.preparing import marked, prepares
 from watersmeet.dialects.tree.queries import Parameters, check_characters, depth_checked

@@ -11,8 +11,8 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.language import Language
 from watersmeet.dialects.readers import read_feature
+from watersmeet.dialects.registry import Language
 from watersmeet.dialects.statements import cursors, dml, preparing, roles, sessionstate, utility
 from watersmeet.dialects.statements.dml import read_copy
 from watersmeet.dialects.statements.explaining import read_explain, read_explain_row

@@ -1,1 +1,1 @@
-"""Sessions: from SQL text to results. Connections and cursors of PEP 249, and what each statement does."""
+"""Sessions: from SQL text to results. PEP 249, statements with their handlers, status."""

@@ -12,7 +12,6 @@ from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import plug_in
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
-from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.statements.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
@@ -25,6 +24,7 @@ from watersmeet.dialects.statements.sessionstate import (
     Savepoint,
     Truncate,
 )
+from watersmeet.dialects.statements.tables import CreateCapturedTable, ResetSource
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
@@ -60,9 +60,9 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.CreateIndex: "tables.create_index",
     df.CreateMaterializedView: "views.create_materialized_view",
     df.AddColumn: "altering.alter",
-    df.AlterConnector: "connectors.alter_connector",
-    df.AlterQuery: "connectors.alter_query",
-    df.RefreshSchema: "connectors.refresh_schema",
+    df.AlterConnector: "altering.alter_connector",
+    df.AlterQuery: "altering.alter_query",
+    df.RefreshSchema: "altering.refresh_schema",
     df.AlterPump: "pumps.alter_pump",
     CreateMergingPump: "pumps.create_pump",
     df.CreatePump: "pumps.create_pump",
@@ -84,7 +84,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     ExplainAnalyze: "analyzing.explain_analyze",
     st.Flush: "settings.flush_statement",
     st.Insert: "dml.insert",
-    st.KillQuery: "select.kill_query",
+    st.KillQuery: "running.kill_query",
     df.RenameColumn: "altering.alter",
     df.RenameRelation: "altering.alter",
     LimitSink: "sinks.limit_sink",
@@ -96,7 +96,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     rl.GrantRole: "roles.grant_role",
     rl.RenameRole: "roles.rename_role",
     rl.SetRole: "roles.set_role",
-    st.Recover: "subscriptions.recover_query",
+    st.Recover: "running.recover_query",
     st.Rollback: "settings.rollback_statement",
     st.Select: "select.select",
     st.SetVariable: "settings.set_variable",
@@ -105,8 +105,8 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.StartSink: "sinks.start_sink",
     st.StartProcessor: "processors.start_processor",
     st.StopProcessor: "processors.stop_processor",
-    st.Subscribe: "subscriptions.subscribe",
-    st.Unsubscribe: "subscriptions.unsubscribe",
+    st.Subscribe: "running.subscribe",
+    st.Unsubscribe: "running.unsubscribe",
     st.Update: "dml.update",
 }
 
@@ -178,7 +178,7 @@ def bind(session: Session, statement: df.Create) -> Bound:
 
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
     """One INSERT for many rows of parameters; None, with nothing done, if it has to run for each row."""
-    done: Result | None = function_named("bulk.insert_many")(session, text, rows)
+    done: Result | None = function_named("copying.insert_many")(session, text, rows)
     return done
 
 

@@ -10,13 +10,11 @@ import pytest
 import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements.captured import CreateCapturedTable
+from watersmeet.dialects.statements.tables import CreateCapturedTable
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump
-from watersmeet.session.features.connections import CreateConnection
-from watersmeet.session.features.formatschemas import CreateFormatSchema
-from watersmeet.session.features.namedcollections import CreateNamedCollection
-from watersmeet.session.features.namedsubscriptions import CreateSubscription
+from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
+from watersmeet.session.features.subscriptions import CreateSubscription
 from watersmeet.values.dialectnames import DIALECTS
 from watersmeet.values.types import INTEGER, Field
 

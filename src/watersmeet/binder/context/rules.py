@@ -31,7 +31,7 @@ from watersmeet.binder.context.binding import (
 from watersmeet.binder.context.emissions import Emission, Request, with_limit
 from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.dialects.language import Language
+from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.context import Context, Value

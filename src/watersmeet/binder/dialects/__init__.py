@@ -9,8 +9,7 @@ from watersmeet.binder.dialects.lenses.rules import LensesRules
 from watersmeet.binder.dialects.sqlstream.rules import SqlstreamRules
 from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
 from watersmeet.dialects import registry as languages
-from watersmeet.dialects.language import Language
-from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.registry import Language, language_named
 
 #: What a dialect adds to plain SQL.
 _RULES: Final[dict[str, type[DialectRules]]] = {

@@ -24,12 +24,13 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_FACET,
 )
-from watersmeet.dialects.tree.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.tree.nodes import (
+    SPECIAL_SYNTAX,
     ColumnPath,
     CommaJoin,
     MarkedSelect,
     MarkedTable,
+    Marking,
     adapt,
     name_item,
     retyped,

@@ -1,8 +1,8 @@
 """SQLstream's grammar: a small difference to RisingWave's, brought into the form that the binder reads.
 
 Names without quotes are in upper case (SS-70). `SELECT STREAM` and items of FROM with a window, `x OVER (RANGE
-INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12, D-001-09).
-Units of intervals may say their precision. SQLstream, "JOIN clause", "Syntax".
+INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12).
+Units of intervals may have a precision. SQLstream, "JOIN clause", "Syntax".
 """
 
 from __future__ import annotations
@@ -13,11 +13,43 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave as Base
-from watersmeet.dialects.sqlstream.nodes import StreamSelect, WindowedSubquery, WindowedTable
-from watersmeet.dialects.tree.nodes import FoldedName, retyped, wrap
+from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
+from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.values.places import set_place
+
+
+class StreamSelect(MarkedSelect):
+    """SELECT STREAM."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Select.arg_types, "stream": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"stream"})
+
+    @property
+    def word(self) -> exp.Var:
+        """STREAM."""
+        found: exp.Var = self.args["stream"]
+        return found
+
+
+class WindowedTable(MarkedTable):
+    """`relation OVER window`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "over": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"over"})
+
+
+class WindowedSubquery(exp.Subquery):  # type: ignore[misc]
+    """`(SELECT …) OVER window`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Subquery.arg_types, "over": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"over"})
+
+
+def window_of(node: exp.Expression) -> exp.Window | None:
+    """The window behind an item of FROM; None if there is none."""
+    return node.args["over"] if isinstance(node, (WindowedTable, WindowedSubquery)) else None
+
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 

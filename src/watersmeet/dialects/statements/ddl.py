@@ -9,7 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.statements import captured
+from watersmeet.dialects.statements import tables
 from watersmeet.dialects.statements.tables import (
     Definition,
     TypeReader,
@@ -120,9 +120,7 @@ def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type
         return Refused(**base, error=definition.refusal)
     said = _relation(name, definition, if_not_exists=if_not_exists)
     if definition.origin is not None:
-        return captured.CreateCapturedTable(
-            **base, **said, append_only=definition.append_only, origin=definition.origin
-        )
+        return tables.CreateCapturedTable(**base, **said, append_only=definition.append_only, origin=definition.origin)
     return CreateTable(
         **base,
         **said,

@@ -1,32 +1,94 @@
-"""Definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE.
+"""Definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE, and `FROM source TABLE 'table'`.
 
-RisingWave, "Data formats and encoding options", "INCLUDE clause".
+RisingWave, "Data formats and encoding options", "INCLUDE clause", "Ingest data from PostgreSQL CDC", "RESET SOURCE".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import LAKES, Encoding, MessageFormat, RowForm
-from watersmeet.dialects.statements import captured
-from watersmeet.dialects.tree.definitions import Watermark
+from watersmeet.catalog.roles import ADMIN
+from watersmeet.dialects.tree.definitions import CreateTable, Watermark
 from watersmeet.dialects.tree.queries import read_expression
 from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
 from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
+#: The connectors whose CREATE SOURCE makes a captured database.
+CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
+
+#: What may be said of its changes: they are changes of rows.
+CHANGE_FORMATS: Final = (("plain", "json"), ("debezium", "json"))
+
+#: What INCLUDE can make a column of, and its type.
+CHANGE_PARTS: Final[dict[str, SqlType]] = {
+    "timestamp": TIMESTAMPTZ,
+    "database_name": VARCHAR,
+    "schema_name": VARCHAR,
+    "table_name": VARCHAR,
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`FROM source TABLE 'table'`. span: of the clause."""
+
+    source: Name
+    table: str
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateCapturedTable(CreateTable):
+    """`CREATE TABLE … FROM source TABLE 'table'`."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    origin: Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetSource(Statement):
+    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    name: Name
+
+
+def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind RESET SOURCE."""
+    name = cursor.relation_name()
+    cursor.end()
+    return ResetSource(**base, name=name)
+
+
+def read_origin(cursor: Cursor) -> Origin:
+    """The cursor stands at FROM."""
+    start = cursor.index
+    cursor.expect("FROM")
+    source = cursor.relation_name()
+    cursor.expect("TABLE")
+    table = cursor.string()
+    return Origin(source, table, span_of(cursor.tokens[start : cursor.index]))
+
+
 #: The connectors that read messages.
 CONNECTORS: Final = ("kafka",)
 
 _HEADERS: Final = SqlType("array", element=SqlType("struct", fields=(("key", VARCHAR), ("value", BYTEA))))
+
 #: By part of a message: the type of a column that INCLUDE makes of it.
 PARTS: Final[dict[str, SqlType]] = {
     "key": BYTEA,
@@ -39,6 +101,7 @@ PARTS: Final[dict[str, SqlType]] = {
 
 #: By their words, the types that a column of one header may have.
 _HEADER_TYPES: Final = {"BYTEA": BYTEA, "VARCHAR": VARCHAR}
+
 #: By part of the place of a row in a file.
 FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
 
@@ -52,6 +115,7 @@ _REGISTRY: Final = (
     "key.message",
     "schema.location",
 )
+
 _JSON: Final = ("timestamptz.handling.mode",)
 _AVRO: Final = (*_REGISTRY, "map.handling.mode")
 
@@ -217,7 +281,6 @@ def _unreadable(what: str, text: str, encoded: Encoded, hint: str) -> Error:
 #: The connectors that read files and objects.
 FILES: Final = ("file", "posix_fs", *STORES)
 
-
 #: Reads the type of a column.
 TypeReader = Callable[[Cursor], SqlType]
 
@@ -248,7 +311,7 @@ class Definition:
         self.message_parts: dict[str, str] = {}
         self.star: Span | None = None
         self.takes_columns = False
-        self.origin: captured.Origin | None = None
+        self.origin: Origin | None = None
         self.append_only = False
         self.refusal: Error | None = None
 
@@ -413,7 +476,7 @@ class Definition:
                 cursor.names()
                 self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
             elif cursor.at("FROM"):
-                self.origin = captured.read_origin(cursor)
+                self.origin = read_origin(cursor)
             else:
                 raise cursor.error()
         self._finish_format()
@@ -422,11 +485,11 @@ class Definition:
     def _finish_format(self) -> None:
         """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
         encoded = self.encoded
-        if self.origin is not None or self.options.get("connector", "").lower() in captured.CAPTURE_CONNECTORS:
+        if self.origin is not None or self.options.get("connector", "").lower() in CAPTURE_CONNECTORS:
             self.takes_columns = self.star is not None or not self.columns
-            columns, self.message_parts = included_columns(self.included, "cdc", captured.CHANGE_PARTS, self.cursor.text)
+            columns, self.message_parts = included_columns(self.included, "cdc", CHANGE_PARTS, self.cursor.text)
             self.columns += columns
-            if encoded is not None and (encoded.rows, encoded.encoding) not in captured.CHANGE_FORMATS:
+            if encoded is not None and (encoded.rows, encoded.encoding) not in CHANGE_FORMATS:
                 self.refuse(f"FORMAT {encoded.rows.upper()} with changes of a database", encoded.span)
             return
         if self.options.get("connector", "").lower() in CONNECTORS:

@@ -7,9 +7,9 @@ from typing import Any, Final
 from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
-from watersmeet.dialects.statements.captured import read_reset_source
 from watersmeet.dialects.statements.roles import SetRole, read_set_role
 from watersmeet.dialects.statements.sessionstate import read_reset_state, read_set_mode
+from watersmeet.dialects.statements.tables import read_reset_source
 from watersmeet.dialects.tree.statements import (
     Begin,
     Commit,

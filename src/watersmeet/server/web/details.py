@@ -16,8 +16,7 @@ from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.server.web.tabs import Sight
 from watersmeet.server.web.watch import Look
-from watersmeet.session.services.analysis import AnalyzedOperator, analyzed, recent_epochs
-from watersmeet.session.statements.analyzing import figures_json
+from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, figures_json, recent_epochs
 from watersmeet.session.statements.show import create_text
 from watersmeet.system import secretvalues
 

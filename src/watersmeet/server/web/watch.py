@@ -23,9 +23,8 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import SinkStatus, Status
 from watersmeet.server.web.figures import Figures, figures, inputs_of_views
-from watersmeet.session.services.rates import Rates
-from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.sinks import sink_statuses
+from watersmeet.session.status import Rates, database_status
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics

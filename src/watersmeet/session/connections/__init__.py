@@ -1,1 +1,1 @@
-"""Connections and cursors of PEP 249, and how texts become statements that are run."""
+"""PEP 249, and running the statements of a text."""

@@ -30,26 +30,27 @@ from watersmeet.values.dialectnames import DEFAULT_DIALECT
 if TYPE_CHECKING:
     from watersmeet.capture import capturing
     from watersmeet.maintenance import upkeep
-    from watersmeet.session.services import running, status, topology
+    from watersmeet.session import status
+    from watersmeet.session.statements import running
+    from watersmeet.session.status import TopologyFormat
     from watersmeet.sinkwriters import writers
     from watersmeet.subscribing import subscriber
 else:
     capturing = lazy_import("watersmeet.capture.capturing")
-    running = lazy_import("watersmeet.session.services.running")
-    status = lazy_import("watersmeet.session.services.status")
-    topology = lazy_import("watersmeet.session.services.topology")
-    subscriber = lazy_import("watersmeet.subscribing.subscriber")
-    upkeep = lazy_import("watersmeet.maintenance.upkeep")
     writers = lazy_import("watersmeet.sinkwriters.writers")
+    subscriber = lazy_import("watersmeet.subscribing.subscriber")
+    running = lazy_import("watersmeet.session.statements.running")
+    status = lazy_import("watersmeet.session.status")
+    upkeep = lazy_import("watersmeet.maintenance.upkeep")
 
 Runtime = Literal["spark", "inprocess"]
 
 _PERMISSIONS: Final = ("private", "umask")
 #: The function that starts a running query, by its statement.
 _STARTING: Final[dict[type[Statement], str]] = {
-    Recover: "subscriptions.recover",
-    Select: "select.start",
-    Subscribe: "subscriptions.start_subscription",
+    Recover: "running.recover",
+    Select: "running.start",
+    Subscribe: "running.start_subscription",
 }
 _RUNTIMES: Final = ("spark", "inprocess")
 
@@ -301,10 +302,10 @@ class Connection:
         self._check_open()
         return status.database_status(self._session).to_dict()
 
-    def topology(self, format: topology.TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
+    def topology(self, format: TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
         """A picture of all tables, sources and materialized views and what feeds what: an SVG document, or DOT."""
         self._check_open()
-        return topology.draw_topology(self._session, format)
+        return status.draw_topology(self._session, format)
 
     def __enter__(self) -> Self:
         self._check_open()

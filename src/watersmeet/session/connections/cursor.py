@@ -1,13 +1,14 @@
-"""The cursor of PEP 249: runs statements and returns the rows of the last one."""
+"""The cursor of PEP 249, and its constructors and type objects."""
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import math
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -265,3 +266,46 @@ class Cursor:
         piece = self._table().slice(self._taken, _CHUNK_ROWS)
         self._rows, self._read = python_rows(piece, self._types()), 0
         self._taken += piece.num_rows
+
+
+Date = dt.date
+Time = dt.time
+Timestamp = dt.datetime
+Binary = bytes
+
+
+def DateFromTicks(ticks: float) -> dt.date:  # noqa: N802 - the name is PEP 249's
+    """The UTC date of `ticks` seconds since 1970."""
+    return dt.datetime.fromtimestamp(ticks, dt.UTC).date()
+
+
+def TimeFromTicks(ticks: float) -> dt.time:  # noqa: N802 - the name is PEP 249's
+    """The UTC time of day of `ticks` seconds since 1970."""
+    return dt.datetime.fromtimestamp(ticks, dt.UTC).time()
+
+
+def TimestampFromTicks(ticks: float) -> dt.datetime:  # noqa: N802 - the name is PEP 249's
+    """The moment `ticks` seconds after 1970, in UTC."""
+    return dt.datetime.fromtimestamp(ticks, dt.UTC)
+
+
+class TypeObject:
+    """Equal to the type codes in `Cursor.description` (`SqlType`) whose names it lists."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SqlType):
+            return other.name in self.names
+        return isinstance(other, TypeObject) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+
+STRING: Final = TypeObject("varchar", "jsonb")
+BINARY: Final = TypeObject("bytea")
+NUMBER: Final = TypeObject("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision")
+DATETIME: Final = TypeObject("date", "time", "timestamp", "timestamptz", "interval")
+ROWID: Final = TypeObject("serial")

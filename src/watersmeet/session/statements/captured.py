@@ -34,7 +34,7 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
+from watersmeet.dialects.statements.tables import CreateCapturedTable, ResetSource
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values.serialization import to_json

@@ -9,7 +9,7 @@ from watersmeet.database.sessions.cursors import Flow, OpenCursor
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.errors import error
-from watersmeet.session.features.namedsubscriptions import subscription_rows
+from watersmeet.session.features.subscriptions import subscription_rows
 
 
 def declare(session: Session, statement: DeclareCursor, nested: Nested) -> Result:

@@ -1,8 +1,12 @@
-"""INSERT, UPDATE and DELETE: which rows of a table are deleted and inserted, computed from its newest content."""
+"""INSERT, UPDATE, DELETE, MERGE and TRUNCATE of tables, also of those in other databases.
+
+The rows to delete and insert are computed from the newest content. A table of another database is locked and read; the
+changes follow the rules of the dialect, and are written in one transaction of its server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,6 +23,7 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_FACET,
     CapturedTable,
+    ExternalTable,
     Merging,
     Relation,
     Table,
@@ -26,7 +31,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import Privilege
 from watersmeet.connectors.base.deliveries import statement_delivery
-from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.base.targets import RowChange, connector_of
 from watersmeet.database.assignment import (
     Target,
     assignable,
@@ -75,8 +80,108 @@ from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
-from watersmeet.session.statements import externalrows
-from watersmeet.values.types import arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
+
+
+def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
+    """The table of that name if its rows are changed in another database."""
+    found = session.find(name)
+    return found if isinstance(found, ExternalTable) and found.is_written_outside else None
+
+
+def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:
+    """UPDATE … SET. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
+    targets = assigned(relation, statement)
+    values = tuple(t.typed(e) for t, (_, e) in zip(targets, statement.assignments, strict=True))
+    width = len(relation.columns)
+
+    def images(query: Bounded) -> tuple[pa.Table, pa.Table | None]:
+        check_types(query.columns[width:], targets, statement)
+        rows = fetch(session, both_images(query, relation, targets), newest=True)
+        names = [c.name for c in relation.columns]
+        old, new = (pa.table(part, names=names) for part in (rows.columns[:width], rows.columns[width:]))
+        check_rows(relation, new, statement)
+        return old, new
+
+    return _changed(session, relation, statement, "UPDATE", targets, values, images)
+
+
+def delete_elsewhere(session: Session, relation: ExternalTable, statement: Delete) -> Result:
+    """DELETE FROM. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
+    return _changed(
+        session, relation, statement, "DELETE", (), (), lambda query: (fetch(session, query, newest=True), None)
+    )
+
+
+def _changed(
+    session: Session,
+    relation: ExternalTable,
+    statement: Update | Delete,
+    command: str,
+    targets: Sequence[Target],
+    values: tuple[exp.Expression, ...],
+    images: Callable[[Bounded], tuple[pa.Table, pa.Table | None]],
+) -> Result:
+    """images: the rows that change as they are and as they become, from the query for them and `values`."""
+    session.require_writer(command)
+    session.require_no_transaction(f"{command} of {one(relation.what)}")
+    if statement.returning is not None:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"RETURNING of {command} of {one(relation.what)} is not supported",
+        )
+
+    def bound() -> Bounded:
+        return matching(session, relation, statement.alias, statement.where, values, statement)
+
+    written = tuple(t.column for t in targets)
+    delivery = statement_delivery(relation, written)
+    change = connector_of(delivery).change
+    if change is None:
+        raise error_at(
+            statement,
+            statement.table.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"{command} of {one(relation.what)} over connector {delivery.connector['connector']} is not supported",
+        )
+    count = 0
+
+    def compute(keys: Sequence[frozenset[str]]) -> RowChange:
+        nonlocal count
+        key = _key(relation, keys, statement, command)
+        with session.database.guard:
+            depends_on = bound().depends_on
+        refresh_read(session, depends_on)  # not under the guard: upkeep takes it behind the locks of this
+        with session.database.guard:
+            old, new = images(bound())
+        count = old.num_rows
+        return RowChange(
+            relation.external.named(key),
+            old.select([c.name for c in key]),
+            None if new is None else new.select([c.name for c in written]),
+        )
+
+    with located(statement, statement.table.span):
+        change(delivery, compute)
+    return Result(command, rowcount=count)
+
+
+def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Update | Delete, command: str) -> Schema:
+    """The columns by which rows are found there. keys: those of the table there."""
+    there = [c.name for c in relation.external.named(relation.columns)]
+    for key in keys:
+        if key <= {*there}:
+            return tuple(c for c, name in zip(relation.columns, there, strict=True) if name in key)
+    raise error_at(
+        statement,
+        statement.table.span,
+        "FEATURE_NOT_SUPPORTED",
+        f"{command} of {relation.title}, whose columns have no key, is not supported",
+        detail=f"The keys there are: {'; '.join(', '.join(sorted(k)) for k in keys) or 'none'}.",
+        hint="Rows are found by a primary key, or by a unique index over columns that are NOT NULL.",
+    )
 
 
 def merge(session: Session, statement: Merge) -> Result:
@@ -233,10 +338,10 @@ def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: 
 
 def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
-    there = externalrows.changed_elsewhere(session, statement.table)
+    there = changed_elsewhere(session, statement.table)
     if there is not None:
         require_change(session, there, statement)
-        return externalrows.delete_elsewhere(session, there, statement)
+        return delete_elsewhere(session, there, statement)
     with session.database.guard:
         found = session.find(statement.table)
         if session.semantics.changes_topics == "records" and found is not None and found.topic is not None:
@@ -291,10 +396,10 @@ def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None
 
 def update(session: Session, statement: Update) -> Result:
     """UPDATE … SET."""
-    there = externalrows.changed_elsewhere(session, statement.table)
+    there = changed_elsewhere(session, statement.table)
     if there is not None:
         require_change(session, there, statement)
-        return externalrows.update_elsewhere(session, there, statement)
+        return update_elsewhere(session, there, statement)
     with session.database.guard:
         relation = writable(session, statement.table, statement, "update", changing=True)
         targets = assigned(relation, statement)
@@ -350,7 +455,7 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
             made = _bound_insert(session, statement)
             relation, alias = made.relation, None
         else:
-            there = externalrows.changed_elsewhere(session, statement.table)
+            there = changed_elsewhere(session, statement.table)
             alias = statement.alias
             relation = there or writable(session, statement.table, statement, "change", changing=True)
             values: tuple[exp.Expression, ...] = ()

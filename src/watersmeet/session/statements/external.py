@@ -35,8 +35,7 @@ from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.refreshing import refresh
-from watersmeet.session.features.formatschemas import with_format_schema
-from watersmeet.session.features.namedcollections import with_named_collection
+from watersmeet.session.features.sharedoptions import with_format_schema, with_named_collection
 from watersmeet.store.changes import quoted
 from watersmeet.values.types import Schema
 

@@ -35,7 +35,7 @@ from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateFore
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.views import queried_options
-from watersmeet.session.access.clauses import event_time
+from watersmeet.session.clauses import event_time
 from watersmeet.session.statements.external import fill
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field

@@ -44,8 +44,7 @@ from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProces
 from watersmeet.errors import Error
 from watersmeet.formats.messageparts import split_window
 from watersmeet.maintenance.views import make, watermarks_of
-from watersmeet.session.access.kafkatopics import connector_for
-from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
+from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, connector_for, partitions_wanted
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 

@@ -28,7 +28,7 @@ from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
 from watersmeet.maintenance.views import bind_view
-from watersmeet.session.statements.targets import make_delivered, target_of
+from watersmeet.session.statements.views import make_delivered, target_of
 from watersmeet.sinkwriters.writers import SinkWriters
 
 _PUMPS: Final = (Pump, StoppedPump)

@@ -42,7 +42,7 @@ from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, did_you_mean, error_from_json
 from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.runtime.status import SinkStatus
-from watersmeet.session.access.clauses import with_connections
+from watersmeet.session.clauses import with_connections
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.store.notes import Note
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field

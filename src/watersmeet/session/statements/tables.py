@@ -30,7 +30,7 @@ from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.access.clauses import OPTIONS, event_time, with_connections, with_schema_columns
+from watersmeet.session.clauses import OPTIONS, event_time, with_connections, with_schema_columns
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.values.types import Field

@@ -1,11 +1,15 @@
-"""CREATE VIEW, CREATE MATERIALIZED VIEW."""
+"""CREATE VIEW, CREATE MATERIALIZED VIEW, and the streams that views write (INTO)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import MaterializedView, View
+from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
+from watersmeet.connectors.base.deliveries import view_delivery
+from watersmeet.connectors.base.targets import connector_of
+from watersmeet.database.assignment import Target, check_types
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
     add,
     check_columns,
@@ -16,16 +20,156 @@ from watersmeet.database.definitions import (
     new_relation,
     schema_for,
 )
+from watersmeet.database.filling import Bound
+from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import bounded, readable
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
-from watersmeet.errors import NotSupportedError
-from watersmeet.maintenance.views import bind_view, make
-from watersmeet.session.statements.targets import make_delivered, target_of
+from watersmeet.errors import NotSupportedError, did_you_mean
+from watersmeet.maintenance.views import bind_view, make, make_writing
+from watersmeet.sinkwriters.writers import begin
 from watersmeet.values.types import Schema
+
+
+def target_of(
+    session: Session,
+    statement: CreateMaterializedView,
+    columns: Schema,
+    depends_on: tuple[str, ...],
+    merging: Merging | None = None,
+) -> Relation | None:
+    """The stream that the view writes its rows to; None without INTO. merging: of a pump that runs a MERGE.
+
+    UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a stream that
+    the view reads.
+    """
+    name = statement.into
+    if name is None:
+        return None
+    stream = session.relation(name, statement)
+    if not (isinstance(stream, Stream) or stream.is_written_outside):
+        raise error_at(
+            statement,
+            name.span,
+            "READ_ONLY_RELATION",
+            f"can't write {stream.title} by a view",
+            hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM, or one that is written outside.",
+        )
+    if stream.id in session.catalog.upstream(depends_on, writers=True):
+        raise error_at(
+            statement,
+            name.span,
+            "FEATURE_NOT_SUPPORTED",
+            f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
+            detail="Each row that it writes would produce another row.",
+        )
+    if stream.is_written_outside:
+        _check_outside(statement, stream, columns, merging)
+        return stream
+    _check_columns(statement, stream, columns)
+    lacking = [k for k in stream.primary_key if k not in [c.name for c in columns]]
+    if lacking:
+        raise error_at(
+            statement,
+            name.span,
+            "NOT_NULL_VIOLATION",
+            f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
+        )
+    return stream
+
+
+def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
+    """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
+    sink are.
+    """
+    if not stream.is_written_outside:
+        make_writing(session, bound)
+        return
+    with own_transaction(session):
+        make(session, bound)
+        begin(session.database, bound.relation.id, 1, snapshot=True)
+
+
+def _check_outside(
+    statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
+) -> None:
+    """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages, or files, can't have."""
+    _check_columns(statement, stream, columns)
+    if stream.format is not None:
+        _check_messages(statement, stream, columns)
+        _check_given(statement, stream, columns)
+    delivery = view_delivery(replace(stream, columns=columns), stream, merging)
+    connector_of(delivery).check(delivery)
+
+
+def _check_messages(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    assert statement.into is not None
+    assert stream.format is not None
+    names = [c.name for c in columns]
+    for name in names:
+        if name in unwritten(stream) and name != ROWTIME:
+            raise error_at(
+                statement,
+                statement.into.span,
+                "FEATURE_NOT_SUPPORTED",
+                f'writing column "{name}" of {stream.title} is not supported',
+            )
+    for part in stream.computed_parts:
+        lacking = [c.name for c in part.value.reads if c.name not in names]
+        if lacking:
+            raise error_at(
+                statement,
+                statement.into.span,
+                "UNDEFINED_COLUMN",
+                f'the view has no column "{lacking[0]}", which {part.column.name[1:]} of {stream.title} reads',
+            )
+    values = [c.name for c in stream.columns if c.name not in stream.message_parts and c.name != ROWTIME]
+    given = [n for n in names if n not in stream.message_parts and n != ROWTIME]
+    if stream.format.encoding not in ("json", "parquet") and given != values:
+        raise error_at(
+            statement,
+            statement.into.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"a view that gives other columns than {stream.title} has, or in another order, is not supported",
+            detail=f"What is written in {stream.format.encoding.upper()} has {', '.join(values)}, in this order.",
+        )
+
+
+def _check_given(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    """NOT_NULL_VIOLATION for a column of files that is not written, and can't be NULL when they are read."""
+    given = [c.name for c in columns]
+    lacking = [c.name for c in stream.columns if not c.nullable and c.name not in given]
+    if stream.external is not None and lacking:
+        raise error_at(
+            statement,
+            statement.span if statement.into is None else statement.into.span,
+            "NOT_NULL_VIOLATION",
+            f'the view has no column "{lacking[0]}", which can\'t be NULL in {stream.title}',
+        )
+
+
+def _check_columns(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    """UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    name = statement.into
+    assert name is not None
+    known = [c.name for c in stream.columns]
+    targets = []
+    if stream.external is not None and ROWTIME not in known:
+        columns = tuple(c for c in columns if c.name != ROWTIME)  # which tables don't have
+    for column in columns:
+        if column.name not in known:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'stream "{stream.shown}" has no column "{column.name}"',
+                hint=did_you_mean(column.name, known) or "Name the column with AS.",
+            )
+        targets.append(Target(stream.column(column.name), statement.span))
+    check_types(columns, targets, statement)
 
 
 def create_view(session: Session, statement: CreateView) -> Result:

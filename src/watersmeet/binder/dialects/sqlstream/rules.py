@@ -61,7 +61,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
     with_definition,
 )
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
+from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate

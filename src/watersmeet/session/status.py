@@ -1,17 +1,19 @@
-"""The status of the database that a session sees."""
+"""The status of the database that a session sees, rates of its counters, and its picture."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from watersmeet.catalog import MaterializedView, Relation, Table
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.database.filling import producers_of
 from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.schemas import relation_written
+from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.kernel.joins.memo import MEMO, WAITING
@@ -19,6 +21,7 @@ from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.planner import Producers
 from watersmeet.planner.failures import Failures, generated_text
+from watersmeet.planner.topology import topology
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.output import stored_state
@@ -30,6 +33,7 @@ from watersmeet.store.manifests import FailedPart, RelationTotals
 
 _EMPTY: Final = RelationSize()
 _UNREAD: Final = RelationTotals()
+
 #: By whether there is a process that writes.
 _STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
     True: "running",
@@ -198,3 +202,69 @@ def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:
         if behind == 1:
             lag_seconds = max(0.0, time.time() - commit.time_us / 1e6)
     return behind, lag_seconds
+
+
+_WINDOW_S: Final = 5.0
+
+
+class Rates:
+    """How fast counters rise, by name."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
+
+    def update(self, counts: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
+        """Rates a second, with `counts` as the newest look."""
+        now_s = time.monotonic() if now_s is None else now_s
+        self._seen.append((now_s, counts))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _WINDOW_S:
+            self._seen.popleft()
+        since_s, before = self._seen[0]
+        seconds = max(now_s - since_s, 1e-6)
+        return {i: max(0, n - before.get(i, 0)) / seconds if len(self._seen) > 1 else 0.0 for i, n in counts.items()}
+
+
+TopologyFormat = Literal["svg", "dot"]
+
+
+def draw_topology(session: Session, kind: TopologyFormat) -> str:
+    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
+    if kind not in ("svg", "dot"):
+        raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
+    catalog, producers = session.catalog, producers_of(session)
+    facts = _facts(database_status(session), catalog, producers)
+    diagram = topology(catalog, producers, facts, "watersmeet")
+    return to_svg(place(diagram)) if kind == "svg" else to_dot(diagram)
+
+
+def _facts(status: Status, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
+    """Rows and sizes by relation. The size of a view excludes what the views that it reads keep."""
+    facts = {t.id: [f"{_rows(t.rows)}, {_size(t.size_bytes)}"] for t in status.tables}
+    for source in status.sources:
+        facts[source.id] = [f"{_rows(source.rows)} read"]
+    for view in status.views:
+        relation = catalog.relations[view.id]
+        if isinstance(relation, MaterializedView):
+            below = {op.id for i in relation.depends_on for op in producers.get(i, ())}
+            kept = [
+                status.operators[op.id]
+                for op in producers[relation.id]
+                if op.id not in below and op.id in status.operators
+            ]
+            rows, size = sum(k.state_rows for k in kept), sum(k.state_bytes for k in kept)
+            facts[view.id] = [_rows(view.rows), f"keeps {_rows(rows)}, {_size(size)}"]
+    return facts
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} {'row' if number == 1 else 'rows'}"
+
+
+def _size(size: float) -> str:
+    if size < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB"):
+        size /= 1000
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} GB"

@@ -1,11 +1,13 @@
-"""Queries that run until they are stopped: a hidden view, and the changes of it that were not taken yet.
+"""Queries that run until they are stopped: a hidden view, and its changes that were not taken yet. SUBSCRIBE TO,
+RECOVER FROM and UNSUBSCRIBE TO: running queries that stay without a reader. KILL QUERY.
 
-Timeplus, "Multi-JOINs and ASOF JOINs", ruling D-003-17.
+Timeplus, "Multi-JOINs and ASOF JOINs"; Proton's smoke tests of query states.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 import weakref
@@ -17,18 +19,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.binder.context.emissions import Request
-from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription
+from watersmeet.binder.emission import request_of
+from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription, turned_into
 from watersmeet.database.definitions import remove
-from watersmeet.database.reading import failure_of
-from watersmeet.database.sessions.context import Session, check_followed
+from watersmeet.database.reading import failure_of, runs_on
+from watersmeet.database.sessions.context import Session, check_followed, check_named, error_at
 from watersmeet.database.sessions.cursors import Acknowledgements
-from watersmeet.errors import Error, error
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.dialects.parsing import parse
+from watersmeet.dialects.tree.statements import KillQuery, Name, Recover, Select, Subscribe, Unsubscribe
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.maintenance.views import bind_running, make
 from watersmeet.sinkwriters.changes import Changes, Emitter, part
-from watersmeet.store.positions import Position
+from watersmeet.store.positions import Emitted, Position
+from watersmeet.store.retention import KEPT_BYTES, KEPT_COMMITS
 from watersmeet.values.types import BIGINT, Field, Schema, arrow_schema
 
-Diff = npt.NDArray[np.int64]
+_NUMBERS: Final = itertools.count(1)
 
+Diff = npt.NDArray[np.int64]
 
 #: How often a query that waits for rows checks for a new commit.
 _LOOK_S: Final = 0.01
@@ -358,3 +367,198 @@ class ShownQuery:
     def close(self) -> None:
         """See `result.Running`."""
         self.query.close()
+
+
+def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> RunningQuery:
+    """Starts a running query. When this returns, it shows what its inputs have.
+
+    Errors of the binder and the planner. log: give the changes of a table of records as its topic has them.
+    """
+    session.require_writer("a query that runs until it is stopped")
+    database, transaction = session.database, session.transaction
+    request = request_of(statement.query, statement.text, session.dialect)
+    name = _free_id(session, request, statement.text)
+    bound = bind_running(session, request, statement, name, log=log)
+    check_named(session, bound.relation.depends_on, statement.text)
+    followed = Changes(database)
+    started_us = database.clock.now_us()
+    begin = None
+    if isinstance(statement, Subscribe):
+        begin = Position(followed.taken, followed.taken, Emitted(left=request.limit, offset=request.offset))
+        if transaction is None:
+            bound = replace(bound, relation=turned_into(Subscription, bound.relation, subscribed_us=started_us))
+    try:
+        if begin is not None:
+            database.positions.begin(bound.relation.id, begin)
+        make(session, bound)
+    except BaseException:
+        followed.close()
+        database.positions.forget([bound.relation.id])
+        raise
+    relation = session.catalog.relations[bound.relation.id]
+    if begin is not None and transaction is not None:
+        transaction.definitions.subscribe(turned_into(Subscription, relation, subscribed_us=started_us))
+    return RunningQuery(
+        session,
+        request,
+        relation,
+        followed,
+        text=statement.sql,
+        started_us=started_us,
+        rowtime=bound.rowtime,
+        hidden=bound.hidden,
+        position=begin,
+    )
+
+
+def _free_id(session: Session, request: Request, text: str) -> str:
+    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT if another query has it."""
+    runs = {q.name for q in session.queries()}
+    kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}
+    wanted = request.query_id
+    if wanted is None:
+        return next(name for n in _NUMBERS if (name := f"query {n}") not in runs | kept)
+    if wanted in runs | kept:
+        raise error(
+            "DUPLICATE_OBJECT",
+            f'a query with id "{wanted}" runs already' if wanted in runs else f'subscription "{wanted}" exists',
+            sql=text,
+            hint=f"RECOVER FROM '{wanted}' continues it, UNSUBSCRIBE TO '{wanted}' ends it."
+            if wanted in kept
+            else "Choose another query_id, or end that query: KILL QUERY.",
+            code=216,
+        )
+    return wanted
+
+
+def kill_query(session: Session, statement: KillQuery) -> Result:
+    """KILL QUERY: ends running queries of any cursor of the connection. UNDEFINED_OBJECT, and then ends none."""
+    running = {q.name: q for q in session.queries()}
+    for name in statement.ids:
+        if name.name not in running:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_OBJECT",
+                f'no query with id "{name.name}" runs',
+                hint=did_you_mean(name.name, running) or "SHOW QUERIES lists those that run.",
+            )
+    killed = [running[i] for i in dict.fromkeys(n.name for n in statement.ids)]
+    for query in killed:
+        query.kill()
+    rows = [("finished", q.name, q.text) for q in killed]
+    return text_result("KILL QUERY", ("kill_status", "query_id", "query"), rows)
+
+
+#: Proton's numbers for errors of RECOVER FROM: an unknown id, and one that is running.
+_NOT_FOUND: Final = 2003
+
+_RUNS: Final = 216
+
+
+def subscribe(session: Session, statement: Subscribe) -> Result:
+    """SUBSCRIBE TO: starts a query that stays when its cursor is closed."""
+    shown = ShownQuery(start_subscription(session, statement))
+    session.notice(f"RECOVER FROM '{shown.query.name}' continues this query, UNSUBSCRIBE TO ends it")
+    return Result("SUBSCRIBE", shown.columns, running=shown)
+
+
+def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
+    """Like `select.start`. In a transaction, it is a subscription from COMMIT on.
+
+    FEATURE_NOT_SUPPORTED for a query that ends by itself.
+    """
+    session.require_definer("SUBSCRIBE TO")
+    if not runs_on(session, statement.query):
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "SUBSCRIBE TO a bounded query is not supported",
+            hint="Write the SELECT alone.",
+        )
+    return start(session, statement)
+
+
+def recover_query(session: Session, statement: Recover) -> Result:
+    """RECOVER FROM: continues the query on this cursor."""
+    shown = ShownQuery(recover(session, statement))
+    return Result("RECOVER", shown.columns, running=shown)
+
+
+def recover(session: Session, statement: Recover) -> RunningQuery:
+    """Continues a subscription that nobody reads.
+
+    UNDEFINED_OBJECT, DUPLICATE_OBJECT if somebody reads it, SUBSCRIPTION_LOST.
+    """
+    session.require_writer("RECOVER FROM")
+    database = session.database
+    relation = _subscription(session, statement, statement.id, code=_NOT_FOUND)
+    name = relation.name
+    if any(q.name == name for q in session.queries()):
+        raise error_at(
+            statement,
+            statement.id.span,
+            "DUPLICATE_OBJECT",
+            f'subscription "{name}" is being read',
+            hint=f"KILL QUERY '{name}' ends that; then RECOVER FROM continues after the rows that were read.",
+            code=_RUNS,
+        )
+    if (before := session.acknowledgements.pop(relation.id, None)) is not None:
+        before.rest()  # of a query that was forgotten, and is not released yet
+    position = database.positions.resume(relation.id)
+    if position is None:
+        raise error_at(
+            statement,
+            statement.id.span,
+            "SUBSCRIPTION_LOST",
+            f'subscription "{name}" can\'t go on: the changes since it was last read are no longer kept',
+            detail=f"{KEPT_COMMITS} commits and {KEPT_BYTES >> 20} MB of changes are kept without a reader.",
+            hint=f"UNSUBSCRIBE TO '{name}', and subscribe again.",
+        )
+    made = parse(relation.sql, relation.dialect)[-1]
+    assert isinstance(made, Subscribe), f"subscription {name} is stored as {relation.sql}"
+    changes = Changes(database, position.since)
+    try:
+        return RunningQuery(
+            session,
+            request_of(made.query, made.text, relation.dialect),
+            relation,
+            changes,
+            text=relation.sql,
+            started_us=relation.subscribed_us,
+            position=position,
+        )
+    except BaseException:
+        changes.close()
+        database.positions.rest(relation.id)
+        raise
+
+
+def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
+    """UNSUBSCRIBE TO: ends a subscription for good. Its reader gets QUERY_CANCELED. UNDEFINED_OBJECT."""
+    session.require_definer("UNSUBSCRIBE TO")
+    relation = _subscription(session, statement, statement.id)
+    for query in session.queries():
+        if query.name == relation.name:
+            query.kill()
+    if relation.id in session.catalog.relations:  # in a transaction of its own it went with its query
+        remove(session, {relation.id})
+    return Result("UNSUBSCRIBE")
+
+
+def _subscription(
+    session: Session, statement: Recover | Unsubscribe, name: Name, code: int | None = None
+) -> Subscription:
+    """The view of a subscription. UNDEFINED_OBJECT."""
+    known = {r.name: r for r in session.catalog.relations.values() if isinstance(r, Subscription)}
+    if name.name in known:
+        return known[name.name]
+    raise error_at(
+        statement,
+        name.span,
+        "UNDEFINED_OBJECT",
+        f'there is no subscription "{name.name}"',
+        hint=did_you_mean(name.name, known) or "SHOW QUERIES lists them. SUBSCRIBE TO makes one.",
+        code=code,
+    )

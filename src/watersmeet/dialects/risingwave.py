@@ -1,4 +1,4 @@
-"""CREATE and DROP of RisingWave: functions, sinks.
+"""RisingWave: its grammar of queries; CREATE and DROP of functions and sinks.
 
 RisingWave, "CREATE FUNCTION", "SQL UDFs", "CREATE SINK", "Sink data from RisingWave to Apache Kafka".
 """
@@ -6,9 +6,12 @@ RisingWave, "CREATE FUNCTION", "SQL UDFs", "CREATE SINK", "Sink data from Rising
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, cast, get_args
+from typing import Any, ClassVar, Final, cast, get_args
 
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.risingwave import RisingWave as Base
+from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import MessageFormat
@@ -16,6 +19,7 @@ from watersmeet.catalog.parts import Encoding, RowForm
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.tree.definitions import CreateFunction, CreateSink, DropFunction
+from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Refused, Statement
@@ -266,3 +270,40 @@ def _refused(cursor: Cursor, base: dict[str, Any], feature: str, start: int | No
             feature, cursor.text, span_of(place[:2]), hint="Functions are SQL: LANGUAGE SQL AS $$ … $$."
         ),
     )
+
+
+def _arrow(kind: type[exp.Expression]) -> Any:
+    """A parser of `a -> b` that leaves `b` as it is."""
+    return lambda self, this, path: self.expression(kind(this=this, expression=path))
+
+
+class WatersmeetRisingWave(Base):  # type: ignore[misc]
+    """RisingWave's SQL as Watersmeet reads it."""
+
+    INDEX_OFFSET = 0  # subscripts stay as they are written
+
+    class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
+        """RisingWave's tokens."""
+
+        # sqlglot would swallow the rest of SHOW … as one string
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+    class Parser(Marking, Base.Parser):  # type: ignore[misc]
+        """RisingWave's grammar; functions and the operators of jsonb are left as they are written."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+        # `->` in an argument is the operator of jsonb, never a lambda
+        LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
+        JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+            **Base.Parser.JSON_OPERATORS,
+            TokenType.ARROW: _arrow(exp.JSONExtract),
+            TokenType.DARROW: _arrow(exp.JSONExtractScalar),
+        }
+        # PostgreSQL 17, 4.1.6: these bind less than arithmetic does, `~1 + 2` is `~(1 + 2)`
+        UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
+            **Base.Parser.UNARY_PARSERS,
+            TokenType.RLIKE: lambda self: self.expression(exp.BitwiseNot(this=self._parse_term())),
+            TokenType.PIPE_SLASH: lambda self: self.expression(exp.Sqrt(this=self._parse_term())),
+            TokenType.DPIPE_SLASH: lambda self: self.expression(exp.Cbrt(this=self._parse_term())),
+        }

@@ -1,1 +1,0 @@
-"""RisingWave's grammar and statements."""

@@ -1,1 +1,0 @@
-"""How a session reads and changes a database: its variables, transactions, rows and definitions."""

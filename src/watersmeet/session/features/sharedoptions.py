@@ -1,0 +1,431 @@
+"""Objects with options for other statements: secrets, connections, named collections, format schemas.
+
+RisingWave, "Manage secrets", "CREATE CONNECTION"; Timeplus, "Named Collection", "CREATE FORMAT SCHEMA", "Kafka Source".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, get_args
+
+from watersmeet.binder.clauses.sources import files_refused
+from watersmeet.catalog import Connection, FormatSchema, MessageFormat, NamedCollection, Relation
+from watersmeet.catalog.roles import ADMIN
+from watersmeet.catalog.rowless import ConnectionType, SchemaType
+from watersmeet.connectors.lakes.client import ICEBERG_CATALOG, ICEBERG_TABLE, iceberg_catalog_type
+from watersmeet.database.definitions import add, may_create, new_relation
+from watersmeet.database.secrets import uses_secret, with_secrets
+from watersmeet.database.sessions.context import Session, error_at, located, sentence
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.tree.definitions import Create, CreateOptions
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_setting, span_of
+from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.formats.avroschema import read_schema
+from watersmeet.formats.protoschema import from_text
+from watersmeet.formats.registry import RegisteredSchema, SchemaKind
+from watersmeet.session.handlers import handles
+from watersmeet.store import notes
+from watersmeet.system.secretvalues import outside, place_outside, revealed_options
+
+#: By backend whose values are not in the database: the option that says where they are.
+_OUTSIDE: Final = {"env": "name", "file": "path"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSecret(Statement):
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value. Or `WITH (backend = 'env', name =
+    '…')`, `(backend = 'file', path = '…')`, whose value says where it is.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    name: Name
+    value: str = field(repr=False)
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropSecret(Statement):
+    """`DROP SECRET name`."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    name: Name
+    if_exists: bool = False
+
+
+@reads("CREATE SECRET", own="secret")
+def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE SECRET …: the cursor stands behind SECRET. The statement's text has stars in place of the value.
+
+    RisingWave, "CREATE SECRET". Our own: a value that is in the environment or in a file (backend env, file).
+    """
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.name()
+    cursor.expect("WITH")
+    spans: dict[str, Span] = {}
+    backend = read_options(cursor, spans)
+    kind = backend.get("backend", "")
+    if kind in _OUTSIDE:
+        option = _OUTSIDE[kind]
+        cursor.end()
+        if backend.keys() != {"backend", option} or not backend[option]:
+            wrong = next((n for n in backend if n not in ("backend", option)), "backend")
+            raise error(
+                "CONNECTOR_OPTION",
+                f"a secret of backend {kind} has the option {option} alone",
+                hint=f"Write WITH (backend = '{kind}', {option} = '…').",
+                sql=cursor.text,
+                span=spans[wrong],
+            )
+        return CreateSecret(
+            **{**base, "sql": f"CREATE SECRET {name.name}"},
+            name=name,
+            value=outside(kind, backend[option]),
+            if_not_exists=if_not_exists,
+        )
+    cursor.expect("AS")
+    place = span_of(cursor.rest[:1] or cursor.tokens)
+    value = cursor.string()
+    cursor.end()
+    stars = "*" * (place.end - place.start - 2)
+    text = f"{cursor.text[: place.start]}'{stars}'{cursor.text[place.end :]}"
+    base = {**base, "text": text, "sql": f"CREATE SECRET {name.name}"}
+    if backend.pop("backend", "") != "meta" or backend:
+        hint = "Write WITH (backend = 'meta') AS '…', (backend = 'env', name = '…') or (backend = 'file', path = '…')."
+        return Refused(**base, error=not_supported("a secret of this backend", text, name.span, hint=hint))
+    return CreateSecret(**base, name=name, value=value, if_not_exists=if_not_exists)
+
+
+@reads("DROP SECRET", own="secret")
+def read_drop_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP SECRET …: the cursor stands behind SECRET."""
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.name()
+    cursor.end()
+    return DropSecret(**base, name=name, if_exists=if_exists)
+
+
+@handles(CreateSecret)
+def create_secret(session: Session, statement: CreateSecret) -> Result:
+    """CREATE SECRET: it is there at once. FILES_NOT_ALLOWED for what is outside, if this connection may not read it."""
+    session.require_definer("CREATE SECRET")
+    session.require_no_transaction("CREATE SECRET")
+    name, value = statement.name, statement.value
+    place = place_outside(value)
+    if place is not None:
+        if not session.reads_files:
+            raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
+        if place[0] == "file":
+            value = outside("file", os.path.abspath(place[1]))
+    if not notes.create_secret(session.database.layout, name.name, value):
+        if not statement.if_not_exists:
+            raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
+        session.notice(f'secret "{name.name}" already exists, skipping')
+    return Result("CREATE SECRET")
+
+
+@handles(DropSecret)
+def drop_secret(session: Session, statement: DropSecret) -> Result:
+    """DROP SECRET. DEPENDENT_OBJECTS while an option refers to it."""
+    session.require_definer("DROP SECRET")
+    session.require_no_transaction("DROP SECRET")
+    layout, name = session.database.layout, statement.name
+    known = notes.secret_names(layout)
+    if name.name not in known:
+        if statement.if_exists:
+            session.notice(f'secret "{name.name}" does not exist, skipping')
+            return Result("DROP SECRET")
+        raise error_at(
+            statement,
+            name.span,
+            "UNDEFINED_OBJECT",
+            f'secret "{name.name}" does not exist',
+            hint=did_you_mean(name.name, known),
+        )
+    using = [r for r in session.catalog.relations.values() if uses_secret(r, name.name)]
+    if using:
+        raise error_at(
+            statement,
+            name.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop secret "{name.name}" because other objects use it',
+            detail=sentence(f"{r.title} does" for r in using),
+            hint="Drop these first.",
+        )
+    notes.drop_secret(layout, name.name)
+    return Result("DROP SECRET")
+
+
+def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
+    """The names of the secrets. Nothing shows their values."""
+    names = notes.secret_names(session.database.layout)
+    return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
+
+
+#: By type, the option that a connection must have (any of its spellings).
+_NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
+    "kafka": ("properties.bootstrap.server", "properties.bootstrap.servers"),
+    "schema_registry": ("schema.registry",),
+    "iceberg": ("catalog.type",),
+}
+
+#: How the names of options begin of those types that have no list of them.
+_PREFIXES: Final[dict[ConnectionType, str]] = {"kafka": "properties.", "schema_registry": "schema.registry"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConnection(CreateOptions):
+    """`CREATE CONNECTION name WITH (type = …, …)`. options: names in lower case."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = Connection
+
+
+@reads("CREATE CONNECTION", own="connection")
+def read_create_connection(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE CONNECTION …: the cursor stands behind CONNECTION.
+
+    RisingWave, "CREATE CONNECTION".
+    """
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("WITH")
+    options = read_options(cursor)
+    cursor.end()
+    return CreateConnection(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        options=options,
+    )
+
+
+@handles(CreateConnection)
+def create_connection(session: Session, statement: CreateConnection) -> Result:
+    """CREATE CONNECTION. Nothing is asked yet: a source or sink that names it asks."""
+    statement = with_secrets(session, statement)
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE CONNECTION")
+    options = dict(statement.options)
+    said = options.pop("type", "")
+    kind = next((k for k in _NEEDED if k == said.lower()), None)
+    if kind is None:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f'a connection can\'t be of type "{said}"',
+            hint=did_you_mean(said, _NEEDED) or f"These are: {', '.join(_NEEDED)}.",
+        )
+    needed = _NEEDED[kind]
+    wrong = [n for n in options if not _takes(kind, n)]
+    if wrong or not options.keys() & set(needed):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "CONNECTOR_OPTION",
+            f'a connection of type {kind} has no option "{wrong[0]}"'
+            if wrong
+            else f'a connection of type {kind} needs the option "{needed[0]}"',
+            hint=_hint(kind, wrong[0] if wrong else needed[0]),
+        )
+    if kind == "iceberg":
+        with located(statement, statement.name_span):
+            iceberg_catalog_type(options)
+    add(session, new_relation(session, statement, Connection, (), type=kind, options=options))
+    return Result("CREATE CONNECTION")
+
+
+def _takes(kind: ConnectionType, option: str) -> bool:
+    return option.startswith(_PREFIXES[kind]) if kind in _PREFIXES else ICEBERG_CATALOG.having(option) is not None
+
+
+def _hint(kind: ConnectionType, option: str) -> str:
+    if kind in _PREFIXES:
+        return f"The names of its options begin with {_PREFIXES[kind]}"
+    if ICEBERG_TABLE.having(option) is not None:
+        return f"{option} is an option of the source or sink."
+    return f"These are: {', '.join(s.name for s in ICEBERG_CATALOG.specs)}."
+
+
+def show_connections(connections: Sequence[Relation]) -> Result:
+    """The connections with their types. SHOW CREATE CONNECTION has the options."""
+    return text_result("SHOW", ("Name", "Type"), [(c.name, c.type) for c in connections if isinstance(c, Connection)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateNamedCollection(Create):
+    """`CREATE NAMED COLLECTION name AS setting = value [[NOT] OVERRIDABLE], …`. settings, fixed: as in the catalog."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = NamedCollection
+
+    settings: Mapping[str, str]
+    fixed: tuple[str, ...]
+
+
+@reads("CREATE NAMED COLLECTION", own="named collection")
+def read_named_collection(cursor: Cursor, base: dict[str, Any]) -> CreateNamedCollection:
+    """The cursor stands behind COLLECTION. CONNECTOR_OPTION for a setting that is given twice."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("AS")
+    settings: dict[str, str] = {}
+    fixed: list[str] = []
+    while True:
+        setting = read_setting(cursor, settings)
+        if cursor.take("NOT", "OVERRIDABLE"):
+            fixed.append(setting)
+        else:
+            cursor.take("OVERRIDABLE")
+        if not cursor.take(","):
+            break
+    cursor.end()
+    return CreateNamedCollection(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        settings=settings,
+        fixed=tuple(fixed),
+    )
+
+
+_SETTING = "named_collection"
+
+
+@handles(CreateNamedCollection)
+def create_named_collection(session: Session, statement: CreateNamedCollection) -> Result:
+    """CREATE NAMED COLLECTION. What its settings mean is checked where one is named."""
+    if may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        settings, fixed = dict(statement.settings), statement.fixed
+        add(session, new_relation(session, statement, NamedCollection, (), settings=settings, fixed=fixed))
+    return Result("CREATE NAMED COLLECTION")
+
+
+def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The settings of a statement with those of the collection that it names, and the ids of what it depends on.
+
+    UNDEFINED_OBJECT; CONNECTOR_OPTION for a setting that can't be overridden.
+    """
+    settings = dict(given)
+    name = settings.pop(_SETTING, None)
+    if name is None:
+        return settings, ()
+    found = session.find(Name(name, Span(0, 0)))
+    if not isinstance(found, NamedCollection):
+        known = [r.name for r in session.catalog.relations.values() if isinstance(r, NamedCollection)]
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'named collection "{name}" does not exist',
+            hint=did_you_mean(name, known) or "Create it first: CREATE NAMED COLLECTION name AS setting = '…', ….",
+        )
+    for setting in found.fixed:
+        if setting in settings:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'setting "{setting}" of {found.title} can\'t be overridden',
+                hint="Leave it out here.",
+            )
+    return {**revealed_options(found.settings), **settings}, (found.id,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFormatSchema(Create):
+    """`CREATE FORMAT SCHEMA name AS 'text' TYPE type`. schema_span: of the text."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = FormatSchema
+
+    type: SchemaType
+    schema_text: str
+    schema_span: Span
+
+
+@reads("CREATE FORMAT SCHEMA", own="format schema")
+def read_format_schema(cursor: Cursor, base: dict[str, Any]) -> CreateFormatSchema:
+    """`CREATE FORMAT SCHEMA name AS 'text' TYPE Avro | Protobuf`: the cursor stands behind SCHEMA."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("AS")
+    start = cursor.index
+    text = cursor.string()
+    text_span = span_of(cursor.tokens[start : cursor.index])
+    cursor.expect("TYPE")
+    kind = cursor.name(reserved=True)
+    cursor.end()
+    of: SchemaType | None = next((t for t in get_args(SchemaType) if t == kind.name.lower()), None)
+    if of is None:
+        raise error(
+            "INVALID_PARAMETER",
+            f"a format schema can't be of type {kind.name}",
+            hint="It is Avro or Protobuf.",
+            sql=cursor.text,
+            span=kind.span,
+        )
+    return CreateFormatSchema(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        type=of,
+        schema_text=text,
+        schema_span=text_span,
+    )
+
+
+_KINDS: Final[dict[str, SchemaKind]] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+
+
+@handles(CreateFormatSchema)
+def create_format_schema(session: Session, statement: CreateFormatSchema) -> Result:
+    """CREATE FORMAT SCHEMA. CONNECTOR_OPTION for a text that is no schema."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE FORMAT SCHEMA")
+    with located(statement, statement.schema_span):
+        written = RegisteredSchema(0, _KINDS[statement.type], statement.schema_text)
+        if statement.type == "avro":
+            read_schema(written)
+        else:
+            from_text(written)
+    made = new_relation(session, statement, FormatSchema, (), type=statement.type, text=statement.schema_text)
+    add(session, made)
+    return Result("CREATE FORMAT SCHEMA")
+
+
+def with_format_schema(session: Session, form: MessageFormat, named: str) -> tuple[MessageFormat, tuple[str, ...]]:
+    """The format with the schema that `name` or `name:Message` means, and the ids of what it depends on.
+
+    UNDEFINED_OBJECT, CONNECTOR_OPTION.
+    """
+    name, _, message = named.partition(":")
+    found = session.find(Name(name, Span(0, 0)))
+    if not isinstance(found, FormatSchema):
+        known = [r.name for r in session.catalog.relations.values() if isinstance(r, FormatSchema)]
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'format schema "{name}" does not exist',
+            hint=did_you_mean(name, known) or "Create it first: CREATE FORMAT SCHEMA name AS '…' TYPE Protobuf.",
+        )
+    if form.encoding != found.type:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'format schema "{name}" is one of {found.type}, and the messages are in {form.encoding}',
+            hint="Choose another data_format.",
+        )
+    options = {**form.options, "schema": found.text} | ({"message": message} if message else {})
+    return replace(form, options=options), (found.id,)

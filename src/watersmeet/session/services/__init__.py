@@ -1,1 +1,0 @@
-"""What runs beside statements: running queries, the upkeep of streams and dictionaries, status."""
