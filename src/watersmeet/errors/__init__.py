@@ -1,8 +1,7 @@
-"""Errors: one constructor, one renderer, conditions by name.
+"""Errors: one constructor, one renderer, named conditions.
 
-Every refusal is an `Error` with a condition of the catalogue `CONDITIONS`. The class hierarchy is PEP 249's, so that
-database tools can handle the errors without knowing Watersmeet. Messages start in lower case and have no full stop;
-detail and hint are sentences.
+Every refusal is an `Error` with a condition of `CONDITIONS`. The class hierarchy is PEP 249's, so that database tools
+can handle the errors. Messages start in lower case and have no full stop; detail and hint are sentences.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Condition:
     error_class: str = "ProgrammingError"
 
 
-#: Sorted by name. A name never changes its meaning. `tests/unit/test_errors.py` checks the catalogue.
+#: Sorted by name; a name always keeps its meaning.
 CONDITIONS: Final[dict[str, Condition]] = {
     "ADMIN_SHUTDOWN": Condition("57P01", "OperationalError"),
     "AMBIGUOUS_COLUMN": Condition("42702"),
@@ -135,14 +134,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
 }
 
 
-#: A longer line is shown around the place that is meant.
+#: Of a longer line only the part around the error is shown.
 _LINE_CHARACTERS: Final = 160
 _BEFORE_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a SQL text: characters [start, end)."""
+    """Characters [start, end) of a SQL text."""
 
     start: int
     end: int
@@ -153,14 +152,12 @@ class Warning(Exception):  # noqa: A001, N818 - the name is PEP 249's
 
 
 class Error(Exception):
-    """PEP 249: the base of all errors. Made by `error()`, which chooses the subclass.
+    """PEP 249: the base of all errors. `error()` chooses the subclass.
 
-    condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
-    sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect
-    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it. source: the id
-    of the relation that alone can't be read, set by who read it: the others can go on (SOURCE_STOPPED,
-    SOURCE_UNAVAILABLE). lacks_right: what is missing is a right at a server, which somebody may give. place: the
-    schema, the relation and the column that the error is about, for clients that read these as fields.
+    condition: a name of `CONDITIONS`. sql, span: the statement, and the position of the error in it. code: the number
+    of the error in the statement's dialect. file: the script with the text `sql`. source: the id of the only relation
+    that can't be read; the others can continue (SOURCE_STOPPED, SOURCE_UNAVAILABLE). lacks_right: a right at a server
+    is missing, which may be granted later. place: schema, relation and column, which clients read as fields.
     """
 
     file: str | None = None
@@ -190,14 +187,14 @@ class Error(Exception):
 
     @property
     def line(self) -> int | None:
-        """The line of the place in `sql`, from 1."""
+        """The line of the span in `sql`, from 1."""
         if self.sql is None or self.span is None:
             return None
         return self.sql.count("\n", 0, self.span.start) + 1
 
     @property
     def column(self) -> int | None:
-        """The character of the place in its line, from 1."""
+        """The first character of the span in its line, from 1."""
         if self.sql is None or self.span is None:
             return None
         start = min(self.span.start, len(self.sql))
@@ -218,7 +215,7 @@ class Error(Exception):
         return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span, self.code)
 
     def to_json(self) -> dict[str, Any]:
-        """The same data as the rendered text. By hand: programs read it from the command and from `status`."""
+        """The same data as the rendered text: a public format of the command line and of `status`."""
         sql, message, detail, hint = concealed(self.sql or "", self.message, self.detail, self.hint)
         place = None if self.span is None else {"start": self.span.start, "end": self.span.end}
         coded = {} if self.code is None else {"code": self.code}
@@ -266,7 +263,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """PEP 249: something that does not exist here."""
+    """PEP 249: an unsupported feature."""
 
 
 _CLASSES: Final[dict[str, type[Error]]] = {
@@ -293,7 +290,7 @@ def error(
     span: Span | None = None,
     code: int | None = None,
 ) -> Error:
-    """The error of `condition`, in the class that the catalogue gives it. KeyError for an unknown condition."""
+    """An error in the class of its condition. KeyError for an unknown condition."""
     kind = _CLASSES[CONDITIONS[condition].error_class]
     return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
@@ -311,24 +308,21 @@ def _rebuild(
 
 
 def error_from_json(value: Any) -> Error:
-    """The error that `to_json` has written, without its place."""
+    """The inverse of `to_json`, without the statement and the span."""
     if isinstance(value, dict) and value.get("condition") in CONDITIONS:
         return error(value["condition"], value["message"], detail=value.get("detail"), hint=value.get("hint"))
     return error("VIEW_FAILED", str(value))
 
 
 def again(kept: Raised) -> Raised:
-    """An exception that is kept to be raised whenever it is asked for, without the trace of the time before.
-
-    Python adds to the trace each time: one that is raised once a second would keep more and more frames.
-    """
+    """A stored exception without its traceback, which would grow with each raise."""
     return kept.with_traceback(None)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> str | None:
-    """A hint that names the nearest of `known`, those that differ in case alone above all, or None if none is near.
+    """A hint with the most similar names of `known`; names that differ only in case come first. None without any.
 
-    nearness: the least ratio of what two names have in common, higher for a long list of short words.
+    nearness: the least similarity, from 0 to 1; higher for a long list of short words.
     """
     names = list(known)
     near = [k for k in dict.fromkeys(names) if k.lower() == name.lower()][:3] or difflib.get_close_matches(
@@ -356,7 +350,7 @@ def render(err: Error) -> str:
 
 
 def _place(sql: str, span: Span) -> list[str]:
-    """The line of a place, and below it carets under its characters."""
+    """The line of a span, and a line with carets under its characters."""
     start = min(span.start, len(sql))
     begin = sql.rfind("\n", 0, start) + 1
     end = sql.find("\n", start)
@@ -377,9 +371,7 @@ def _place(sql: str, span: Span) -> list[str]:
 
 
 def _cells(text: str) -> int:
-    """How many columns of a terminal a text takes: two for each wide character, none for what combines with the one
-    before.
-    """
+    """The width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

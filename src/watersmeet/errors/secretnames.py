@@ -1,4 +1,4 @@
-"""Which options are secrets, by their names, and texts without the secrets that stand in them."""
+"""Names of options that hold secrets, and statements and messages without these secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-#: How the names of options end whose values nobody else should see.
+#: Endings of the names of secret options.
 _NAMES: Final = (
     "password",
     "passwd",
@@ -30,32 +30,31 @@ _NAMES: Final = (
     "jaas.config",
     ".pem",
 )
-#: How those of headers of requests begin.
+#: Begins the names of options that are headers of requests; all of them are secret.
 _HEADER: Final = "headers."
 #: The option whose value is properties of the client.
 _PROPERTIES: Final = "properties"
 _ENDINGS: Final = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
-#: Parameters of URLs that are secret, too: keys and signatures.
+#: Secret parameters of URLs: also keys and signatures.
 _PARAMETER: Final = rf"[?&;](?:[\w.-]*(?:{_ENDINGS}|signature)|sig|key|apikey)="
 #: A URL with a secret.
 _URL: Final = re.compile(rf"(?://|^)[^/?#@]*:[^/?#@]+@|{_PARAMETER}", re.IGNORECASE)
 
-#: Names a secret in place of a value: `password = SECRET name`. The name is none.
+#: Begins a reference instead of a value: `password = SECRET name`. The name is not secret.
 _REFERENCE: Final = "secret"
-#: Messages have these words for their own sake, so of values that are one of them only quoted ones are concealed.
+#: Common words of messages: a value that is one of them is concealed only in quotes.
 _WORDS: Final = ("secret", "password", "token", "credential", "credentials")
-#: What is shorter may be part of any word, and is only concealed where it stands.
+#: Shorter values are concealed only in the statement: messages may have them as parts of other words.
 _LEAST_CHARACTERS: Final = 4
-#: So many characters of a value are concealed, and so many values; behind those everything is. So no text takes long.
+#: Limits of the search, for its time: characters of a value; values, after which the rest of the text is concealed.
 _MOST_CHARACTERS, _MOST_PLACES = 8_000, 1_000
-#: How texts in quotes go on: with a quote that is doubled, or behind a backslash. Dialects and kinds of texts differ,
-#: and what is concealed needn't be right: so both are.
+#: Contents of quotes by both rules, as dialects differ: quotes are doubled, or escaped by a backslash.
 _QUOTED: Final = tuple(rf"(?:{c}|''){{0,{_MOST_CHARACTERS}}}" for c in (r"[^']", r"[^'\\]|\\."))
 
 
 def _secrets(quoted: str) -> re.Pattern[str]:
-    """The secrets of a statement, each in a group: the values of options by the ends of their names, quoted or behind
-    `=`, whatever stands between that is no word and no comma; those of headers; passwords and parameters of URLs.
+    """Matches a secret of a statement, in one group: the value of a secret option, quoted or after `=`, with signs and
+    comments between; the value of a header; a password or a parameter of a URL.
     """
     gap = r"(?:(?!--|/\*)[^\w'\"$,]|--[^\n]{0,200}\n|/\*.{0,200}?\*/)"
     return re.compile(
@@ -73,16 +72,16 @@ def _secrets(quoted: str) -> re.Pattern[str]:
     )
 
 
-#: What ends a word of a value.
+#: Ends the first word of a value.
 _WORD_ENDS: Final = re.compile(r"[\s,;()]")
 _SECRETS: Final = tuple(_secrets(quoted) for quoted in _QUOTED)
-#: Where values have no names: a statement, and functions of RisingWave's and ClickHouse's, which are not here.
+#: A statement and functions of RisingWave and ClickHouse whose secrets have no names.
 _NAMELESS: Final = re.compile(
     r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
     r"|\b(?:postgresql|mysql|mongodb|redis|s3|gcs|iceberg|deltalake|remote|remotesecure)\s*\((?=\s*')",
     re.IGNORECASE,
 )
-#: All texts behind those, but for those that say where the value is; and the word behind AS.
+#: All later quoted texts, except those that name the location of the value; and the word after AS.
 _TEXTS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
@@ -93,9 +92,7 @@ _TEXTS: Final = tuple(
 
 
 def is_secret(option: str, value: str) -> bool:
-    """Whether the value of an option is nobody else's: by its name, or as it is a URL with a secret, or has properties
-    (`a=b;c=d`) one of which is secret.
-    """
+    """Whether an option is secret: by its name, as a URL with a secret, or by one of its properties (`a=b;c=d`)."""
     name = option.lower()
     if name == _PROPERTIES:
         pairs = (pair.strip().partition("=") for pair in value.split(";"))
@@ -104,10 +101,10 @@ def is_secret(option: str, value: str) -> bool:
 
 
 def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
-    """The statement and the texts about it without the secrets that the statement holds: the values of options such as
-    `password = '…'`, and the password of a URL. In the statement each becomes as many asterisks, so that places stay.
+    """The statement and texts about it without the secrets of the statement.
 
-    The statement may be wrong in any way.
+    In the statement an asterisk replaces each character of a secret, so that spans stay valid. Any text is accepted,
+    also one with syntax errors.
     """
     places = sorted({p for found in _places(sql) for p in islice(found, _MOST_PLACES)})
     values = {value for start, end in places for value in _said(sql[start:end])}
@@ -122,12 +119,12 @@ def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
 
 
 def _said(value: str) -> tuple[str, ...]:
-    """How messages may have a value: as it is, and its first word, which is the secret where a quote is missing."""
+    """Forms of a value in messages: the value, and its first word, which is the secret if a quote is missing."""
     return value.replace("''", "'"), _WORD_ENDS.split(value, maxsplit=1)[0]
 
 
 def _places(sql: str) -> Iterator[Iterator[tuple[int, int]]]:
-    """Where secrets stand, by each way to find them."""
+    """The spans of secrets, for each pattern."""
     for pattern in _SECRETS:
         yield _overlapping(pattern, sql)
     made = _NAMELESS.search(sql)
@@ -137,7 +134,7 @@ def _places(sql: str) -> Iterator[Iterator[tuple[int, int]]]:
 
 
 def _overlapping(pattern: re.Pattern[str], sql: str) -> Iterator[tuple[int, int]]:
-    """The places of the groups. One may be in another, which a missing quote has made too long."""
+    """The spans of the matched groups, which may overlap: a missing quote makes one too long."""
     found = pattern.search(sql)
     while found is not None and found.lastgroup:
         yield found.span(found.lastgroup)

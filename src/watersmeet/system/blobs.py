@@ -1,7 +1,7 @@
-"""Pieces of stored files: where they are, and reading parts of large files past the machine's cache of files.
+"""References to parts of stored files, and direct reads of large files, past the page cache.
 
-What is read once and not again for long would only drive out of the cache what is read often, and for the machine it
-costs as much to map, and to take back, page after page as to compare what is in them.
+Blobs that are read once would evict pages that are read often, and mapping their pages costs as much as comparing their
+rows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import pyarrow as pa
 from watersmeet.errors import error
 
 Pieces = Sequence[bytes | memoryview]
-"""The bytes of a blob, in pieces that lie anywhere in memory."""
+"""The bytes of a blob, in several buffers."""
 
 
 class BlobRef(NamedTuple):
-    """Bytes [offset_bytes, offset_bytes + length_bytes) of `file`. rows: of the table in it.
+    """Bytes [offset_bytes, offset_bytes + length_bytes) of a file, with a table of `rows` rows.
 
-    file: its name among those of a database, or in a state store; "" for "the pack in which this is written".
+    file: its name in the database or the state store; "" for the pack that contains this reference.
     """
 
     file: str
@@ -37,12 +37,12 @@ class BlobRef(NamedTuple):
     rows: int
 
     def within(self, pack: str) -> BlobRef:
-        """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
+        """The reference with the name of a file. pack: the file whose footer contains the reference."""
         return self if self.file else self._replace(file=pack)
 
 
 def joined(blob: Pieces) -> pa.Buffer:
-    """The bytes of a blob in one piece, at a multiple of 64 bytes."""
+    """The bytes of a blob in one buffer, aligned to 64 bytes."""
     buffer = pa.allocate_buffer(sum(map(len, blob)))
     target, end = memoryview(buffer).cast("B"), 0
     for piece in blob:
@@ -52,50 +52,49 @@ def joined(blob: Pieces) -> pa.Buffer:
 
 
 Ranges = npt.NDArray[np.int64]
-"""Ranges of bytes: of each [begin, end), as a row."""
+"""Ranges of bytes [begin, end), one a row."""
 
 
 class BlobParts(Protocol):
-    """The bytes of a blob that is elsewhere, of which only some are here.
+    """A blob in another store, of which only some ranges are in memory.
 
-    buffer: as long as the blob. What has not been fetched must not be read: it is undefined.
+    buffer: as long as the blob; undefined outside of the fetched ranges.
     """
 
     buffer: pa.Buffer
 
     def missing_bytes(self, ranges: Ranges) -> int:
-        """How many bytes `fetch` would have to get from elsewhere for these ranges."""
+        """The number of bytes that `fetch` would read for these ranges."""
         ...
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
-        """Has ranges of blobs of one store, this one's among them, in their buffers, with as few waits as possible.
+        """Fills ranges of several blobs of one store, this one among them, with as few round trips as possible.
 
-        STATE_DAMAGED, naming the file, if bytes are missing or not those that were written.
+        STATE_DAMAGED, with the name of the file, if bytes are missing or have changed.
         """
         ...
 
 
-#: Direct reading wants places in files, places in memory, and lengths that are multiples of this.
+#: Direct reads require offsets, addresses and lengths that are multiples of this.
 _BLOCK_BYTES: Final = 4096
 
-#: Gaps that are not larger are read, too: that is quicker than another request.
+#: Gaps up to this size are also read, which is faster than another request.
 _GAP_BYTES: Final = 64 << 10
 
-#: For so many bytes there are to be large pages of memory, which the machine clears and takes back more quickly.
+#: From this size on a range uses huge pages, which the kernel clears and frees faster.
 _LARGE_BYTES: Final = 4 << 20
 
-#: So many bytes are read by one request …
+#: The most bytes of one request.
 _REQUEST_BYTES: Final = 2 << 20
 
-#: … and so many requests are under way at a time.
+#: The number of concurrent requests.
 _AT_ONCE: Final = 4
 
 
 class DirectBlob:
-    """A blob of a file that never changes; of it only some parts are in memory (`blobs.BlobParts`).
+    """A `BlobParts` of an immutable file; the file may be deleted later.
 
-    buffer: as long as the blob; 0 where nothing was fetched. It takes the memory of what was fetched, until `drop`.
-    FileNotFoundError if there is no such file; it may be deleted later.
+    buffer: zero outside of the fetched ranges, which take memory until `drop`. FileNotFoundError.
     """
 
     def __init__(self, path: Path, offset_bytes: int, length_bytes: int) -> None:
@@ -103,7 +102,7 @@ class DirectBlob:
         self._file, self._direct = _open(path)
         weakref.finalize(self, os.close, self._file)
         self._first_bytes = offset_bytes // _BLOCK_BYTES * _BLOCK_BYTES
-        """The place in the file that is the first in memory."""
+        """The offset in the file of the first byte in memory."""
         self._skipped_bytes = offset_bytes - self._first_bytes
         self._end_bytes = self._skipped_bytes + length_bytes
         size = max(1, -(-self._end_bytes // _BLOCK_BYTES)) * _BLOCK_BYTES
@@ -112,11 +111,11 @@ class DirectBlob:
         self.buffer = pa.py_buffer(self._memory).slice(self._skipped_bytes, length_bytes)
 
     def missing_bytes(self, ranges: Ranges) -> int:
-        """How many bytes `fetch` would read."""
+        """The number of bytes that `fetch` would read."""
         return sum(end - begin for begin, end in _merged(ranges + self._skipped_bytes))
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
-        """Has ranges of blobs like this one in their buffers. STATE_DAMAGED if the file is too short."""
+        """Fills ranges of several blobs of files. STATE_DAMAGED if a file is too short."""
         reads = []
         for blob, ranges in wanted:
             assert isinstance(blob, DirectBlob)
@@ -134,13 +133,13 @@ class DirectBlob:
                 pass
 
     def drop(self) -> None:
-        """Gives back the memory of what was fetched: it is undefined from now on."""
+        """Frees the memory of the fetched ranges, which are undefined afterwards."""
         for begin, end in self._fetched:
             self._memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
         self._fetched.clear()
 
     def _read(self, begin: int, end: int) -> None:
-        """Reads what belongs to bytes [begin, end) of the memory."""
+        """Reads the bytes of the file that belong to [begin, end) of the memory."""
         view = memoryview(self._memory)
         wanted = min(end, self._end_bytes)
         while begin < wanted:
@@ -162,7 +161,7 @@ def _read(part: tuple[DirectBlob, int, int]) -> None:
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """The file, and whether it is read past the cache: not every file system can do that."""
+    """The file, and whether its file system supports direct reads."""
     if hasattr(os, "O_DIRECT"):
         try:
             return os.open(path, os.O_RDONLY | os.O_DIRECT), True
@@ -174,7 +173,7 @@ def _open(path: Path) -> tuple[int, bool]:
 
 
 def _merged(ranges: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """The blocks of the ranges; those that are near each other as one range, ascending."""
+    """The blocks of the ranges, ascending; neighbors are merged."""
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return

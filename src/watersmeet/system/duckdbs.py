@@ -1,7 +1,7 @@
-"""DuckDB in memory: the one place where connections are made.
+"""Opens all in-memory databases of DuckDB.
 
-DuckDB's defaults take all cores and most of the memory, in every process, install what a query asks for, read Python's
-variables by their names and show progress on the screen. A connection made here does none of that, and computes in UTC.
+By default DuckDB uses all cores and most of the memory, installs extensions on demand, reads variables of Python as
+tables and shows progress on the terminal. These connections do none of that, and compute in UTC.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-#: The column that says in which order rows came.
+#: The column with the order of arrival of rows.
 ARRIVAL: Final = "?arrival"
 
 _SHUT: Final = {
@@ -20,9 +20,8 @@ _SHUT: Final = {
     "python_enable_replacements": False,
 }
 
-#: Optimizers that are never used. The deliminator makes EXISTS over an inequality with an outer column compare that
-#: column with itself, and evaluates failing expressions for rows that no outer row asks for. None of TPC-H's queries is
-#: slower without it.
+#: Optimizers that are never used. The deliminator lets EXISTS over an inequality with an outer column compare that
+#: column with itself, and evaluates failing expressions for unneeded rows. No query of TPC-H is slower without it.
 _WRONG: Final = ("deliminator",)
 
 
@@ -39,12 +38,11 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """A connection to a new database in memory.
 
-    memory_limit: as DuckDB writes it, `512MB`. spill_directory: where rows go that exceed it; none: a query
-    fails then. keeps_order: whether rows without ORDER BY keep the order of their input.
-    external_access: whether SQL may read files and the network. optimizers: all that planning does; None: everything.
-    join_filters: whether what a join reads is filtered by the keys of its other side. DuckDB does so below LIMIT and
-    DISTINCT ON, too, where other rows then come out (its issues 21757 and 22924): so not for SQL that clients wrote.
-    locked: no setting can be changed later.
+    memory_limit: in DuckDB's form, `512MB`. spill_directory: for rows beyond it; without one such a query fails.
+    keeps_order: whether rows without ORDER BY keep the order of their input. external_access: whether SQL may read
+    files and the network. optimizers: the only ones used; None: all. join_filters: whether joins filter one side by the
+    keys of the other. DuckDB also filters below LIMIT and DISTINCT ON, which changes the result (its issues 21757 and
+    22924): so not for SQL of clients. locked: settings can't change later.
     """
     config: dict[str, Any] = {
         **_SHUT,
@@ -52,7 +50,7 @@ def connect(
         "memory_limit": memory_limit,
         "temp_directory": spill_directory,
         "preserve_insertion_order": keeps_order,
-        "order_by_non_integer_literal": True,  # of an aggregate: it changes nothing, and is no error in PostgreSQL
+        "order_by_non_integer_literal": True,  # in an aggregate: without effect, as in PostgreSQL
     }
     connection = duckdb.connect(":memory:", config=config)
     _quiet(connection)
@@ -82,5 +80,5 @@ def _quiet(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def arrival_view(name: str) -> str:
-    """The name of the view of a relation `name`, whose rows only come, that has the column `ARRIVAL` as well."""
+    """The name of the view of an append-only relation that also has the column `ARRIVAL`."""
     return f"?arrival {name}"

@@ -1,4 +1,4 @@
-"""Points by name at which tests let something go wrong. Outside of tests nothing happens there."""
+"""Named points at which tests inject failures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _hook: Callable[[str], None] | None = None
 
 
 def fault(point: str) -> None:
-    """The program has come to `point`."""
+    """Calls the hook of a test, if there is one, with the name of a point of the program."""
     if _hook is not None:
         _hook(point)
 
 
 def set_hook(hook: Callable[[str], None] | None) -> None:
-    """Calls `hook` with the name of each point from now on; None: nothing."""
+    """Sets the hook that `fault` calls; None removes it."""
     global _hook
     _hook = hook

@@ -1,10 +1,8 @@
-"""The few ways to touch the file system of a database: all writing, publishing and deleting goes through here.
+"""Writes, publishes and deletes files of a database.
 
-A file appears complete under its name or not at all. `durable` says whether it also survives a
-loss of power: then the file and the directory entry are flushed before the call returns.
-
-Files and directories have the rights of the directory that they are made in, as far as the process' umask lets them: a
-private directory (0700) has private files (0600).
+A file appears complete under its name or not at all. durable: it also survives a loss of power, as the file and its
+directory entry are flushed before the call returns. Files and directories inherit the permissions of their directory,
+within the umask: a private directory (0700) has private files (0600).
 """
 
 from __future__ import annotations
@@ -21,24 +19,24 @@ from typing import BinaryIO, Final
 
 from watersmeet.errors import Error, error
 
-#: Names of files in the making start so; nothing but the clean-up at start reads them.
+#: Begins the names of unfinished files, which only the clean-up at start reads.
 TEMPORARY: Final = ".tmp-"
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _counter = itertools.count()
-#: Process numbers repeat from machine to machine, and in containers.
+#: Process ids are not unique across machines and containers.
 _TOKEN: Final = os.urandom(6).hex()
 
-#: The most buffers that one writev takes on every system.
+#: The most buffers of one writev on all systems.
 _WRITEV_BUFFERS: Final = 512
-#: So much is written at a time past the machine's cache.
+#: The size of one direct write, past the page cache.
 _DIRECT_BYTES: Final = 1 << 20
 
 Bytes = bytes | memoryview
 
 
 def failure(cause: OSError, path: Path) -> Error:
-    """The error that stands for `cause`, which happened at `path`."""
+    """The error for an OSError at a path."""
     if cause.errno in FULL:
         return error(
             "DISK_FULL",
@@ -51,12 +49,12 @@ def failure(cause: OSError, path: Path) -> Error:
 
 
 def temporary_path(directory: Path) -> Path:
-    """A name in `directory` that no other thread or process uses, on whatever machine."""
+    """A name in `directory` that is unique across threads, processes and machines."""
     return directory / f"{TEMPORARY}{_TOKEN}-{os.getpid()}-{next(_counter)}"
 
 
 def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
-    """Puts `data` under `path` in one step, instead of what is there."""
+    """Replaces the content of `path` atomically."""
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
         _write(temporary, [data], durable=durable)
@@ -66,26 +64,25 @@ def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
 
 
 def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False) -> None:
-    """Puts `data` under `path` in one step; FileExistsError if the name is taken. Of several callers one succeeds.
+    """Creates a file atomically; FileExistsError if the name is taken. Exactly one of several callers succeeds.
 
-    private: only the user of this process can read it, whatever the directory's rights.
-
-    Does not flush the directory: the caller does (`sync_directory`), to tell "not there" from "not yet durable".
+    private: only the user of this process can read it. The caller flushes the directory (`sync_directory`), to
+    distinguish a missing file from one that is not yet durable.
     """
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
         _write(temporary, [data], durable=durable, mode=0o600 if private else None)
         os.link(temporary, path)
-    discard(temporary)  # Whether or not that works, the file is there.
+    discard(temporary)
 
 
 def write_new(path: Path, data: Bytes) -> None:
-    """Makes the file `path`, step by step: it may be seen unfinished. OSError."""
+    """Creates the file `path`, not atomically: readers may see it unfinished. OSError."""
     _write(path, [data], durable=False)
 
 
 def make_directory(path: Path) -> None:
-    """Makes the directory `path` and those above it, unless they are there, with the rights of the one they are in."""
+    """Creates a directory and its parents if missing, with the permissions of their parents."""
     try:
         os.mkdir(path, os.stat(path.parent).st_mode & 0o777)
     except FileExistsError:
@@ -103,11 +100,10 @@ def rights(directory: Path) -> int:
 
 
 def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
-    """Puts the joined `pieces` under `path`, whose name is made from the content.
+    """Writes the joined `pieces` to `path`, whose name is derived from the content.
 
-    If a file of that name and size is there, it is that content (an attempt that was repeated) and is kept.
-    Does not flush the directory. direct: past the machine's cache, where it can do that, for what nobody is expected
-    to read soon: it is not copied there, and takes no place of what is read.
+    An existing file of that name and size is kept: it has that content, from an earlier attempt. The caller flushes the
+    directory. direct: past the page cache where possible, for content that is not read soon.
     """
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == sum(len(p) for p in pieces):
@@ -119,7 +115,7 @@ def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool, direc
 
 
 def publish_file(temporary: Path, path: Path, *, durable: bool) -> None:
-    """Gives the finished file `temporary` (written by a library) the name `path`. Does not flush the directory."""
+    """Renames a finished file, which a library has written. The caller flushes the directory."""
     with _cleaning(temporary, path):
         os.chmod(temporary, rights(path.parent))
         if durable:
@@ -136,7 +132,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path]) -> int:
-    """Deletes `paths` in order, those that are gone already too; the number of files deleted."""
+    """Deletes the existing files of `paths`, in order; their number."""
     removed = 0
     for path in paths:
         try:
@@ -155,12 +151,12 @@ def list_names(directory: Path) -> list[str]:
 
 
 def remove_temporaries(directory: Path) -> int:
-    """Deletes what crashed attempts left unfinished in `directory`. Only for the writer, before it starts."""
+    """Deletes unfinished files of crashed processes. Only for the writer, before it starts."""
     return remove_files(directory / n for n in os.listdir(directory) if n.startswith(TEMPORARY))
 
 
 def read_file(path: Path) -> bytes:
-    """The content of `path`; FileNotFoundError if there is none."""
+    """The content of `path`. FileNotFoundError."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -171,7 +167,7 @@ def read_file(path: Path) -> bytes:
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:
-    """Locks an open file, without waiting, until the handle is closed; False if it is locked through another handle."""
+    """Locks an open file, without waiting, until the handle is closed; False if another handle holds the lock."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
@@ -180,7 +176,7 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """True if there is a file at `path`."""
+    """Whether `path` exists."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -190,7 +186,7 @@ def exists(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _cleaning(temporary: Path, path: Path) -> Iterator[None]:
-    """Turns errors of the system into ours and takes the unfinished file away."""
+    """Converts OSError to `Error` and deletes the unfinished file."""
     try:
         yield
     except FileExistsError:
@@ -202,7 +198,7 @@ def _cleaning(temporary: Path, path: Path) -> Iterator[None]:
 
 
 def discard(path: Path) -> None:
-    """Deletes an unfinished file, if it is there."""
+    """Deletes an unfinished file; errors are ignored."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
@@ -222,7 +218,7 @@ def _write(
 
 
 def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
-    """Writes what can be written past the machine's cache, in whole blocks; what is left of `pieces`."""
+    """Writes all whole blocks past the page cache; the rest of `pieces`."""
     block, used = memoryview(mmap.mmap(-1, _DIRECT_BYTES)), 0  # begins at a page, as it has to
     _set_direct(handle, wanted=True)
     for piece in pieces:
@@ -239,20 +235,20 @@ def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
 
 
 def _write_block(handle: int, block: memoryview) -> None:
-    """Writes a block of whole pages, past the machine's cache if that is possible."""
+    """Writes a block of whole pages, past the page cache if the file system accepts it."""
     try:
         written = os.write(handle, block)
     except OSError as cause:
         if cause.errno != errno.EINVAL:
             raise
-        written = 0  # the file system wants other blocks
+        written = 0  # the file system requires another block size
     if written < len(block):
         _set_direct(handle, wanted=False)
         _write_all(handle, [block[written:]])
 
 
 def _set_direct(handle: int, *, wanted: bool) -> None:
-    """Asks for writing past the machine's cache, or not; not every system and file system can do it."""
+    """Switches direct writes on or off, on systems that support them."""
     flag = getattr(os, "O_DIRECT", 0)
     before = fcntl.fcntl(handle, fcntl.F_GETFL)
     with contextlib.suppress(OSError):
@@ -260,7 +256,7 @@ def _set_direct(handle: int, *, wanted: bool) -> None:
 
 
 def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
-    """Writes everything: one call may take only a part of it (2 GiB at most, or the last free blocks)."""
+    """Writes everything: one call may write only a part (2 GiB at most, or the last free blocks)."""
     views = [memoryview(p).cast("B") for p in pieces if len(p)]
     while views:
         written = os.writev(handle, views[:_WRITEV_BUFFERS])
@@ -280,7 +276,7 @@ def _sync(path: Path) -> None:
 
 
 def copy_bytes(source: BinaryIO, target: BinaryIO, size_bytes: int) -> None:
-    """Copies the first bytes of a file. DATABASE_DAMAGED if it does not have so many."""
+    """Copies the first bytes of a file. DATABASE_DAMAGED if it is shorter."""
     while size_bytes:
         block = source.read(min(size_bytes, 1 << 20))
         if not block:

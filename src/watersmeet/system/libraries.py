@@ -1,4 +1,4 @@
-"""Libraries that are imported when they are used: those of extras, and slow ones that a command may not need.
+"""Libraries that are imported at their first use: those of extras, and slow ones that a command may not need.
 
 ```python
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from watersmeet.errors import error
 
-#: By library: the extra that installs it, and what it is called there.
+#: By library: the extra that installs it, and the name of its distribution.
 _EXTRAS: Final = {
     "aiohttp": ("serve", "aiohttp"),
     "confluent_kafka": ("kafka", "confluent-kafka"),
@@ -37,9 +37,9 @@ _EXTRAS: Final = {
 
 
 def library(module: str, user: str) -> ModuleType:
-    """The module of that name, of a library of an extra. user: what needs it, in the plural, for the message.
+    """A module of an optional library. LIBRARY_MISSING, with the command that installs it.
 
-    LIBRARY_MISSING, with what to type, if it is not installed.
+    user: the feature that needs it, in the plural, for the message.
     """
     try:
         return importlib.import_module(module)
@@ -53,14 +53,14 @@ def library(module: str, user: str) -> ModuleType:
 
 
 def lazy_import(name: str) -> ModuleType:
-    """The module `name`. It is imported when one of its attributes is first read, unless it is imported already."""
+    """The module `name`, imported when one of its attributes is first read."""
     return sys.modules.get(name) or _Lazy(name)
 
 
 def block_import(name: str) -> None:
-    """Makes later imports of `name` fail as if it were not installed, unless it is imported already.
+    """Makes later imports of `name` fail as if it were not installed.
 
-    A None in sys.modules is not enough: compiled modules take it for the module itself.
+    A None in sys.modules is not enough: compiled modules use it as the module.
     """
     sys.meta_path.insert(0, _Missing(name))
 

@@ -1,7 +1,7 @@
 """Cores and memory of this process, limits set by environment variables, and its temporary folders.
 
-A process that is killed can't remove its folders. So each has a file that its process keeps locked, and whoever creates
-its first folder removes those of processes that have ended.
+A killed process can't remove its folders. So each folder has a file that its process keeps locked, and a process that
+creates its first folder removes those of ended processes.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from typing import Final
 
 from watersmeet.errors import error
 
-#: Where control groups are, and those of this process.
+#: The control groups of the machine, and those of this process.
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 _OWN: Final = Path("/proc/self/cgroup")
 
 
 def cores() -> int:
-    """The cores that this process may run on: those of its affinity mask where the system has one."""
+    """The number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """The memory of the machine, or of the container if that is less."""
+    """The memory of the machine, or the lower limit of the container."""
     return container_bytes() or _machine_bytes()
 
 
 def container_bytes() -> int | None:
-    """The memory of the container of this process; None if it has no limit below the memory of the machine.
-
-    That is the least limit of its control group and of those above it, of version 1 or 2.
+    """The least limit of the control group of this process and its parents, of version 1 or 2; None without one below
+    the memory of the machine.
     """
     least = min(_limits(), default=0)
     return least if 0 < least < _machine_bytes() else None
@@ -64,18 +63,18 @@ def _limits() -> Iterator[int]:
         else:
             continue
         place = top / group.strip("/")
-        # A container may see itself as the top, though its group is told as the machine sees it.
+        # A container may see its own group as the root, though /proc names it by its path on the machine.
         for directory in (place, *(p for p in place.parents if p.is_relative_to(top))):
             try:
                 limit = (directory / name).read_text().strip()
             except OSError:
                 continue
-            if limit.isdigit():  # "max" where there is none
+            if limit.isdigit():  # else "max": unlimited
                 yield int(limit)
 
 
 def bytes_of(name: str, *, least: int = 1) -> int | None:
-    """The number of bytes, at least `least`, of that name; None without it. Raises Error INVALID_PARAMETER."""
+    """The number of bytes of an environment variable; None if it is not set. INVALID_PARAMETER."""
     text = os.environ.get(name, "")
     if not text:
         return None
@@ -85,7 +84,7 @@ def bytes_of(name: str, *, least: int = 1) -> int | None:
 
 
 def seconds_of(name: str) -> float | None:
-    """The number of seconds, 0 or more, of that name; None without it. Raises Error INVALID_PARAMETER."""
+    """The number of seconds, 0 or more, of an environment variable; None if it is not set. INVALID_PARAMETER."""
     text = os.environ.get(name, "")
     if not text:
         return None
@@ -105,17 +104,14 @@ def _from(least: int) -> str:
 _PREFIX: Final = "watersmeet-"
 _LOCK: Final = ".owner"
 _guard: Final = threading.Lock()
+#: By folder of this process, the file that it keeps locked.
 _locks: Final[dict[Path, int]] = {}
-
-"""By folder of this process, the file that it keeps locked."""
-
+#: Directories that were searched for folders of ended processes.
 _swept: Final[set[str]] = set()
-
-"""Where folders of others were looked for."""
 
 
 def make_folder(what: str) -> Path:
-    """An empty folder among the temporary files of the machine, until `remove_folder`. what: is part of its name."""
+    """Creates an empty temporary folder, which exists until `remove_folder`. what: part of its name."""
     place = tempfile.gettempdir()
     with _guard:
         if place not in _swept:
@@ -125,14 +121,14 @@ def make_folder(what: str) -> Path:
     new = folder / f"{_LOCK}.new"
     lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(folder / _LOCK)  # nobody ever sees it unlocked
+    new.rename(folder / _LOCK)  # it is never visible unlocked
     with _guard:
         _locks[folder] = lock
     return folder
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder of `make_folder` with all that is in it. May be called again."""
+    """Deletes a folder of `make_folder` with its content. Idempotent."""
     shutil.rmtree(folder, ignore_errors=True)
     with _guard:
         lock = _locks.pop(folder, None)
@@ -142,7 +138,7 @@ def remove_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """A folder as of `make_folder`, which is removed at the end of the block."""
+    """A folder of `make_folder`, removed at the end of the block."""
     folder = make_folder(what)
     try:
         yield folder
@@ -151,16 +147,16 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 
 def _sweep(place: str) -> None:
-    """Removes the folders of this user's processes that are gone."""
+    """Removes folders of ended processes of this user."""
     with contextlib.suppress(OSError), os.scandir(place) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX):
-                with contextlib.suppress(OSError):  # it is no folder of ours, or its process is there
+                with contextlib.suppress(OSError):  # a foreign folder, or its process still runs
                     _remove_abandoned(Path(entry.path))
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes a folder whose process is gone. OSError for any other one."""
+    """Removes the folder of an ended process. OSError for any other one."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         if os.fstat(lock).st_uid == os.getuid():

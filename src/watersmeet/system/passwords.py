@@ -1,6 +1,6 @@
-"""What passwords are checked by: verifiers of SCRAM-SHA-256 (RFC 5802, RFC 7677).
+"""Verifiers of passwords and the exchange of messages by SCRAM-SHA-256 (RFC 5802, RFC 7677).
 
-A verifier lets a server check a password, but not know it. PostgreSQL's form of it is
+With a verifier a server can check a password without knowing it. PostgreSQL writes it as
 `SCRAM-SHA-256$iterations:salt$stored key:server key`.
 """
 
@@ -27,7 +27,7 @@ _MOST_ITERATIONS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Verifier:
-    """What a password is checked by."""
+    """Checks a password."""
 
     iterations: int
     salt: bytes
@@ -44,7 +44,7 @@ class Verifier:
 
     @classmethod
     def read(cls, text: str) -> Verifier:
-        """From PostgreSQL's form. INVALID_PARAMETER."""
+        """Reads PostgreSQL's form. INVALID_PARAMETER."""
         try:
             mechanism, numbers, keys = text.split("$")
             iterations, salt = numbers.split(":")
@@ -61,9 +61,9 @@ class Verifier:
 
     @classmethod
     def given(cls, text: str) -> Verifier:
-        """Of what stands behind PASSWORD: the password, or its verifier, as psql sends it.
+        """The verifier of the text after PASSWORD: of a password, or the verifier itself, which psql sends.
 
-        FEATURE_NOT_SUPPORTED for one of MD5.
+        FEATURE_NOT_SUPPORTED for MD5.
         """
         if text.startswith(f"{MECHANISM}$"):
             return cls.read(text)
@@ -72,7 +72,7 @@ class Verifier:
         return cls.of(text)
 
     def accepts(self, password: str) -> bool:
-        """Whether it is the verifier of a password: for clients that send it as it is, over an encrypted connection."""
+        """Whether a password is right, for clients that send it in clear text over an encrypted connection."""
         made = self.of(password, salt=self.salt, iterations=self.iterations)
         return hmac.compare_digest(made.stored_key, self.stored_key)
 
@@ -82,7 +82,7 @@ class Verifier:
 
 
 def encoded(data: bytes) -> str:
-    """Bytes as messages of SCRAM have them."""
+    """Bytes in base64, as in messages of SCRAM."""
     return base64.b64encode(data).decode()
 
 
@@ -95,7 +95,7 @@ def decoded(text: str) -> bytes:
 
 
 def _prepared(password: str) -> str:
-    """RFC 4013 (SASLprep); a password that it forbids stands as it is, as in PostgreSQL."""
+    """RFC 4013 (SASLprep); a password that it prohibits stays unchanged, as in PostgreSQL."""
     mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c))
     normal = unicodedata.normalize("NFKC", mapped)
     forbidden = (

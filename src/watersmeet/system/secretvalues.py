@@ -1,11 +1,9 @@
-"""References to secrets, which stand in options in place of values, and the values, where a client needs them.
+"""References to secrets, which replace their values in options, and the values for clients of other systems.
 
-The value of a secret can be in the environment or in a file of the process that needs it. Then the database has only
-the name of the variable, or the path; both are looked up each time.
-
-A reference names the secret and its database, so that catalogs, plans and intents may carry it to any process that has
-opened the database. The value is in a file there (`store.notes`), which only the user can read. What a statement
-gives in plain is kept as a secret without a name that anybody knows.
+A reference names the secret and its database, so that catalogs, plans and intents can take it to any process that has
+opened the database. The database stores the value in a file that only its user can read, or stores only the name of an
+environment variable or the path of a file, which each use reads again. A secret that a statement contains in clear text
+gets a generated name.
 """
 
 from __future__ import annotations
@@ -19,28 +17,28 @@ from watersmeet.errors import error
 from watersmeet.errors.secretnames import is_secret
 
 HIDDEN: Final = "[HIDDEN]"
-#: Begins references. No text of a statement has a zero byte.
+#: Begins references. Statements can't contain a zero byte.
 _MARK: Final = "\0secret "
-#: Begins the names of secrets that no statement can name.
+#: Begins generated names.
 _NAMELESS: Final = "\1"
-#: Begin what is stored of secrets whose values are outside.
+#: Begin the stored form of secrets whose values are outside of the database.
 _PLACES: Final = {"env": "\0env ", "file": "\0file "}
-#: By the id of each database that this process has opened: gives the value of a secret.
+#: By the id of each database that this process has opened: reads the value of a secret.
 _READERS: dict[str, Callable[[str], str]] = {}
 
 
 def nameless() -> str:
-    """The name of a new secret that no statement can name."""
+    """A generated name of a secret, which statements can't contain."""
     return _NAMELESS + secrets.token_hex(16)
 
 
 def is_nameless(name: str) -> bool:
-    """Whether `nameless` gave the name."""
+    """Whether a name is generated."""
     return name.startswith(_NAMELESS)
 
 
 def reference(name: str, database: str = "") -> str:
-    """What stands for the value of a secret. database: its id; none in a statement that was only read."""
+    """A reference to a secret. database: its id; empty in a statement that was only parsed."""
     return f"{_MARK}{database} {name}"
 
 
@@ -50,10 +48,9 @@ def referred(text: str) -> str | None:
 
 
 def revealed(text: str) -> str:
-    """The value of the secret that a text refers to; any other text as it is.
+    """The value of the secret that a text refers to; any other text unchanged. Never store or show the result.
 
-    The result must not be stored or shown. UNDEFINED_OBJECT if the secret is gone, RUNTIME_UNAVAILABLE if this process
-    does not find its value where it should be.
+    UNDEFINED_OBJECT for a dropped secret, RUNTIME_UNAVAILABLE if this process lacks the variable or file of its value.
     """
     name = referred(text)
     if name is None:
@@ -62,12 +59,12 @@ def revealed(text: str) -> str:
 
 
 def outside(backend: str, where: str) -> str:
-    """What is stored of a secret whose value is elsewhere. backend: `env`: in a variable; `file`: in a file."""
+    """The stored form of a secret whose value is outside. backend: `env` (a variable) or `file`."""
     return _PLACES[backend] + where
 
 
 def place_outside(stored: str) -> tuple[str, str] | None:
-    """(backend, variable or path) of what is stored of a secret; None if that is its value."""
+    """The inverse of `outside`: (backend, variable or path); None for a stored value."""
     return next(((b, stored.removeprefix(mark)) for b, mark in _PLACES.items() if stored.startswith(mark)), None)
 
 
@@ -86,7 +83,7 @@ def _looked_up(name: str, stored: str) -> str:
         detail = "This process does not have it."
     except (OSError, UnicodeDecodeError) as cause:
         lacking = f"the file {where}"
-        detail = f"{cause.strerror}." if isinstance(cause, OSError) else "It is no text in UTF-8."
+        detail = f"{cause.strerror}." if isinstance(cause, OSError) else "It is not UTF-8 text."
     raise error(
         "RUNTIME_UNAVAILABLE",
         f'secret "{name}" can\'t be read: its value is in {lacking}',
@@ -96,14 +93,12 @@ def _looked_up(name: str, stored: str) -> str:
 
 
 def revealed_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options with the values of the secrets that they refer to, for a client, or for what takes them over. See
-    `revealed`.
-    """
+    """Options with the values of their secrets. See `revealed`."""
     return {name: revealed(value) for name, value in options.items()}
 
 
 def shown(options: Mapping[str, str]) -> dict[str, str]:
-    """Options for people and programs that ask for them: without passwords, keys and the like."""
+    """Options without their secrets, for users."""
     found = {}
     for name, value in options.items():
         secret = referred(value)
@@ -115,5 +110,5 @@ def shown(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def serve(database: str, read: Callable[[str], str]) -> None:
-    """This process has opened a database whose secrets `read` gives by name."""
+    """Registers the reader of the secrets of a database that this process has opened."""
     _READERS[database] = read

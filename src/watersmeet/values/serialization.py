@@ -1,10 +1,8 @@
-"""The JSON form of frozen dataclasses: one writer and one reader for all that is stored or sent.
+"""The JSON form of all stored and sent dataclasses.
 
-A dataclass is an object of its fields, without those that have their default; tuples are lists, with names or without.
-What is read is checked as far as types tell: a field that is missing, or that the class does not have, is an error. A
-class with `to_json` and `from_json` of its own has that form, wherever it is a part of another.
-
-`kinds` tells classes apart where only their base is known.
+A dataclass is an object of its fields, without those that have their default; tuples and named tuples are lists.
+Missing, unknown and mistyped fields are errors. A class with its own `to_json` and `from_json` has that form. `kinds`
+distinguishes the subclasses of a base.
 """
 
 from __future__ import annotations
@@ -29,25 +27,22 @@ configure_union_passthrough(str | int | float | bool | None, _CONVERTER)
 
 
 def to_json(value: Any) -> Any:
-    """A JSON value from which `from_json` makes an equal one."""
+    """The JSON form of a value."""
     return _CONVERTER.unstructure(value)
 
 
 def from_json(kind: type[T], value: Any) -> T:
-    """The inverse of `to_json`: a `kind`. ValueError if `value` is not the form of one."""
+    """The inverse of `to_json`. ValueError if `value` is not the form of a `kind`."""
     try:
         return _CONVERTER.structure(value, kind)
     except StructureHandlerNotFoundError:
-        raise  # a class that has no form at all
+        raise  # a class without a JSON form
     except (AttributeError, CattrsError, KeyError, TypeError, ValueError) as cause:
         raise ValueError(f"not the JSON form of {kind.__name__}: {cause}") from cause
 
 
 def prepare(*, read: Iterable[type] = (), written: Iterable[type] = ()) -> None:
-    """Makes now what reads and writes values of classes, and of all that are part of these.
-
-    Otherwise the first value of a class pays for that: a millisecond each.
-    """
+    """Creates the readers and writers of classes and their parts in advance: each takes a millisecond."""
     for cls in _parts(read):
         _CONVERTER.get_structure_hook(cls)
     for cls in _parts(written):
@@ -55,7 +50,7 @@ def prepare(*, read: Iterable[type] = (), written: Iterable[type] = ()) -> None:
 
 
 def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
-    """All types of which values of these consist."""
+    """All types of the parts of some types."""
     found: dict[Any, None] = {}
     pending = list(kinds_of_values)
     while pending:
@@ -71,10 +66,9 @@ def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
 
 
 def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
-    """Objects of `classes` carry their name as `kind`, by which they are read where a `base` is asked for.
+    """Stores the name of each of `classes` as `kind`, by which they are read as a `base` or a class between.
 
-    classes: may grow later; each has its name as class variable `by`. Where a class between `base` and these is asked
-    for, only those below it are read.
+    classes: by the class variable `by`; may grow later.
     """
     _KINDS[base] = classes
 
@@ -141,7 +135,7 @@ def _named_tuple_reader(cls: Any) -> Any:
     plain = all(kind in _PLAIN for kind in wanted)
 
     def read(value: Any, _: Any) -> Any:
-        if plain and list(map(type, value)) == wanted:  # as it should be, and many times as fast
+        if plain and list(map(type, value)) == wanted:  # the usual case, and much faster
             return cls(*value)
         return cls(*[reader(part, kind) for (reader, kind), part in zip(readers, value, strict=True)])
 
@@ -152,7 +146,7 @@ _CONVERTER.register_unstructure_hook_factory(_is_named_tuple, _named_tuple_write
 _CONVERTER.register_structure_hook_factory(_is_named_tuple, _named_tuple_reader)
 
 
-# The library has writers and readers of containers, too: with each new one it forgets all that it has made.
+# cattrs has its own readers and writers of containers, but drops all caches with each new one.
 
 
 def _is_mapping(cls: Any) -> bool:
@@ -164,7 +158,7 @@ def _is_sequence(cls: Any) -> bool:
 
 
 def _parts_of(cls: Any) -> Any:
-    """The type of the values of a mapping, of the elements of a sequence; Any if they have several or none is said."""
+    """The type of the values of a mapping or the elements of a sequence; Any if they are mixed or unknown."""
     arguments = {a for a in get_args(cls)[_is_mapping(cls) :] if a is not ...}
     return arguments.pop() if len(arguments) == 1 else Any
 

@@ -1,10 +1,8 @@
-"""Slices: the pieces of input that epochs read, by kind.
+"""Slices: the pieces of input that epochs read, one class for each kind.
 
-The driver cuts slices, tasks read them. Intents, jobs and commits have them in the form of `serialization`. A slice
-that is read again gives the same rows with the same ordinals, or the same dead letters.
-
-A new kind of slice is a class here. Its reader is in `runtime.slices` if the database stores what it names, otherwise
-in `connectors.registry`.
+The driver cuts slices, tasks read them; intents, jobs and commits store them by `serialization`. A slice always gives
+the same rows with the same ordinals, or the same dead letters. Slices of the database's own files are read by
+`runtime.slices`, others by `connectors.registry`.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 from watersmeet.values.serialization import kinds
 
 Print = tuple[int, str]
-"""(length in bytes, fingerprint of these bytes)."""
+"""(length in bytes, fingerprint of the bytes)."""
 
 Aside = Literal["vanished", "damaged", "replaced"]
-"""Why a file is set aside: it was gone, it is not complete or not of its format, another one has its name."""
+"""Why a file is a dead letter: it was deleted, it is incomplete or of another format, another file has its name."""
 
 Segments = tuple[tuple[int, int], ...]
-"""(first event, time in microseconds): from that event on, events are made at the source's pace from that time on."""
+"""(first event, its time in microseconds); the following events have the pace of the source."""
 
 #: The classes of slices by their kind.
 KINDS: Final[dict[str, type[Slice]]] = {}
@@ -31,9 +29,8 @@ KINDS: Final[dict[str, type[Slice]]] = {}
 class Slice:
     """Base: a piece of input.
 
-    relation: id of the relation whose rows it has. rows, size_bytes: of what it names; estimates, with rows never below
-    the truth. seq: its place in the epoch's order of arrival, which the intent gives it; what one transaction did to a
-    relation has one place.
+    relation: the id of the relation of its rows. rows, size_bytes: estimates; rows is never too low. seq: its position
+    in the epoch's order of arrival, set by the intent; all changes of one transaction to a relation share one.
     """
 
     kind: ClassVar[str]
@@ -43,7 +40,7 @@ class Slice:
     seq: int = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Every class of slices with a `kind` is one of its own."""
+        """Registers a class by its `kind`."""
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
             assert cls.kind not in KINDS, f"two kinds of slices are called {cls.kind}"
@@ -52,10 +49,9 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeSlice(Slice):
-    """A blob of what one commit changed of a relation, or of a snapshot.
+    """A blob with changes of a relation by one commit, or with rows of a snapshot.
 
-    file, offset_bytes: where the blob is (`BlobRef`). first: how many rows of the change come before it, 0 in a
-    snapshot.
+    file, offset_bytes: as in `BlobRef`. first: the number of earlier rows of the change, 0 in a snapshot.
     """
 
     kind: ClassVar[str] = "change"
@@ -68,7 +64,7 @@ class ChangeSlice(Slice):
 class SourceSlice(Slice):
     """Base of the slices of connectors.
 
-    ordinal: 0, 1, 2 … in the life of the source: the order of arrival. A history has ordinals of its own.
+    ordinal: 0, 1, 2 … over the life of the source: the order of arrival. Histories count separately.
     """
 
     ordinal: int = 0
@@ -79,7 +75,7 @@ class SourceSlice(Slice):
 
 
 class FileVersion(NamedTuple):
-    """By what a file is known to be as it was. inode: 0 if it isn't known."""
+    """Identifies an unchanged file. inode: 0 if unknown."""
 
     size_bytes: int
     mtime_ns: int
@@ -90,14 +86,13 @@ class FileVersion(NamedTuple):
 class FileSlice(SourceSlice):
     """Part of a file.
 
-    path: the file's name, relative to the directory of the source. version: the file as it was when the slice was cut.
-    begin, end: bytes of a text file, row groups of a Parquet file, 0 and 1 of a gzip file. line: the number of the
-    first line (Parquet: row), from 1; lines: how many newlines (Parquet: rows) there are in it. total: the row groups
-    of a Parquet file, 1 of a gzip file; None if the file may grow. head, tail: fingerprints of the first and the last
-    bytes, up to `end` or, with `total`, of the whole file; head of an object: its size and its tag. header: the names
-    in the header of a CSV file, None without one. lacks: of a file's first slice, the declared columns that the file
-    does not have. unterminated: it ends without a newline. long: it is one line that is longer than records may be.
-    again: which time the file is read once more, 0 for the first time.
+    path: relative to the directory of the source. version: of the file when the slice was cut. begin, end: bytes of a
+    text file, row groups of a Parquet file, 0 and 1 of a gzip file. line: the number of the first line (Parquet: row),
+    from 1; lines: the number of newlines (Parquet: rows). total: the row groups of a Parquet file, 1 of a gzip file;
+    None if the file may grow. head, tail: fingerprints of the first and the last bytes, up to `end` or, with `total`,
+    of the whole file; head of an object: its size and its tag. header: the names in the header of a CSV file. lacks: in
+    a file's first slice, the declared columns that are missing in the file. unterminated: without a final newline.
+    long: one line beyond the limit of a record. again: the number of earlier reads of the whole file.
     """
 
     kind: ClassVar[str] = "file"
@@ -119,7 +114,7 @@ class FileSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class AsideSlice(SourceSlice):
-    """A file that is set aside as a whole, as it was then: no rows, a dead letter. again: as in `FileSlice`."""
+    """A whole file as a dead letter, without rows. again: as in `FileSlice`."""
 
     kind: ClassVar[str] = "aside"
     path: str
@@ -131,7 +126,7 @@ class AsideSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class RenamingSlice(SourceSlice):
-    """Files of a source that have new names: no rows. names: (the old one, the new one), sorted."""
+    """Renamed files of a source, without rows. names: (old, new), sorted."""
 
     kind: ClassVar[str] = "renaming"
     names: tuple[tuple[str, str], ...]
@@ -139,14 +134,13 @@ class RenamingSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSlice(SourceSlice):
-    """The messages of a partition of a topic with offsets in [begin, end), as far as there are any: offsets have gaps.
+    """The committed messages of a partition with offsets in [begin, end), which may have gaps.
 
-    All of them are committed: a reader of committed messages finds the same ones each time. topic_id: the brokers' id
-    of the topic.
+    topic_id: the brokers' id of the topic.
     """
 
     kind: ClassVar[str] = "messages"
-    #: Rows that are changes (`SourceRows.kept`) have as ordinals so many times the number of their message.
+    #: The ordinals of rows that are changes (`SourceRows.kept`): the number of their message times this.
     ROWS_OF_CHANGE: ClassVar[int] = 2
     topic: str
     topic_id: str
@@ -161,10 +155,10 @@ class MessageSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class JumpSlice(SourceSlice):
-    """Where reading of a topic goes on after messages were lost: no rows, a dead letter for each partition.
+    """A gap of lost messages in a topic: no rows, a dead letter for each partition.
 
-    topic_id: the id of the topic from now on. offsets: (partition, the next offset so far, the next offset now),
-    sorted; of a topic that was made anew all its partitions, each from the first message that is there.
+    topic_id: the new id of the topic. offsets: (partition, the next offset before, the next offset after), sorted; for
+    a recreated topic all partitions, each after from its first message.
     """
 
     kind: ClassVar[str] = "jump"
@@ -175,8 +169,8 @@ class JumpSlice(SourceSlice):
 
 
 class LakeFile(NamedTuple):
-    """A data file of a table of a lake. path: relative to the table's place, or a URL. values: by column of the table's
-    partitions, its value in all rows, as text; NULL: None.
+    """A data file of a lake table. path: relative to the table, or a URL. values: (partition column, its value in all
+    rows as text, None for NULL).
     """
 
     path: str
@@ -185,17 +179,17 @@ class LakeFile(NamedTuple):
 
 
 LakeRole = Literal["removed", "deleted", "added", "inserted"]
-"""What a version of a table of a lake does with rows of a file: all of them go or come; or those of a file of changes
-that were deleted, or inserted, as it says itself.
+"""How a version of a lake table uses a file: all its rows are removed or added; or it is a file of changes, which marks
+its rows as deleted or inserted.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeSlice(SourceSlice):
-    """The row groups [begin, end), of `total`, of a data file, as a version of a table of a lake has it.
+    """The row groups [begin, end), of `total`, of a data file in a version of a lake table.
 
-    version: its number, or the id of the snapshot. print: of what the log says of it; empty: unknown. line: the number
-    of the first row, from 1.
+    version: its number, or the id of the snapshot. print: the fingerprint of its entry in the log; empty: unknown.
+    line: the number of the first row, from 1.
     """
 
     kind: ClassVar[str] = "lake"
@@ -211,10 +205,10 @@ class LakeSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class VersionSlice(SourceSlice):
-    """The end of a version of a table of a lake: no rows. print: of what the log says of it; empty: unknown.
+    """The end of a version of a lake table, without rows. print: as in `LakeSlice`.
 
-    left, came: the files without changed rows that it has put in place of others, as compaction does. skipped: nothing
-    of it was read, as it removes rows.
+    left, came: files that it removed and added without changing rows, as compaction does. skipped: it was not read, as
+    it removes rows.
     """
 
     kind: ClassVar[str] = "version"
@@ -227,9 +221,9 @@ class VersionSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class EventSlice(SourceSlice):
-    """The events [begin, end) of a source that makes them. started_us: when the source began.
+    """The events [begin, end) of a generator. started_us: the start of the source.
 
-    segments: when the events are made: the newest segment that begins at or before the first of them, and all within.
+    segments: the times of the events: the last segment that begins at or before the first event, and all later ones.
     """
 
     kind: ClassVar[str] = "events"

@@ -1,8 +1,8 @@
 """Units and lengths of time, names of time zones, and the zones in texts of timestamps.
 
-DuckDB reads abbreviations as old names of zones that have summer time (`PST` is Los Angeles) or lie elsewhere (`BST` is
-Dhaka, `IST` is Kolkata), and `UTC+3` as three hours east, where POSIX has three hours west. A text without a zone that
-it casts after one with a name gets that zone.
+DuckDB reads abbreviations as old names of zones with summer time (`PST` is Los Angeles) or of other places (`BST` is
+Dhaka), and `UTC+3` as three hours east, where POSIX has three hours west. It also applies the zone of one text to the
+next text without a zone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: Seconds east of UTC -> abbreviations of that offset, which have it at all times (PostgreSQL 18, appendix B.4, the
-#: set `Default`). Those that stand for a zone whose offset has changed are not supported.
+#: By seconds east of UTC, the abbreviations that always have that offset (PostgreSQL 18, appendix B.4, the set
+#: `Default`).
 _BY_OFFSET: Final = {
     -36000: "HST TAHT",
     -34200: "MART",
@@ -52,26 +52,23 @@ _BY_OFFSET: Final = {
     49500: "CHADT",
 }
 
+#: Seconds east of UTC by abbreviation, in capitals.
 ABBREVIATIONS: Final = {name: offset for offset, names in _BY_OFFSET.items() for name in names.split()}
 
-"""Seconds east of UTC by abbreviation, in capitals."""
-
-#: Names of the time zone database that have no slash and are no abbreviation.
+#: Names of the time zone database without a slash, except abbreviations.
 _SINGLE: Final = (
     r"CST6CDT Cuba EST5EDT Egypt Eire GB GB-Eire GMT\+0 GMT-0 GMT0 Greenwich Hongkong Iceland Iran Israel Jamaica "
     "Japan Kwajalein Libya MST7MDT NZ NZ-CHAT Navajo PRC PST8PDT Poland Portugal ROC ROK Singapore Turkey Universal "
     "W-SU"
 )
 
+#: Matches the form of names in the time zone database, in Python and DuckDB.
 ZONE_NAME: Final = f"(?i:[a-z_]+/[a-z0-9_+/-]+|{_SINGLE.replace(' ', '|')})"
-
-"""A regular expression of names in the time zone database, as Python and DuckDB read it; some are of no zone."""
-
 _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
-#: The end of a text that DuckDB must not read as a time.
+#: Appended to a text, so that DuckDB refuses it as a time.
 NO_TIME: Final = " is no time"
 
 #: A zone without a slash at the end of a text.
@@ -88,7 +85,7 @@ def is_zone_name(text: str) -> bool:
 
 
 def with_offset(text: str) -> str:
-    """The text of a timestamptz with an offset instead of an abbreviation; unknown abbreviations make it invalid."""
+    """The text of a timestamptz with an offset instead of an abbreviation; invalid for an unknown abbreviation."""
     found = _IN_TEXT.search(text)
     if found is None or _NAMED_AT_END.search(text):
         return text
@@ -97,8 +94,8 @@ def with_offset(text: str) -> str:
 
 
 def zone_sql(zone: str) -> str:
-    """SQL of DuckDB's name for the zone `zone`. Unknown zones, and abbreviations whose offset is not whole hours, get a
-    name that DuckDB refuses.
+    """SQL of DuckDB's name for a zone. Unknown zones, and abbreviations whose offset is not whole hours, get a name that
+    DuckDB refuses.
     """
     names = {s: f"Etc/GMT{-s // 3600:+d}" for s in _BY_OFFSET if s % 3600 == 0}
     return (
@@ -121,8 +118,8 @@ def with_offset_sql(text: str) -> str:
 
 
 def _found(name: str, values: Mapping[int, str]) -> str:
-    """SQL of the value for the offset of the abbreviation `name`, or NULL. The table is one text, because a CASE with a
-    branch for each offset takes long to plan.
+    """SQL of the value for the offset of an abbreviation, or NULL. A CASE with a branch for each offset would take long
+    to plan, so all values are in one text.
     """
     table = "".join(f"|{n}={value}" for s, value in values.items() for n in _BY_OFFSET[s].split())
     return f"nullif(regexp_extract('{table}|', concat('[|]', upper({name}), '=([^|]*)'), 1), '')"
@@ -134,8 +131,7 @@ def _offset_text(seconds: int) -> str:
 
 
 SECOND_US: Final = 1_000_000
-
-#: Of times in UTC, in which everything is computed.
+#: A day of UTC, in which all times are computed.
 DAY_US: Final = 86_400_000_000
 
 #: The length of a unit in microseconds.
@@ -171,13 +167,13 @@ _PART: Final = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)(?=[\s\d]|$)")
 
 
 def unit_us(word: str) -> int | None:
-    """The length of the unit that is called `s`, `sec`, `second` or `seconds`, in any case; None if there is none."""
+    """The length of a unit by its name (`s`, `sec`, `second`, `seconds`, in any case); None for an unknown name."""
     word = word.lower()
     return _LENGTHS_US.get(word) or _LENGTHS_US.get(word.removesuffix("s"))
 
 
 def length_us(text: str) -> int | None:
-    """The length of `1 hour 30 minutes`, `1h30m`, `-5s` …; None for anything else."""
+    """The length of `1 hour 30 minutes`, `1h30m`, `-5s` …; None for other texts."""
     text = text.strip().lower()
     total, at = 0, 0
     while at < len(text):
@@ -191,7 +187,7 @@ def length_us(text: str) -> int | None:
 
 
 def length_text(length_us: int) -> str:
-    """A length of time above or at 0 in the largest unit of which it is a whole number: `90 minutes`."""
+    """A length, 0 or more, as a whole number of the largest possible unit: `90 minutes`."""
     unit, size_us = next((u, n) for u, n in sorted(UNITS_US.items(), key=lambda p: -p[1]) if length_us % n == 0)
     if not length_us:
         unit, size_us = "second", SECOND_US

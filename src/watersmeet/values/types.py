@@ -1,7 +1,5 @@
-"""SQL types: the one vocabulary of types that every layer shares.
-
-A `SqlType` knows its RisingWave spelling, the Arrow type that carries it through the circuit and the DuckDB type in
-which expressions over it run. Event times and timestamps are microseconds; `timestamptz` is UTC.
+"""SQL types, shared by all layers: with their RisingWave spelling, their Arrow type in the circuit, and their DuckDB
+type in expressions. Event times and timestamps are microseconds; `timestamptz` is UTC.
 """
 
 from __future__ import annotations
@@ -12,12 +10,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-#: `numeric` without precision: RisingWave's has 28 digits; 38 digits with 10 behind the point hold them.
+#: `numeric` without precision: RisingWave's 28 digits fit in 38 digits with 10 decimals.
 DEFAULT_PRECISION: Final = 38
 DEFAULT_SCALE: Final = 10
 
 JSON_MAX_DEPTH: Final = 650
-"""How deep objects and arrays of a jsonb value may nest: what Python and DuckDB read safely, both by recursion."""
+"""The most levels of objects and arrays of a jsonb value: Python and DuckDB read them by recursion."""
 JSON_DEPTH_RULE: Final = f"a value of type jsonb can't nest more than {JSON_MAX_DEPTH} levels"
 
 _JSON_NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
@@ -62,11 +60,7 @@ _FLOATS: Final = ("real", "double precision")
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """One SQL type.
-
-    `name` is a key of the table above, or `numeric` (with `precision` and `scale`),
-    `array` (with `element`), `struct` (with `fields`).
-    """
+    """A SQL type. name: a key of `_ARROW`, `numeric`, `array` (with `element`) or `struct` (with `fields`)."""
 
     name: str
     precision: int | None = None
@@ -76,7 +70,7 @@ class SqlType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that carries values of this type."""
+        """The Arrow type of its values."""
         if self.name == "numeric":
             return pa.decimal128(self.precision or DEFAULT_PRECISION, self.decimals)
         if self.name == "array":
@@ -88,7 +82,7 @@ class SqlType:
 
     @property
     def duckdb(self) -> str:
-        """The DuckDB spelling, usable in CAST."""
+        """The DuckDB spelling, as in CAST."""
         if self.name == "numeric":
             return f"DECIMAL({self.precision or DEFAULT_PRECISION},{self.decimals})"
         if self.name == "array":
@@ -138,7 +132,7 @@ class SqlType:
 
     @property
     def is_identity(self) -> bool:
-        """True if equal values are the same value. Floats (-0.0 = 0.0) and intervals (1 month = 30 days) aren't."""
+        """True if equal values are identical; not for floats (-0.0 = 0.0) and intervals (1 month = 30 days)."""
         return not (self.is_float or self.is_nested or self.name == "interval")
 
     @property
@@ -147,7 +141,7 @@ class SqlType:
         return self.name in ("array", "struct")
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same type. By hand: most types are their name alone."""
+        """The JSON form: for most types only their name."""
         if self.name == "numeric":
             return ["numeric", self.precision, self.scale]
         if self.name == "array":
@@ -188,14 +182,14 @@ JSONB: Final = SqlType("jsonb")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of a relation: its name as the user sees it, its type, whether it can be NULL."""
+    """A column of a relation."""
 
     name: str
     type: SqlType
     nullable: bool = True
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same field. By hand: columns are most of what a plan says."""
+        """The JSON form, short because plans consist mostly of columns."""
         return [self.name, self.type.to_json(), self.nullable]
 
     @staticmethod
@@ -205,7 +199,7 @@ class Field:
 
 
 Schema = tuple[Field, ...]
-#: The column of a relation that a column of a query is, as (relation id, column); see `Result.origins`.
+#: (relation id, column) from which a column of a query is taken unchanged; see `Result.origins`.
 Origin = tuple[str, str]
 
 
@@ -215,7 +209,7 @@ def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:
 
 
 def is_json_too_deep(text: str) -> bool:
-    """True if a JSON text nests more than `JSON_MAX_DEPTH` objects and arrays."""
+    """Whether a JSON text has more than `JSON_MAX_DEPTH` levels."""
     if text.count("[") + text.count("{") <= JSON_MAX_DEPTH:
         return False
     depth = 0

@@ -1,10 +1,9 @@
-"""Watermarks: promises about time, as static functions of the sources' own.
+"""Watermarks of all operators, as static functions of the watermarks of sources.
 
-A watermark on a column says: no later change, neither an insert nor a delete, has a value below it there. Each source
-with WATERMARK FOR has one number, its greatest event time less its delay. What holds for any other operator follows
-from the
-plan: the least of some terms, each a source's number and what was done to it on the way. So tasks exchange the sources'
-numbers only, and every bucket knows every operator's watermark in the same epoch.
+A watermark is a lower bound of a column: later inserted and deleted rows always have values at or above it. The
+watermark of a source with WATERMARK FOR is its greatest event time less its delay. The plan derives the watermark of
+each operator: the least of some terms, each a source's watermark after some steps. So tasks only exchange the sources'
+watermarks, and all buckets know all watermarks in the same epoch.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ import numpy as np
 
 from watersmeet.values.times import DAY_US
 
-#: The source whose number is the time of the epoch: what now() gives.
+#: The source whose watermark is the time of the epoch, the result of now().
 NOW: Final = "now()"
 
-#: The least and the greatest time that 64 bits hold, as those of columns do: infinities, too, are moved no further.
+#: The bounds of times, which are 64-bit integers. No step moves infinities beyond them.
 _LEAST_US: Final = -(1 << 63)
 _GREATEST_US: Final = (1 << 63) - 1
 
 
 def within(time_us: int) -> int:
-    """The time, or the nearest one that 64 bits hold."""
+    """The time, limited to 64 bits."""
     return max(_LEAST_US, min(_GREATEST_US, time_us))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`add`: `amount_us` more. `floor`: down to the next multiple of `amount_us` (above 0) counted from `origin_us`."""
+    """`add`: adds `amount_us`. `floor`: rounds down to a multiple of `amount_us` (above 0), counted from `origin_us`."""
 
     kind: Literal["add", "floor"]
     amount_us: int
@@ -48,16 +47,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MonthStep:
-    """`add_months`: so many months more.
-
-    `floor_months`: down to the beginning of a multiple of so many months counted from 1970.
-    """
+    """`add_months`: adds months. `floor_months`: rounds down to a multiple of months, counted from 1970."""
 
     kind: Literal["add_months", "floor_months"]
     months: int
 
     def apply(self, time_us: int) -> int:
-        """The time after the step; no time that is not before `time_us` comes before it."""
+        """The time after the step. The order of times always stays."""
         month = (
             int(np.datetime64(time_us, "us").astype("datetime64[M]").astype(np.int64)) if _is_finite(time_us) else None
         )
@@ -68,8 +64,7 @@ class MonthStep:
         start_us, target_us = _start_of(month), _start_of(month + self.months)
         days, most = _start_of(month + 1) - start_us, _start_of(month + self.months + 1) - target_us
         passed_us = time_us - start_us
-        # Of the days that the target month lacks each is its last one, whose midnight comes again for every one of
-        # them.
+        # Days that the target month lacks become the midnight of its last day.
         return within(target_us + (most - DAY_US if days > most and passed_us >= most - DAY_US else passed_us))
 
 
@@ -78,19 +73,19 @@ def _is_finite(time_us: int) -> bool:
 
 
 def _start_of(month: int) -> int:
-    """The beginning of a month, counted from January 1970, in microseconds: also beyond what 64 bits hold."""
+    """The start of a month, counted from January 1970, in microseconds, also beyond 64 bits."""
     return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64)) * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The number of `source` (a relation's id, or `NOW`) after `steps`."""
+    """The watermark of `source` (a relation's id, or `NOW`) after `steps`."""
 
     source: str
     steps: tuple[Step | MonthStep, ...] = ()
 
     def value(self, sources: Mapping[str, int]) -> int | None:
-        """In microseconds; None if the source has none yet."""
+        """In microseconds; None if the source has no watermark yet."""
         time_us = sources.get(self.source)
         if time_us is None:
             return None
@@ -99,7 +94,7 @@ class Term:
         return time_us
 
     def after(self, step: Step | MonthStep) -> Term:
-        """The term with one step more; two additions of a length are one."""
+        """The term with one more step; two additions become one."""
         before, last = self.steps, self.steps[-1] if self.steps else None
         if isinstance(step, Step) and isinstance(last, Step) and step.kind == last.kind == "add":
             step, before = Step("add", last.amount_us + step.amount_us), before[:-1]
@@ -107,13 +102,11 @@ class Term:
 
 
 Watermark = tuple[Term, ...]
-"""The least of its terms; no terms: no watermark."""
+"""The least of its terms; empty: no watermark."""
 
 
 def value(watermark: Watermark, sources: Mapping[str, int]) -> int | None:
-    """The watermark in microseconds, given the sources' numbers; None as long as one of them is unknown, or for
-    none.
-    """
+    """In microseconds, from the sources' watermarks; None while one of them is unknown, or without terms."""
     values = [t.value(sources) for t in watermark]
     known = [v for v in values if v is not None]
     return min(known) if known and len(known) == len(values) else None
@@ -125,25 +118,25 @@ def shifted(watermark: Watermark, amount_us: int) -> Watermark:
 
 
 def delayed(watermark: Watermark, delay_us: int) -> Watermark:
-    """The watermark if the numbers of all sources were less by `delay_us`: a window is closed so much later."""
+    """The watermark with those of all sources reduced by `delay_us`: windows close that much later."""
     return least(reduce(Term.after, t.steps, Term(t.source).after(Step("add", -delay_us))) for t in watermark)
 
 
 def floored(watermark: Watermark, size_us: int, origin_us: int = 0) -> Watermark:
-    """The watermark of the start of the window of `size_us` that a time is in; windows are aligned at `origin_us`."""
+    """The watermark of the start of a time's window of `size_us`; windows are aligned at `origin_us`."""
     return least(t.after(Step("floor", size_us, origin_us % size_us)) for t in watermark)
 
 
 def by_months(watermark: Watermark, kind: Literal["add_months", "floor_months"], months: int) -> Watermark:
-    """The watermark of a column to which months are added, or that is cut down to them."""
+    """The watermark of a column to which months are added, or that is rounded down to months."""
     return least(t.after(MonthStep(kind, months)) for t in watermark)
 
 
 def least(terms: Iterable[Term]) -> Watermark:
-    """The watermark that all the terms keep, in an order that doesn't depend on theirs."""
+    """The watermark of all terms, in an order independent of theirs."""
     return tuple(sorted(set(terms), key=lambda t: (t.source, [(s.kind, *asdict(s).values()) for s in t.steps])))
 
 
 def both(*watermarks: Watermark) -> Watermark:
-    """What is promised if all of them are kept: the least. None if one is none."""
+    """The least of several watermarks; empty if one is empty."""
     return least(t for w in watermarks for t in w) if all(watermarks) else ()

@@ -25,10 +25,16 @@ from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.server.catalog.functions import definitions
-from watersmeet.server.catalog.privileges import TRUSTED_OID, rights_tables, role_oid
 from watersmeet.server.catalog.queries import CatalogQuery, duckdb_sql, infer_types
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
-from watersmeet.server.catalog.tables import DATABASE_OID, filled, relation_oids
+from watersmeet.server.catalog.tables import (
+    DATABASE_OID,
+    TRUSTED_OID,
+    filled,
+    relation_oids,
+    rights_tables,
+    role_oid,
+)
 from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES

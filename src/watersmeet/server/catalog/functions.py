@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from watersmeet.server.catalog import privileges
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.settings import SERVER_VERSION
 
@@ -154,6 +153,42 @@ _MACROS: Final = {
     "set_config(n, v, local)": "configure_(CAST(n AS VARCHAR), CAST(v AS VARCHAR), local, getvariable('asking'))",
 }
 
+#: Macros over the tables of `rights_tables`. `r`: the oid of a role; `u`: its name or oid.
+_PRIVILEGE_MACROS: Final = {
+    "role_id(u)": (
+        "(SELECT r_.oid FROM pg_catalog_.pg_roles r_ WHERE r_.rolname = CAST(u AS VARCHAR) "
+        "OR CAST(r_.oid AS VARCHAR) = CAST(u AS VARCHAR) LIMIT 1)"
+    ),
+    "relation_id(o)": ("coalesce(TRY_CAST(CAST(o AS VARCHAR) AS UINTEGER), to_regclass(CAST(o AS VARCHAR)))"),
+    "wants(p, one)": "list_contains(list_transform(string_split(upper(p), ','), lambda q: trim(q)), one)",
+    "level_of(r)": "coalesce((SELECT x_.level FROM pg_catalog_.rights_ x_ WHERE x_.role = r), 0)",
+    "may(r, o, p)": (
+        "CASE WHEN r IS NULL OR o IS NULL THEN NULL ELSE (level_of(r) >= 1 AND wants(p, 'SELECT')) OR "
+        "(level_of(r) >= 2 AND (wants(p, 'INSERT') OR wants(p, 'UPDATE') OR wants(p, 'DELETE'))) OR EXISTS (SELECT 1 "
+        "FROM pg_catalog_.grants_ g_ WHERE g_.role = r AND g_.relation = o AND wants(p, g_.privilege)) END"
+    ),
+    "is_member(r, o)": (
+        "CASE WHEN r IS NULL OR o IS NULL THEN NULL ELSE r = o OR level_of(r) >= 3 OR EXISTS (SELECT 1 FROM "
+        "pg_catalog_.members_ m_ WHERE m_.role = r AND m_.of = o) END"
+    ),
+    "pg_get_userbyid(o)": (
+        "coalesce((SELECT r_.rolname FROM pg_catalog_.pg_roles r_ WHERE r_.oid = o), 'unknown (OID=' || o || ')')"
+    ),
+    "to_regrole(n)": "(SELECT r_.oid FROM pg_catalog_.pg_roles r_ WHERE r_.rolname = bare(n))",
+}
+#: Privileges on other objects: of everybody, or of the fixed roles from `writer` (2) or `admin` (3) on.
+_OTHERS: Final = {
+    "database": "CASE WHEN wants(p, 'CONNECT') THEN true ELSE level_of({r}) >= 2 END",
+    "schema": "CASE WHEN wants(p, 'USAGE') THEN true ELSE level_of({r}) >= 2 END",
+    "function": "true",
+    "type": "true",
+    "language": "true",
+    "sequence": "false",
+    "tablespace": "level_of({r}) >= 3",
+    "server": "level_of({r}) >= 3",
+    "foreign_data_wrapper": "level_of({r}) >= 3",
+}
+
 _SQL_NAMES: Final = {
     "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real",
     "float8": "double precision", "varchar": "character varying", "bpchar": "character",
@@ -200,9 +235,23 @@ def definitions() -> list[str]:
     )
     numeric = f"WHEN 'numeric' THEN 'numeric' || {digits}"
     made = [f"CREATE MACRO sql_name(n, m) AS CASE n {numeric} {lengthy} {timed} {cases} ELSE n END"]
-    macros = {**_MACROS, **privileges.MACROS}
+    macros = {**_MACROS, **_PRIVILEGE_MACROS}
     made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(macros.items(), key=lambda m: _rank(m[0]))]
-    return [*made, *privileges.definitions()]
+    return [*made, *_privilege_definitions()]
+
+
+def _privilege_definitions() -> list[str]:
+    """The statements that create the functions about privileges (has_table_privilege …)."""
+    me = "getvariable('me')"
+    made = []
+    for what, extra in (("table", ""), ("any_column", ""), ("column", "c, ")):
+        bodies = [f"may({r}, relation_id(o), p)" for r in (me, "role_id(u)")]
+        made.append(f"has_{what}_privilege(o, {extra}p) AS {bodies[0]}, (u, o, {extra}p) AS {bodies[1]}")
+    for what, body in _OTHERS.items():
+        mine, others = body.format(r=me), body.format(r="role_id(u)")
+        made.append(f"has_{what}_privilege(o, p) AS {mine}, (u, o, p) AS {others}")
+    made.append(f"pg_has_role(r, p) AS is_member({me}, role_id(r)), (u, r, p) AS is_member(role_id(u), role_id(r))")
+    return [f"CREATE MACRO {text}" for text in made]
 
 
 def _rank(head: str) -> int:
@@ -226,7 +275,7 @@ _OF_BOTH: Final = frozenset({
 
 
 def _named() -> frozenset[str]:
-    heads = [*_MACROS, *privileges.MACROS, *(d.removeprefix("CREATE MACRO ") for d in privileges.definitions())]
+    heads = [*_MACROS, *_PRIVILEGE_MACROS, *(d.removeprefix("CREATE MACRO ") for d in _privilege_definitions())]
     return _OF_BOTH | {head.partition("(")[0] for head in heads}
 
 

@@ -1,12 +1,14 @@
-"""The tables of pg_catalog and information_schema, filled from the catalog of a database.
+"""The rows of pg_catalog and information_schema: relations, types and roles of a database.
 
-What Watersmeet does not have (types of users, triggers, publications …) are tables without rows.
+PostgreSQL 16, "System Catalogs". Tables of features that Watersmeet lacks (user types, triggers, publications …) are
+empty.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Final
@@ -26,46 +28,47 @@ from watersmeet.catalog import (
     SqlFunction,
     View,
 )
+from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
-from watersmeet.server.catalog.privileges import OWNER_OID, Rows, acl, granted, role_rows
-from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
+from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES
 from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
 from watersmeet.values.types import Field
 
-#: The numbers of schemas that are always there.
-PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
-#: That of the one database.
+PG_CATALOG, COMMON_OID, INFORMATION_SCHEMA = 11, 2200, 13_000
+#: The oid of the one database, which has the name that the client gives.
 DATABASE_OID: Final = 5
+OWNER_OID: Final = 10
+#: Of a client without a password, under a name that is not a role.
+TRUSTED_OID: Final = 9
+_FIRST_FIXED: Final = 11
 _FIRST_RELATION: Final = 16_384
-#: Of so many views it is remembered where the query begins: the tables are filled anew with each change of the catalog.
-_MOST_VIEWS: Final = 10_000
-#: Numbers that a relation has: its own, that of its row type, of its key's index, of its key's constraint, of its rule.
+#: Oids of one relation: its own, of its row type, of its key's index, of its key's constraint, of its rule.
 _NUMBERS_OF_ONE: Final = 8
+#: Cached queries of views: each change of the catalog fills all tables again.
+_MOST_VIEWS: Final = 10_000
 
-#: Types whose functions have no underscore in their names: `varcharin`, and not `date_in`.
+#: Types whose functions have no underscore in their names: `varcharin`, but `date_in`.
 _JOINED: Final = (
     "bool", "bytea", "char", "name", "text", "oid", "bpchar", "varchar", "regclass", "regtype", "int2vector",
     "oidvector", "unknown",
 )  # fmt: skip
-#: Its name is what a client calls it.
-_DATABASE: Final = {
-    "oid": DATABASE_OID,
-    "datdba": OWNER_OID,
-    "encoding": 6,
-    "datlocprovider": "c",
-    "datistemplate": False,
-    "datallowconn": True,
-    "datconnlimit": -1,
-    "datcollate": "C",
-    "datctype": "C",
-    "dattablespace": 1663,
-}
 _KIND_NAMES: Final = {"r": "BASE TABLE", "f": "FOREIGN", "v": "VIEW", "m": "MATERIALIZED VIEW"}
+_LETTERS: Final = {"INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d"}
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
+
+#: Tables of the functions about privileges, with inherited ones: the level of the fixed role of each role, what it was
+#: granted, and the roles of which it is a member.
+_RIGHTS: Final = pa.schema({"role": pa.uint32(), "level": pa.int32()})
+_GRANTS: Final = pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()})
+_MEMBERS: Final = pa.schema({"role": pa.uint32(), "of": pa.uint32()})
+
+#: ((schema, table), row).
+_Rows = Iterator[tuple[tuple[str, str], Mapping[str, object]]]
 
 
 def kind_of(relation: Relation) -> str | None:
-    """PostgreSQL's letter of the kind of a relation; None for what is no relation there."""
+    """PostgreSQL's letter of the kind of a relation; None for objects that are not relations in PostgreSQL."""
     if isinstance(relation, MaterializedView):
         return "m"
     if isinstance(relation, View):
@@ -78,48 +81,51 @@ def kind_of(relation: Relation) -> str | None:
 
 
 def relation_oid(relation: Relation, part: int = 0) -> int:
-    """The number of a relation, or of what belongs to it."""
+    """The oid of a relation, or of one of its parts."""
     number = int(relation.id.lstrip("abcdefghijklmnopqrstuvwxyz"))
     return _FIRST_RELATION + number * _NUMBERS_OF_ONE + part
 
 
-def schema_oid(name: str) -> int:
-    """The number of a schema."""
-    return PUBLIC if name == COMMON_SCHEMA else 1 << 30 | zlib.crc32(name.encode()) >> 3
-
-
-def filled(catalog: Catalog, roles: Sequence[Role]) -> dict[tuple[str, str], pa.Table]:
-    """All tables, by schema and name, with what a client may know: the relations that the catalog shows, and these
-    roles.
-    """
-    rows: dict[tuple[str, str], list[Mapping[str, object]]] = {key: [] for key in SHAPES}
-    for (schema, table), row in chain(_rows(catalog, roles), role_rows(catalog, roles)):
-        rows[schema, table].append(row)
-    return {key: pa.Table.from_pylist(found, pa.schema(list(SHAPES[key].items()))) for key, found in rows.items()}
-
-
 def relation_oids(catalog: Catalog) -> dict[str, int]:
-    """The numbers of the relations that the catalog shows, by their ids."""
+    """The oids of the relations that the catalog shows, by id."""
     return {r.id: relation_oid(r) for r in catalog.shown}
 
 
-def _rows(catalog: Catalog, roles: Sequence[Role]) -> Rows:
+def schema_oid(name: str) -> int:
+    """The oid of a schema."""
+    return COMMON_OID if name == COMMON_SCHEMA else 1 << 30 | zlib.crc32(name.encode()) >> 3
+
+
+def role_oid(name: str) -> int:
+    """The oid of a role."""
+    if name == OWNER:
+        return OWNER_OID
+    return _FIRST_FIXED + FIXED.index(name) if name in FIXED else 1 << 30 | zlib.crc32(name.encode()) >> 3
+
+
+def filled(catalog: Catalog, roles: Sequence[Role]) -> dict[tuple[str, str], pa.Table]:
+    """All tables by schema and name, with the relations that the catalog shows, and these roles."""
+    rows: dict[tuple[str, str], list[Mapping[str, object]]] = {key: [] for key in SHAPES}
+    for table, row in chain(_rows(catalog, roles), _role_rows(catalog, roles)):
+        rows[table].append({**DEFAULTS[table], **row})
+    return {key: pa.Table.from_pylist(found, pa.schema(list(SHAPES[key].items()))) for key, found in rows.items()}
+
+
+def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     granted_in = {r.schema for r in catalog.shown}
     known = [n for n in catalog.schemas if catalog.granted is None or n in granted_in]
-    schemas = {COMMON_SCHEMA: PUBLIC, **{name: schema_oid(name) for name in known}}
+    schemas = {COMMON_SCHEMA: COMMON_OID, **{name: schema_oid(name) for name in known}}
     for name, oid in {**schemas, "pg_catalog": PG_CATALOG, "information_schema": INFORMATION_SCHEMA}.items():
-        yield ("pg_catalog", "pg_namespace"), {"oid": oid, "nspname": name, "nspowner": OWNER_OID}
-        yield ("information_schema", "schemata"), {"schema_name": name, "schema_owner": "watersmeet"}
+        yield ("pg_catalog", "pg_namespace"), {"oid": oid, "nspname": name}
+        yield ("information_schema", "schemata"), {"schema_name": name}
     yield from _types()
-    yield ("pg_catalog", "pg_database"), _DATABASE
+    yield ("pg_catalog", "pg_database"), {}
     yield ("pg_catalog", "pg_am"), {"oid": 2, "amname": "heap", "amtype": "t"}
     yield ("pg_catalog", "pg_am"), {"oid": 403, "amname": "btree", "amtype": "i"}
-    yield ("pg_catalog", "pg_language"), {"oid": 14, "lanname": "sql", "lanowner": OWNER_OID}
-    yield ("pg_catalog", "pg_tablespace"), {"oid": 1663, "spcname": "pg_default", "spcowner": OWNER_OID}
-    yield (
-        ("pg_catalog", "pg_timezone_names"),
-        {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False},
-    )
+    yield ("pg_catalog", "pg_language"), {"oid": 14, "lanname": "sql"}
+    yield ("pg_catalog", "pg_tablespace"), {"oid": 1663, "spcname": "pg_default"}
+    zone = {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}
+    yield ("pg_catalog", "pg_timezone_names"), zone
     yield ("pg_catalog", "pg_collation"), {"oid": 100, "collname": "default", "collnamespace": PG_CATALOG}
     functions = sorted((f for f in catalog.functions.values() if not f.dropped), key=lambda f: f.id)
     for number, function in enumerate(functions):
@@ -129,7 +135,7 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> Rows:
             yield from _relation(relation, catalog, roles)
 
 
-def _types() -> Rows:
+def _types() -> _Rows:
     extra = {"text": (25, 1009, "S", -1), "oid": (26, 1028, "N", 4), "name": (19, 1003, "S", 64)}
     extra |= {"char": (18, 1002, "Z", 1), "bpchar": (1042, 1014, "S", -1), "regclass": (2205, 2210, "N", 4)}
     extra |= {"json": (114, 199, "U", -1), "uuid": (2950, 2951, "U", 16), "unknown": (705, 0, "X", -2)}
@@ -146,34 +152,21 @@ def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, el
     return {
         "oid": oid,
         "typname": name,
-        "typnamespace": PG_CATALOG,
-        "typowner": OWNER_OID,
         "typlen": length,
         "typbyval": 0 < length <= 8,
         "typtype": "p" if category in "PX" else "b",
         "typcategory": category,
         "typispreferred": name in ("bool", "float8", "oid", "text", "timestamptz", "interval"),
-        "typisdefined": True,
-        "typdelim": ",",
-        "typrelid": 0,
-        "typsubscript": 0,
         "typelem": element,
         "typarray": array,
-        "typinput": f"{stem}in",
-        "typoutput": f"{stem}out",
-        "typreceive": f"{stem}recv",
-        "typsend": f"{stem}send",
-        "typmodin": 0,
-        "typmodout": 0,
-        "typanalyze": 0,
+        **{f"typ{use}": f"{stem}{end}" for use, end in _TYPE_FUNCTIONS.items()},
         "typalign": "d" if length == 8 else "i",
         "typstorage": "x" if length < 0 else "p",
-        "typnotnull": False,
-        "typbasetype": 0,
-        "typtypmod": -1,
-        "typndims": 0,
         "typcollation": 100 if category == "S" else 0,
     }
+
+
+_TYPE_FUNCTIONS: Final = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
 
 
 def _function(number: int, function: SqlFunction) -> dict[str, object]:
@@ -181,13 +174,6 @@ def _function(number: int, function: SqlFunction) -> dict[str, object]:
         "oid": 1 << 29 | number,
         "proname": function.name,
         "pronamespace": schema_oid(function.schema),
-        "proowner": OWNER_OID,
-        "prolang": 14,
-        "prokind": "f",
-        "prosecdef": False,
-        "proretset": False,
-        "provolatile": "i",
-        "proparallel": "s",
         "pronargs": len(function.parameters),
         "prorettype": oid_of(function.returns),
         "proargtypes": [oid_of(p.type) for p in function.parameters],
@@ -196,44 +182,44 @@ def _function(number: int, function: SqlFunction) -> dict[str, object]:
     }
 
 
-def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> Rows:
-    kind, oid, schema = kind_of(relation), relation_oid(relation), relation.schema
+def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _Rows:
+    kind, oid, schema = kind_of(relation) or "r", relation_oid(relation), relation.schema
     columns = [c for c in relation.columns if c.name not in relation.unlisted]
-    key = [i for i, c in enumerate(columns, 1) if c.name in relation.primary_key] if kind in ("r", "m") else []
-    row = _class(oid, relation.name, schema, kind or "r", len(columns), bool(key))
-    yield ("pg_catalog", "pg_class"), {**row, "relacl": acl(relation.id, roles)}
+    key = [i for i, c in enumerate(columns, 1) if c.name in relation.primary_key] if kind in "rm" else []
+    row = _class(oid, relation.name, schema, kind, len(columns), bool(key))
+    yield ("pg_catalog", "pg_class"), {**row, "relacl": _acl(relation.id, roles)}
     if isinstance(relation, Index):
         table = catalog.relations[relation.depends_on[0]]
         names = [c.name for c in table.columns]
-        places = [names.index(n) + 1 for n in relation.index_columns]
-        yield ("pg_catalog", "pg_index"), _index(oid, relation_oid(table), places)
+        yield (
+            ("pg_catalog", "pg_index"),
+            _index(oid, relation_oid(table), [names.index(n) + 1 for n in relation.index_columns]),
+        )
         return
     for number, column in enumerate(columns, 1):
         yield ("pg_catalog", "pg_attribute"), _attribute(oid, number, column)
         yield ("information_schema", "columns"), _column(relation, number, column, updatable=kind == "r")
-    place = {"table_schema": schema, "table_name": relation.name}
-    yield from granted(relation.id, place, roles)
+    own = {"table_schema": schema, "table_name": relation.name}
+    yield from _granted(relation.id, own, roles)
     insertable = "YES" if kind == "r" else "NO"
-    definition = (
-        _query(relation.view_text, relation.dialect) if kind in ("v", "m") and catalog.knows([relation.id]) else None
-    )
     yield (
         ("information_schema", "tables"),
-        {**place, "table_type": _KIND_NAMES[kind or "r"], "is_insertable_into": insertable, "is_typed": "NO"},
+        {**own, "table_type": _KIND_NAMES[kind], "is_insertable_into": insertable},
     )
+    knows = kind in "vm" and catalog.knows([relation.id])
+    definition = _query(relation.view_text, relation.dialect) if knows else None
     if kind == "r":
-        row = {"schemaname": schema, "tablename": relation.name, "tableowner": "watersmeet", "hasindexes": bool(key)}
-        yield ("pg_catalog", "pg_tables"), {**row, "hasrules": False, "hastriggers": False, "rowsecurity": False}
+        row = {"schemaname": schema, "tablename": relation.name, "hasindexes": bool(key)}
+        yield ("pg_catalog", "pg_tables"), row
         yield ("pg_catalog", "pg_stat_user_tables"), {"relid": oid, "schemaname": schema, "relname": relation.name}
     if kind == "v":
-        row = {"schemaname": schema, "viewname": relation.name, "viewowner": "watersmeet", "definition": definition}
+        row = {"schemaname": schema, "viewname": relation.name, "definition": definition}
         yield ("pg_catalog", "pg_views"), row
-        yield ("information_schema", "views"), {**place, "view_definition": definition, "is_updatable": "NO"}
+        yield ("information_schema", "views"), {**own, "view_definition": definition}
     if kind == "m":
-        row = {"schemaname": schema, "matviewname": relation.name, "matviewowner": "watersmeet"}
-        row |= {"hasindexes": False, "ispopulated": relation.ready, "definition": definition}
-        yield ("pg_catalog", "pg_matviews"), row
-    if kind in ("v", "m"):
+        row = {"schemaname": schema, "matviewname": relation.name, "ispopulated": relation.ready}
+        yield ("pg_catalog", "pg_matviews"), {**row, "definition": definition}
+    if kind in "vm":
         yield from _rule(relation, catalog)
     if key:
         yield from _key(relation, columns, key)
@@ -250,18 +236,17 @@ def _query(sql: str, dialect: str) -> str:
     return sql
 
 
-def _rule(relation: Relation, catalog: Catalog) -> Rows:
-    """The rule by which a view is what it is, and on what that depends."""
+def _rule(relation: Relation, catalog: Catalog) -> _Rows:
+    """The rule that defines a view, and its dependencies."""
     rule = relation_oid(relation, 4)
-    row = {"oid": rule, "rulename": "_RETURN", "ev_class": relation_oid(relation), "ev_type": "1", "ev_enabled": "O"}
-    yield ("pg_catalog", "pg_rewrite"), {**row, "is_instead": True}
+    yield ("pg_catalog", "pg_rewrite"), {"oid": rule, "ev_class": relation_oid(relation)}
     own = {"classid": NUMBERS["pg_rewrite"], "objid": rule, "objsubid": 0}
     own |= {"refclassid": NUMBERS["pg_class"], "refobjsubid": 0}
     yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(relation), "deptype": "i"}
     for relation_id in relation.depends_on:
-        below = catalog.relations[relation_id]
-        if catalog.shows(below) and not below.hidden:
-            yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(below), "deptype": "n"}
+        upstream = catalog.relations[relation_id]
+        if catalog.shows(upstream) and not upstream.hidden:
+            yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(upstream), "deptype": "n"}
 
 
 def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index: bool) -> dict[str, object]:
@@ -270,32 +255,11 @@ def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index:
         "relname": name,
         "relnamespace": schema_oid(schema),
         "reltype": oid + 1,
-        "reloftype": 0,
-        "relowner": OWNER_OID,
         "relam": 403 if kind == "i" else 2 if kind in "rm" else 0,
         "relfilenode": oid,
-        "reltablespace": 0,
-        "relpages": 0,
-        "reltuples": -1.0,
-        "relallvisible": 0,
-        "reltoastrelid": 0,
         "relhasindex": has_index,
-        "relisshared": False,
-        "relpersistence": "p",
         "relkind": kind,
         "relnatts": columns,
-        "relchecks": 0,
-        "relhasrules": False,
-        "relhastriggers": False,
-        "relhassubclass": False,
-        "relrowsecurity": False,
-        "relforcerowsecurity": False,
-        "relispopulated": True,
-        "relreplident": "d",
-        "relispartition": False,
-        "relrewrite": 0,
-        "relfrozenxid": 0,
-        "relminmxid": 0,
     }
 
 
@@ -307,22 +271,11 @@ def _attribute(oid: int, number: int, column: Field) -> dict[str, object]:
         "atttypid": oid_of(column.type),
         "attlen": length,
         "attnum": number,
-        "attcacheoff": -1,
         "atttypmod": modifier_of(column.type),
         "attndims": int(column.type.element is not None),
         "attbyval": 0 < length <= 8,
-        "attalign": "i",
         "attstorage": "p" if length > 0 else "x",
-        "attcompression": "",
         "attnotnull": not column.nullable,
-        "atthasdef": False,
-        "atthasmissing": False,
-        "attidentity": "",
-        "attgenerated": "",
-        "attisdropped": False,
-        "attislocal": True,
-        "attinhcount": 0,
-        "attstattarget": -1,
         "attcollation": 100 if column.type.name == "varchar" else 0,
     }
 
@@ -337,12 +290,8 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "column_default": relation.defaults.get(column.name),
         "is_nullable": "YES" if column.nullable else "NO",
         "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else kind.sql.partition("(")[0],
-        "udt_schema": "pg_catalog",
         "udt_name": f"_{pg_type(kind).name}" if kind.element is not None else pg_type(kind).name,
         "dtd_identifier": str(number),
-        "is_self_referencing": "NO",
-        "is_identity": "NO",
-        "identity_cycle": "NO",
         "is_generated": "ALWAYS" if column.name in relation.generated else "NEVER",
         "is_updatable": "YES" if updatable else "NO",
     }
@@ -356,8 +305,8 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
     return found
 
 
-def _key(relation: Relation, columns: list[Field], key: list[int]) -> Rows:
-    """The primary key: an index, and a constraint."""
+def _key(relation: Relation, columns: list[Field], key: list[int]) -> _Rows:
+    """The primary key: an index and a constraint."""
     oid, index, constraint = (relation_oid(relation, part) for part in (0, 2, 3))
     name = f"{relation.name}_pkey"
     ordered = [next(i for i in key if columns[i - 1].name == k) for k in relation.primary_key]
@@ -365,55 +314,88 @@ def _key(relation: Relation, columns: list[Field], key: list[int]) -> Rows:
     yield ("pg_catalog", "pg_index"), {**_index(index, oid, ordered), "indisprimary": True, "indisunique": True}
     for number, column in enumerate(ordered, 1):
         yield ("pg_catalog", "pg_attribute"), _attribute(index, number, columns[column - 1])
-    yield (
-        ("pg_catalog", "pg_constraint"),
-        {
-            "oid": constraint,
-            "conname": name,
-            "connamespace": schema_oid(relation.schema),
-            "contype": "p",
-            "condeferrable": False,
-            "condeferred": False,
-            "convalidated": True,
-            "conrelid": oid,
-            "contypid": 0,
-            "conindid": index,
-            "conparentid": 0,
-            "confrelid": 0,
-            "conislocal": True,
-            "coninhcount": 0,
-            "connoinherit": True,
-            "conkey": ordered,
-        },
-    )
-    place = {"constraint_schema": relation.schema, "constraint_name": name}
-    place |= {"table_schema": relation.schema, "table_name": relation.name}
-    told = {"constraint_type": "PRIMARY KEY", "is_deferrable": "NO", "initially_deferred": "NO", "enforced": "YES"}
-    yield ("information_schema", "table_constraints"), {**place, **told}
+    row = {"oid": constraint, "conname": name, "connamespace": schema_oid(relation.schema)}
+    yield ("pg_catalog", "pg_constraint"), {**row, "conrelid": oid, "conindid": index, "conkey": ordered}
+    own = {"constraint_schema": relation.schema, "constraint_name": name}
+    own |= {"table_schema": relation.schema, "table_name": relation.name}
+    yield ("information_schema", "table_constraints"), {**own, "constraint_type": "PRIMARY KEY"}
     for number, key_name in enumerate(relation.primary_key, 1):
-        yield ("information_schema", "key_column_usage"), {**place, "column_name": key_name, "ordinal_position": number}
-        yield ("information_schema", "constraint_column_usage"), {**place, "column_name": key_name}
+        yield ("information_schema", "key_column_usage"), {**own, "column_name": key_name, "ordinal_position": number}
+        yield ("information_schema", "constraint_column_usage"), {**own, "column_name": key_name}
 
 
 def _index(oid: int, table: int, columns: list[int]) -> dict[str, object]:
+    count = len(columns)
+    found: dict[str, object] = {"indexrelid": oid, "indrelid": table, "indkey": columns}
+    found |= dict.fromkeys(("indnatts", "indnkeyatts"), count)
+    return found | dict.fromkeys(("indcollation", "indclass", "indoption"), [0] * count)
+
+
+def _acl(relation_id: str, roles: Sequence[Role]) -> list[str] | None:
+    """All grants on a relation, as in `pg_class.relacl`; None without any."""
+    found = []
+    for role in roles:
+        letters = "".join(letter for p, letter in _LETTERS.items() if p in role.grants.get(relation_id, ()))
+        if letters:
+            found.append(f"{'' if role.name == PUBLIC else _quoted(role.name)}={letters}/{OWNER}")
+    every = "".join(_LETTERS.values())
+    return [f"{OWNER}={every}/{OWNER}", *found] if found else None
+
+
+def _granted(relation_id: str, table: dict[str, str], roles: Sequence[Role]) -> _Rows:
+    """The rows of the information schema about grants on a relation."""
+    for role in roles:
+        for privilege in role.grants.get(relation_id, ()):
+            row = {"grantee": "PUBLIC" if role.name == PUBLIC else role.name, **table, "privilege_type": privilege}
+            row["with_hierarchy"] = "YES" if privilege == "SELECT" else "NO"
+            yield ("information_schema", "table_privileges"), row
+            yield ("information_schema", "role_table_grants"), row
+
+
+def _role_rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
+    known = catalog.roles
+    for name in (OWNER, *FIXED, *(r.name for r in roles if r.name != PUBLIC)):
+        role = known.get(name, Role(name))
+        is_admin = name == OWNER or ADMIN in all_of(known, name)
+        row = {"rolname": name, "oid": role_oid(name), "rolcanlogin": role.login}
+        row |= dict.fromkeys(("rolsuper", "rolcreaterole", "rolbypassrls"), is_admin)
+        row["rolconnlimit"] = -1 if role.connections is None else role.connections
+        yield (
+            ("pg_catalog", "pg_roles"),
+            {**row, "rolconfig": [f"{n}={v}" for n, v in role.settings.items()] or None},
+        )
+        if role.login:
+            row = {"usename": name, "usesysid": role_oid(name), "usesuper": is_admin, "usebypassrls": is_admin}
+            yield ("pg_catalog", "pg_user"), row
+        else:
+            members = [role_oid(r.name) for r in roles if name in r.member_of]
+            yield ("pg_catalog", "pg_group"), {"groname": name, "grosysid": role_oid(name), "grolist": members}
+        for number, other in enumerate(role.member_of):
+            row = {"oid": role_oid(name) + number, "roleid": role_oid(other), "member": role_oid(name)}
+            yield ("pg_catalog", "pg_auth_members"), row
+            yield ("information_schema", "applicable_roles"), {"grantee": name, "role_name": other}
+
+
+def rights_tables(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int]) -> dict[str, pa.Table]:
+    """The tables of the functions about privileges. oids: of relations by id."""
+    known, grants, members = catalog.roles, [], []
+    levels = [{"role": TRUSTED_OID, "level": len(FIXED)}]
+    for name in (OWNER, *FIXED, *(r.name for r in roles)):
+        rights = Rights() if name == OWNER else rights_of(known, name)
+        levels.append({"role": role_oid(name), "level": FIXED.index(rights.fixed) + 1 if rights.fixed else 0})
+        grants += [
+            {"role": role_oid(name), "relation": oids[i], "privilege": p}
+            for i, given in rights.grants.items()
+            if i in oids
+            for p in given
+        ]
+        members += [{"role": role_oid(name), "of": role_oid(other)} for other in all_of(known, name) - {PUBLIC}]
     return {
-        "indexrelid": oid,
-        "indrelid": table,
-        "indnatts": len(columns),
-        "indnkeyatts": len(columns),
-        "indisunique": False,
-        "indnullsnotdistinct": False,
-        "indisprimary": False,
-        "indisexclusion": False,
-        "indimmediate": True,
-        "indisclustered": False,
-        "indisvalid": True,
-        "indcheckxmin": False,
-        "indisready": True,
-        "indislive": True,
-        "indisreplident": False,
-        "indkey": columns,
-        "indcollation": [0] * len(columns),
-        "indclass": [0] * len(columns),
-        "indoption": [0] * len(columns),
+        "rights_": pa.Table.from_pylist(levels, _RIGHTS),
+        "grants_": pa.Table.from_pylist(grants, _GRANTS),
+        "members_": pa.Table.from_pylist(members, _MEMBERS),
     }
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'

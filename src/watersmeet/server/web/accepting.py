@@ -11,14 +11,14 @@ from typing import Final, cast
 from watersmeet.server.clients import Limits
 
 #: How long a connection may wait for its next request.
-_IDLE_S: Final = 75.0
+_NEXT_REQUEST_S: Final = 75.0
 _BACKLOG: Final = 256
 
 
 class Accepting:
     """A listener whose connections are bounded in number and in the time that they take.
 
-    A client has `authentication_s` for TLS and the head of its first request, then `_IDLE_S` from each answer to the
+    A client has `authentication_s` for TLS and the head of its first request, then `_NEXT_REQUEST_S` from each answer to the
     head of the next request, and `slow_client_s` to read what the server has written. When too many connections are
     open, the one that has waited longest for a request ends; without such a one, the new connection ends.
     """
@@ -67,7 +67,7 @@ class Accepting:
             if client in self._answering:
                 self._answering.discard(client)
                 self._waiting[client] = None
-                client.wait(_IDLE_S)
+                client.wait(_NEXT_REQUEST_S)
 
     def enter(self, client: _Client) -> None:
         """Registers a new connection. One connection ends if there are too many."""
