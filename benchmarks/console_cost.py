@@ -52,7 +52,7 @@ def script(views: int) -> str:
 def served(folder: Path, views: int) -> Iterator[tuple[int, int, int]]:
     """A server: its process, its port of PostgreSQL and its port of HTTP."""
     (folder / "views.sql").write_text(script(views))
-    command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--path", str(folder / "db"), "--port", "0"]
+    command = [sys.executable, "-m", "watersmeet", "serve", "--path", str(folder / "db"), "--port", "0"]
     command += ["--http-port", "0", "--runtime", "inprocess", str(folder / "views.sql")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -17,7 +17,7 @@ import duckdb
 import watersmeet
 from benchmarks.data import write_stream
 from benchmarks.processes import PeakMemory, cpu_seconds, own_seconds, pss_bytes
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 #: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
 SOURCES = """

@@ -19,7 +19,7 @@ from tests.nexmark.test_nexmark import KINDS, QUERIES, SOURCES, Judge, spelled
 import watersmeet
 from benchmarks.nexmarkevents import Settings, events_of
 from benchmarks.processes import PeakMemory, median, percentile
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 os.environ.setdefault("WATERSMEET_CONNECTORS", "benchmarks.nexmarkconnector")  # for the workers
 CHECKS = {

@@ -25,7 +25,7 @@ from benchmarks.processes import cpu_seconds, own_seconds, wait_until
 from benchmarks.regular_join import CHECK, QUERY
 from benchmarks.requestprices import monthly_dollars
 from benchmarks.slowstore import Request, SlowStore, counts, in_series
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 URL = "s3://benchmark"
 

@@ -15,7 +15,7 @@ import duckdb
 import watersmeet
 from benchmarks.data import write_stream
 from benchmarks.processes import PeakMemory
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 TABLES = """
 CREATE TABLE l (id bigint, k bigint, amount bigint, note varchar);

@@ -21,7 +21,7 @@ from tests.tpch.refresh import Refreshes
 
 import watersmeet
 from benchmarks.processes import PeakMemory, median
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 
 def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ import watersmeet
 from benchmarks.frame import SOURCES, batch, parser, streams
 from benchmarks.processes import cpu_seconds
 from benchmarks.regular_join import CHECK, QUERY
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 #: The first epoch of executors starts their Python, with rows enough for all buckets.
 _WARM_UP = """

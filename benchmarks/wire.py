@@ -40,7 +40,7 @@ def served(folder: Path, statements: str, *options: str) -> Iterator[psycopg.Con
     """A connection to a server of Watersmeet that has run statements."""
     script = folder / "fill.sql"
     script.write_text(statements + "FLUSH;")
-    command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--path", str(folder / "db"), "--port", "0"]
+    command = [sys.executable, "-m", "watersmeet", "serve", "--path", str(folder / "db"), "--port", "0"]
     command += ["--runtime", "inprocess", *options, str(script)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.thorough import CHECK, FRESH, THOROUGH, TIER, sampled
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 pytest_plugins = ["tests.temporaries", "tests.servers", "tests.browsers"]
 

@@ -13,8 +13,7 @@ import watersmeet
 from tests.conditions import fulfils
 from tests.kafkatopics import asked, delivered, read_avro, there
 from watersmeet.errors import Error
-from watersmeet.testing.comparison import difference, written
-from watersmeet.testing.records import parse_file
+from watersmeet.testing import difference, parse_file, written
 
 #: Directives that say nothing about what is in topics.
 SILENT = ("dialect", "at", "plan")

@@ -25,16 +25,20 @@ from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.statements.running import RunningQuery
-from watersmeet.testing.comparison import Row, difference, read, written
-from watersmeet.testing.records import Record, Script
-from watersmeet.testing.runner import (
+from watersmeet.testing import (
     Failure,
     Outcome,
+    Record,
+    Row,
+    Script,
+    difference,
     flush,
+    read,
     refusal,
     run_records,
     run_script,
     succeeds,
+    written,
 )
 
 

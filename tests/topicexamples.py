@@ -12,8 +12,7 @@ import pytest
 import watersmeet
 from tests.conditions import fulfils
 from watersmeet.errors import Error
-from watersmeet.testing.comparison import difference, written
-from watersmeet.testing.records import parse_file
+from watersmeet.testing import difference, parse_file, written
 
 #: Directives that say nothing about what comes from topics.
 SILENT = ("dialect", "at", "plan", "state")

@@ -8,6 +8,6 @@ import sys
 if __name__ == "__main__":
     # Run as a file, Python would look for its own modules in this folder first, and find ours of the same names.
     sys.path[:] = [place for place in sys.path if place != os.path.dirname(__file__)]
-    from watersmeet.cli.main import main
+    from watersmeet.cli import main
 
     main()

@@ -15,7 +15,7 @@ from benchmarks.nexmarkevents import KINDS, Settings, events_of
 import watersmeet
 from tests.harness import Harness, connect_without_connectors
 from tests.property.oracle import AVERAGE
-from watersmeet.testing.comparison import written
+from watersmeet.testing import written
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nexmark"
 SOURCES = (EXAMPLES / "sources.sql").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import duckdb
 
 from tests.property.generator import Table
 from tests.property.values import theirs
-from watersmeet.testing.comparison import written
+from watersmeet.testing import written
 
 _KEYED = re.compile(r"INSERT INTO (\w+) VALUES ")
 #: Averages of numerics as views compute them: sum / count to ten digits behind the point, rounded half away from zero.

@@ -21,7 +21,7 @@ from watersmeet.catalog import CapturedTable
 from watersmeet.connectors.databases.captures import DatabasePosition
 from watersmeet.connectors.postgres import capture
 from watersmeet.connectors.postgres.replication import lsn_of
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.serialization import from_json
 
 POINTS = ("capture.commit", "capture.committed", "capture.chunk")
@@ -233,7 +233,7 @@ class History:
             self.postgres.execute("ALTER TABLE a REPLICA IDENTITY FULL; ALTER TABLE b REPLICA IDENTITY FULL")
         self.open()
         source(self.connection, self.postgres, **{"auto.schema.change": "true"})
-        faults.set_hook(self.fail)
+        process.set_hook(self.fail)
         self.made = ["both_a", "both_b", "c", "a", "b"]
         self.note(0)
         for name in self.made:
@@ -302,7 +302,7 @@ def ordered(key):
 @pytest.fixture(autouse=True)
 def _no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -350,7 +350,7 @@ def test_tables_equal_those_of_a_server_that_is_killed(tmp_path, own_postgres, s
 KILLED = """
 import os, signal, sys
 import watersmeet
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.capture import capturing
 path, point, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def kill(now):
@@ -359,7 +359,7 @@ def kill(now):
         count -= 1
         if not count:
             os.kill(os.getpid(), signal.SIGKILL)
-faults.set_hook(kill)
+process.set_hook(kill)
 with watersmeet.connect(path, runtime="inprocess") as connection:
     connection.execute("FLUSH")
 """
@@ -423,12 +423,12 @@ def test_the_server_forgets_only_what_was_committed_here(tmp_path, postgres, mon
             return lsn
 
         before = confirmed()
-        faults.set_hook(stop)
+        process.set_hook(stop)
         postgres.execute("INSERT INTO t VALUES (1)")
         connection.execute("FLUSH")
         assert confirmed() == before
         assert connection.execute("SELECT * FROM t").fetchall() == []
-        faults.set_hook(None)
+        process.set_hook(None)
         deadline = time.monotonic() + 60
         while not connection.execute("SELECT * FROM t").fetchall():  # what waits is tried again
             assert time.monotonic() < deadline

@@ -17,7 +17,7 @@ from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
 from watersmeet.connectors.mysql import binlog, capture
 from watersmeet.connectors.mysql.servers import Gtids
-from watersmeet.system import faults
+from watersmeet.system import process
 
 TABLES = """
 CREATE TABLE a (k varchar(20) PRIMARY KEY, n int, big text);
@@ -264,7 +264,7 @@ class History:
         self.mysql.execute(TABLES)
         self.open()
         source(self.connection, self.mysql, **{"auto.schema.change": "true"})
-        faults.set_hook(self.fail)
+        process.set_hook(self.fail)
         self.made = []
         for name in ("both_a", "both_b", "c", "a", "b"):
             size = r.choice([3, 20, 1000])
@@ -299,7 +299,7 @@ class History:
 @pytest.fixture(autouse=True)
 def _no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -11,13 +11,13 @@ from tests.unit.sinks.databasetargets import POINTS, content, written_options
 from tests.unit.sinks.processes import killed_twice, overtaken
 from watersmeet.sinkwriters import batches, writers
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.system import faults
+from watersmeet.system import process
 
 
 @pytest.fixture(autouse=True)
 def _no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 @pytest.fixture(

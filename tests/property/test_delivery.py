@@ -11,7 +11,7 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.memory import Memory, Unavailable
 from watersmeet.sinkwriters import batches, writers
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.system import faults
+from watersmeet.system import process
 
 SOURCES = {
     "from_table": ("FROM t", "t"),
@@ -66,7 +66,7 @@ class History:
         self.open()
         self.connection.execute("CREATE TABLE t (k int PRIMARY KEY, v varchar)")
         self.connection.execute("CREATE MATERIALIZED VIEW m AS SELECT a.k, b.v FROM t a LEFT JOIN t b ON a.k = b.k + 1")
-        faults.set_hook(self.fail)
+        process.set_hook(self.fail)
         waiting = list(SOURCES)
         for _ in range(25):
             self.change()
@@ -118,4 +118,4 @@ def test_each_change_is_delivered_once(tmp_path, monkeypatch, seed):
     try:
         History(tmp_path / "db", seed).run()
     finally:
-        faults.set_hook(None)
+        process.set_hook(None)

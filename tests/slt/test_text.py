@@ -12,7 +12,7 @@ from tests import placed
 from tests.richtexts import run_text
 
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.testing.records import parse_file
+from watersmeet.testing import parse_file
 
 HERE = Path(__file__).parent
 NOT_DUE = [

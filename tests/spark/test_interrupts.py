@@ -40,7 +40,7 @@ def test_nothing_stays(tmp_path: Path, moment: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-m", "watersmeet.cli.main", "run", str(script)],
+        [sys.executable, "-m", "watersmeet", "run", str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -31,7 +31,7 @@ class Served:
     """A process of `watersmeet serve`, until the end of the block."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--port", "0", *arguments]
+        command = [sys.executable, "-m", "watersmeet", "serve", "--port", "0", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True

@@ -15,7 +15,7 @@ from tests.harness import Harness
 from tests.property.oracle import AVERAGE
 from tests.tpch.changes import Change
 from tests.tpch.data import QUERIES, TABLES
-from watersmeet.testing.comparison import written
+from watersmeet.testing import written
 
 #: Columns that are the quotient of two numerics, by query: DuckDB divides those as doubles, so it is no judge of
 #: the last digits. Everything else is compared digit for digit.

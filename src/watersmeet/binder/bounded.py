@@ -31,7 +31,7 @@ from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, 
 from watersmeet.errors import error
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.setfunctions import table_call
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Origin
 
 

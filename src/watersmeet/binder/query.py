@@ -41,7 +41,7 @@ from watersmeet.dialects.tree.queries import depth_checked, name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR, Field, SqlType
 
 Kind = Literal["UNION", "INTERSECT", "EXCEPT"]

@@ -57,7 +57,7 @@ from watersmeet.database.transaction import Change, consolidated, if_committed
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.serialization import from_json, to_json
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.

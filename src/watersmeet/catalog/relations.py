@@ -27,7 +27,7 @@ from watersmeet.catalog.parts import (
     StreamMode,
     Topic,
 )
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term, Watermark
 

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import watersmeet
-from watersmeet.cli.interrupts import Deadline
-from watersmeet.cli.output import errors_output, log_as_json, output, reporting
-from watersmeet.cli.scripts import read_script, read_scripts, write_text
+from watersmeet.cli.output import Deadline, errors_output, log_as_json, output, reporting
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import is_url
 from watersmeet.system import passwords
-from watersmeet.system.libraries import block_import, lazy_import
-from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
+from watersmeet.system.process import block_import, lazy_import
+from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
-    from watersmeet.cli import results, texttests
+    from watersmeet import testing
+    from watersmeet.cli import results
     from watersmeet.cli import run as runner
-    from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
     from watersmeet.database.sessions import context, variables
@@ -44,9 +45,8 @@ else:
     epochs = lazy_import("watersmeet.runtime.failures")
     results = lazy_import("watersmeet.cli.results")
     runner = lazy_import("watersmeet.cli.run")
-    serving = lazy_import("watersmeet.cli.serve")
     prompt = lazy_import("watersmeet.cli.shell")
-    texttests = lazy_import("watersmeet.cli.texttests")
+    testing = lazy_import("watersmeet.testing")
     engines = lazy_import("watersmeet.database.engines")
     clients = lazy_import("watersmeet.server.clients")
     service = lazy_import("watersmeet.server.service")
@@ -187,7 +187,7 @@ def run(
     if not files and path is None:
         raise typer.BadParameter("give a script, or --path to resume a database")
     with reporting(as_json=as_json), _watched(log_format, log_level, telemetry=telemetry):
-        scripts = read_scripts(files or ())
+        scripts = runner.read_scripts(files or ())
         for script in scripts:
             with script.naming():
                 parsing.parse(script.text, dialect)  # nothing is run if one of them can't be read
@@ -253,7 +253,7 @@ def explain(
 ) -> None:
     """Print the plans of a script's views, pumps, processors and running queries. Runs no query and keeps nothing."""
     with reporting(as_json=as_json):
-        text = read_script(str(file))
+        text = runner.read_script(str(file))
         buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
             session = context.Session(connection.opened, variables.Variables(dialect))
@@ -286,7 +286,10 @@ def topology(
         if file is None:
             typer.echo(text, nl=False)
         else:
-            write_text(file, text)
+            try:
+                file.write_text(text, encoding="utf-8")
+            except OSError as cause:
+                raise error("INVALID_PARAMETER", f"{file} can't be written: {cause.strerror}") from cause
 
 
 @app.command()
@@ -349,7 +352,7 @@ def serve(
     if read_only and files:
         raise typer.BadParameter("--read-only runs no scripts")
     with reporting(), _watched(log_format, log_level, telemetry=telemetry):
-        scripts = read_scripts(files or ())
+        scripts = runner.read_scripts(files or ())
         endpoint = service.Endpoint(
             host,
             port,
@@ -372,10 +375,8 @@ def serve(
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
         with Deadline() as deadline, opened as connection:
-            said = serving.log_line if log_format == LogFormat.json else serving.print_line
-            code = serving.serve(
-                connection, scripts, endpoint, transaction=transaction, say=said, ending=deadline.begin
-            )
+            said = runner.log_line if log_format == LogFormat.json else runner.print_line
+            code = runner.serve(connection, scripts, endpoint, transaction=transaction, say=said, ending=deadline.begin)
     raise typer.Exit(code)
 
 
@@ -401,8 +402,55 @@ def text_tests(
 ) -> None:
     """Run text tests: sqllogictest files."""
     with reporting(as_json=as_json):
-        code = texttests.run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
+        code = _run_text_tests(files, runtime, parallelism, as_json=as_json)
     raise typer.Exit(code)
+
+
+def _run_text_tests(paths: list[Path], runtime: RuntimeName, parallelism: int | None, *, as_json: bool) -> int:
+    """Runs each file (of a folder: all .slt and .test files in it) in a new database. 0 if all pass, else 1.
+
+    INVALID_PARAMETER without files.
+    """
+    console = output()
+    scripts = [f for path in paths for f in (_below(path) if path.is_dir() else [path])]
+    if not scripts:
+        raise error("INVALID_PARAMETER", "there are no test files", detail="Files of a folder end in .slt or .test.")
+
+    connect = partial(watersmeet.connect, parallelism=parallelism, runtime=runtime.value)
+    failed = 0
+    with contextlib.ExitStack() as held:
+        if runtime == RuntimeName.spark:
+            # Spark ends with its last user: this one keeps it between the files.
+            held.enter_context(connect())
+        for file in scripts:
+            started = time.monotonic()
+            outcome = _run_text_test(file, connect)
+            seconds = time.monotonic() - started
+            failed += outcome.failure is not None
+            if as_json:
+                found = {"file": str(file), "records": outcome.records, "seconds": round(seconds, 3)}
+                console.print(json.dumps({**found, "failure": outcome.failure}), markup=False, soft_wrap=True)
+            elif outcome.failure is None:
+                console.print(
+                    f"[green]ok[/green]     {file}  {outcome.records} records, {seconds:.1f} s", soft_wrap=True
+                )
+            else:
+                console.print(f"[bold red]FAILED[/bold red] {file}", soft_wrap=True)
+                console.print(outcome.failure, markup=False, soft_wrap=True)
+    if not as_json:
+        console.print(f"{len(scripts) - failed} passed, {failed} failed", style="red" if failed else "green")
+    return 1 if failed else 0
+
+
+def _run_text_test(file: Path, connect: Callable[[], Connection]) -> testing.Outcome:
+    try:
+        return testing.run_script(testing.parse_file(file), connect)
+    except (testing.ScriptError, OSError, UnicodeDecodeError) as err:
+        return testing.Outcome(failure=str(err))
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in (".slt", ".test") and p.is_file())
 
 
 @contextlib.contextmanager

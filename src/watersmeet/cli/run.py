@@ -1,15 +1,22 @@
-"""`watersmeet run`: runs scripts, then shows the progress of views and sources, as a table or as lines of a log."""
+"""`watersmeet run` and `watersmeet serve`: run scripts, then show the progress of views and sources, as a table or as
+lines of a log, or serve the database.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
+import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 
 from rich import box
 from rich.console import Console
@@ -17,18 +24,81 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.output import FAILED, errors_output, output, print_error
+from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error
 from watersmeet.cli.results import Follower, bytes_text, drain, follow, print_result
-from watersmeet.cli.scripts import Script
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.errors import Error, error_from_json
+from watersmeet.errors import Error, error, error_from_json
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.status import Rates, database_status
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.system.process import lazy_import
+from watersmeet.values import DEFAULT_DIALECT
+
+if TYPE_CHECKING:
+    from watersmeet.server import service
+else:
+    service = lazy_import("watersmeet.server.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A text of SQL, and the name of the file that it is from."""
+
+    file: str
+    text: str
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors inside say that they are of this file."""
+        try:
+            yield
+        except Error as err:
+            if err.sql is None or err.sql == self.text:
+                err.file = self.file
+            raise
+
+
+def read_scripts(paths: Iterable[str]) -> list[Script]:
+    """The scripts of files and objects at URLs, and of folders, whose `*.sql` count in the order of their names.
+    INVALID_PARAMETER.
+    """
+    found: list[Script] = []
+    for path in paths:
+        folder = not is_url(path) and Path(path).is_dir()
+        files = sorted(map(str, Path(path).glob("*.sql"))) if folder else [path]
+        if not files:
+            raise error("INVALID_PARAMETER", f"{path} has no *.sql files")
+        found += [Script(file, read_script(file)) for file in files]
+    return found
+
+
+def read_script(path: str) -> str:
+    """The text of a file, or of an object at a URL. INVALID_PARAMETER if it is no text."""
+    try:
+        content = _object(path) if is_url(path) else Path(path).read_bytes()
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise error("INVALID_PARAMETER", f"{path} is not UTF-8 text", detail=f"Byte {cause.start} is wrong.") from cause
+    except OSError as cause:
+        raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
+
+
+def _object(url: str) -> bytes:
+    scheme, _, rest = url.partition("://")
+    bucket, _, name = rest.partition("/")
+    try:
+        return open_store(location_at(f"{scheme}://{bucket}")).get(name)
+    except FileNotFoundError as cause:
+        raise error("INVALID_PARAMETER", f"there is no object {url}") from cause
+    except StoreProblem as problem:
+        raise error(
+            "INVALID_PARAMETER", f"{url} can't be read: {problem.message}", detail=problem.detail, hint=problem.hint
+        ) from problem
+
 
 #: The columns of the table, and which of them a narrow terminal goes without first.
 _COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
@@ -429,3 +499,95 @@ class Pump:
                     _LOG.info("the disk has space again: writes and views go on")
                 pause_s, is_full = _PUMP_S, False
             self._stop.wait(pause_s)
+
+
+#: How often it is looked whether the engine has failed, or a signal came.
+_LOOK_S = 0.1
+
+#: Descriptors of a server apart from those of its clients.
+_OWN_DESCRIPTORS: Final = 512
+
+
+def print_line(text: str) -> None:
+    """Tells who started the server."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def log_line(text: str) -> None:
+    """Tells the log."""
+    _LOG.info("%s", text)
+
+
+def raise_descriptors(wanted: int) -> None:
+    """Lets this process have as many open files and connections, or as many as the system allows, with a warning."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _LOG.warning("the system allows %d descriptors (ulimit -n), and all clients together may need %d", most, wanted)
+
+
+def serve(
+    connection: Connection,
+    scripts: Sequence[Script],
+    endpoint: service.Endpoint,
+    *,
+    transaction: bool,
+    say: Callable[[str], None] = print_line,
+    ending: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed for another reason than a full
+    disk. The exit code.
+
+    say: is told where it listens. ending: as in `Interrupts`.
+    """
+    console = errors_output()
+    raise_descriptors(2 * (endpoint.limits.connections + endpoint.limits.starting) + _OWN_DESCRIPTORS)
+    server = service.Server(connection.opened, endpoint)
+    with Interrupts(ending) as interrupts:
+        if scripts:
+            run_all(connection, scripts, console, transaction=transaction, as_json=False)
+        interrupts.armed = True
+        if connection.opened.read_only:
+            return asyncio.run(_serve(server, endpoint, connection, interrupts, None, say))
+        with Pump(connection, interrupts.event, resumes=True) as pump:
+            return asyncio.run(_serve(server, endpoint, connection, interrupts, pump, say))
+
+
+async def _serve(
+    server: service.Server,
+    endpoint: service.Endpoint,
+    connection: Connection,
+    interrupts: Interrupts,
+    pump: Pump | None,
+    say: Callable[[str], None],
+) -> int:
+    await server.start()
+    say(f"listening on {endpoint.host}:{server.port}")
+    if server.http_port is not None:
+        scheme = "http" if endpoint.certificate is None else "https"
+        say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
+    failure: Error | None = None
+    try:
+        while not interrupts.event.is_set() and failure is None:
+            await asyncio.sleep(_LOOK_S)
+            failure = _failure(connection, pump)
+    finally:
+        await server.stop()
+    if failure is None:
+        return 0
+    print_error(failure, as_json=False)
+    return FAILED
+
+
+def _failure(connection: Connection, pump: Pump | None) -> Error | None:
+    """Why nothing will go on. Asked ten times a second, in the event loop: it must cost nothing."""
+    if pump is None:
+        return None
+    failure = connection.opened.engine.failure
+    if failure is None or failure.condition == FULL:  # the pump resumes after a full disk
+        return pump.failure
+    return failure

@@ -23,17 +23,15 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 from rich.console import Console
 
-from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.output import REFUSED, errors_output, output, print_error
+from watersmeet.cli.output import REFUSED, Interrupts, errors_output, output, print_error
 from watersmeet.cli.results import Follower, follow
-from watersmeet.cli.run import print_notices, print_outcome, status_of
-from watersmeet.cli.scripts import Script, read_script
+from watersmeet.cli.run import Script, print_notices, print_outcome, read_script, status_of
 from watersmeet.dialects.parsing import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.errors.secretnames import concealed
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 _WORDS: Final = (
     "AND", "AS", "BEGIN", "BY", "CASE", "CAST", "COMMIT", "CREATE", "CROSS", "DELETE", "DESCRIBE", "DISTINCT", "DROP",

@@ -22,7 +22,7 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.files.tables import Refusing, file_connector, present_files, read_files
 from watersmeet.errors import error
-from watersmeet.system.machine import scratch_folder
+from watersmeet.system.process import scratch_folder
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import Schema
 

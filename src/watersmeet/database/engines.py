@@ -10,7 +10,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import workers_here
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 
 #: So many buckets for each core if workers have little memory: then a task has little of an epoch at a time, and epochs
 #: may be large, of which each may read most of the state.

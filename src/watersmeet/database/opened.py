@@ -38,8 +38,7 @@ from watersmeet.store.notes import Note, drop_unused, nameless_secrets
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
-from watersmeet.system.libraries import lazy_import
-from watersmeet.system.machine import scratch_folder
+from watersmeet.system.process import lazy_import, scratch_folder
 
 if TYPE_CHECKING:
     from watersmeet import planner

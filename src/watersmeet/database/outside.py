@@ -10,7 +10,7 @@ from watersmeet.database.locks import lock
 from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
 from watersmeet.store.notes import Note
-from watersmeet.system.libraries import lazy_import
+from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:
     from watersmeet.connectors import registry as readers

@@ -22,7 +22,7 @@ from watersmeet.objectstores.storage import Place
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
-from watersmeet.system.libraries import lazy_import
+from watersmeet.system.process import lazy_import
 from watersmeet.values.serialization import from_json
 
 if TYPE_CHECKING:

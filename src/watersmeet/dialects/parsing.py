@@ -20,7 +20,7 @@ from watersmeet.dialects.tree.statements import SetVariable, Statement
 from watersmeet.dialects.tree.tokens import words_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.errors.secretnames import is_secret
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values import DEFAULT_DIALECT
 
 _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)
 _SET: Final = re.compile(

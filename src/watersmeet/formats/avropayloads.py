@@ -24,7 +24,7 @@ from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, o
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.formats.scalars import Converted, Mask, evaluate
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 from watersmeet.values.types import Field, SqlType
 
 #: The option of a format that keeps the text of the schema from which the columns were taken.

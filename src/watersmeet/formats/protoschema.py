@@ -12,7 +12,7 @@ from watersmeet.formats.avroschema import Node
 from watersmeet.formats.logicaltypes import Logical
 from watersmeet.formats.payloads import option_error
 from watersmeet.formats.registry import RegisteredSchema, Registry, schema_bytes
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 
 #: By number of a descriptor's type, its word in .proto files.
 _WORDS: Final = (

@@ -30,7 +30,7 @@ from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.system import files
 from watersmeet.system.files import Bytes
-from watersmeet.system.machine import bytes_of
+from watersmeet.system.process import bytes_of
 
 DIRECTORY: Final = "WATERSMEET_CACHE_DIR"
 """Environment: the directory of the copies; without it, one in the directory of temporary files."""

@@ -23,7 +23,7 @@ from watersmeet.objectstores.base import (
     StoreProblem,
     check_endpoint,
 )
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 
 #: An object up to this size is one request; a larger one is sent in parts, which takes two more …
 _WHOLE_BYTES: Final = 64 << 20

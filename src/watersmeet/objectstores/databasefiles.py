@@ -22,7 +22,7 @@ from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import ObjectPath, Store, StoreProblem
 from watersmeet.objectstores.cache import BlockCopy, cache
 from watersmeet.system.files import Bytes
-from watersmeet.system.machine import seconds_of
+from watersmeet.system.process import seconds_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

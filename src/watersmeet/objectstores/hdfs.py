@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from watersmeet.errors import error
 from watersmeet.objectstores.base import Location, ObjectReplacedError, ObjectStat, StoreProblem
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 
 #: How the names of files begin that are being written; in `list` they are not there.
 _UNFINISHED: Final = ".unfinished-"

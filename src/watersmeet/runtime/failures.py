@@ -26,7 +26,7 @@ from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 
 Result = TypeVar("Result")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watersmeet.kernel.runs.merge import MERGE_BYTES, SEGMENT_BYTES
-from watersmeet.system.machine import bytes_of, container_bytes
+from watersmeet.system.process import bytes_of, container_bytes
 
 WORKER: Final = "WATERSMEET_WORKER_BYTES"
 

@@ -31,10 +31,10 @@ from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
 from watersmeet.server.messages import Column
-from watersmeet.server.parameters import bound, for_each, number_of, parameter_of
-from watersmeet.server.portals import Portal, columns_of, has_rows, portal_of
+from watersmeet.server.results import Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
+from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
 from watersmeet.session.statements import preparing
 
@@ -43,8 +43,10 @@ T = TypeVar("T")
 
 #: Statements that a failed transaction accepts.
 _ENDS: Final = (st.Commit, st.Rollback, RollbackTo)
+
 #: Names of an encoding, a zone and others that client libraries send: an impossible value is ignored.
 _LENIENT: Final = ("timezone",)
+
 _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 
@@ -323,6 +325,7 @@ def _command_line(options: str) -> dict[str, str]:
 
 
 _PART: Final = r'(?:"(?:[^"]++|"")*+"|[A-Za-z_][\w$]*+)'
+
 #: A name, with a dot in front of it or two other names behind it; or a quote or comment, which holds none.
 _NAMED: Final = re.compile(
     rf"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | --[^\n]* | /\*.*?(?:\*/|\Z)

@@ -1,4 +1,7 @@
-"""One client's connection: messages in, messages out. PostgreSQL, "Message Flow"."""
+"""One client's connection: TLS, startup, login, then its messages and the answers.
+
+PostgreSQL, "Message Flow", "Start-up", "SSL Session Encryption", "Canceling Requests in Progress".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import struct
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,28 +24,213 @@ from watersmeet.server import messages
 from watersmeet.server.backend import Backend, Host
 from watersmeet.server.clients import Activity, Speaks, State
 from watersmeet.server.copying import CopyForm, CopyResult
-from watersmeet.server.datarows import Encode, data_rows, follow
-from watersmeet.server.messages import Body, Message, violation
-from watersmeet.server.portals import complete_tag, has_rows
-from watersmeet.server.users import Login, expired
-from watersmeet.server.wire import Hangup, Wire, authenticate, start
+from watersmeet.server.messages import Body, Message, authentication, violation
+from watersmeet.server.results import Encode, complete_tag, data_rows, follow, has_rows
+from watersmeet.server.users import Login, Users, expired, refused
 from watersmeet.session.statements.preparing import prepared_named
 from watersmeet.subscribing.forms import ShownUpdates
+from watersmeet.system.passwords import MECHANISM, Exchange
 from watersmeet.values.types import Schema
+
+
+class Hangup(Exception):  # noqa: N818 - no error
+    """The client is gone, or has said that it goes."""
+
+
+class Wire:
+    """One client's streams. slow_client_s: it is cut off if it takes nothing for so long."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, slow_client_s: float) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._slow_client_s = slow_client_s
+        self._out = bytearray()
+
+    @property
+    def address(self) -> str:
+        """Where the client is; empty if that is not known."""
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is on."""
+        return self._writer.get_extra_info("ssl_object") is not None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the client has gone, and all that it sent was read."""
+        return self._reader.at_eof()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the client has gone. What it sent before may wait to be read."""
+        return self._reader._eof or self._writer.is_closing()  # type: ignore[attr-defined]
+
+    async def encrypt(self, context: ssl.SSLContext) -> None:
+        """Goes on with TLS. PROTOCOL_VIOLATION; Hangup."""
+        # What the client sent before this is not encrypted, and would be taken for what it says after.
+        if self._reader._buffer:  # type: ignore[attr-defined]
+            raise violation("there is data behind the request for encryption")
+        try:
+            await self._writer.start_tls(context)
+        except (ssl.SSLError, OSError) as cause:
+            raise Hangup from cause
+
+    async def first(self) -> bytes | None:
+        """The body of a first message; None at the end."""
+        return await messages.read_startup(self._reader)
+
+    async def next(self, most_bytes: int, most_text_bytes: int = messages.MOST_BODY_BYTES) -> Message | None:
+        """The next message; None at the end. As `messages.read_message`."""
+        return await messages.read_message(self._reader, most_bytes, most_text_bytes)
+
+    async def ask(self, answer: bytes) -> bytes:
+        """Sends a message of authentication; what the client says to it. Hangup; PROTOCOL_VIOLATION."""
+        self.tell(answer)
+        await self.flush()
+        message = await self.next(messages.MOST_STARTUP_BYTES)
+        if message is None:
+            raise Hangup
+        if message.kind != b"p":
+            raise violation("an answer to the request for a password is expected")
+        return message.body
+
+    def tell(self, answer: bytes | memoryview) -> None:
+        """Adds to what is to be sent."""
+        self._out += answer
+
+    async def send(self, batch: memoryview) -> None:
+        """Sends many messages, behind what is to be sent."""
+        self._write()
+        self._writer.write(batch)
+        await self.flush()
+
+    async def flush(self, most_s: float | None = None) -> None:
+        """Sends what is to be sent. Hangup if the client does not take it for too long."""
+        self._write()
+        try:
+            async with asyncio.timeout(most_s or self._slow_client_s):
+                await self._writer.drain()
+        except TimeoutError:
+            self._writer.transport.abort()
+            raise Hangup from None
+
+    def _write(self) -> None:
+        if self._out:
+            self._writer.write(bytes(self._out))
+            self._out.clear()
+
+    async def close(self) -> None:
+        """Hangs up."""
+        self._writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 1)
+
+
+_MAJOR: Final = 3
+
+
+async def start(
+    wire: Wire, tls: ssl.SSLContext | None, cancel: Callable[[int, bytes], None], *, requires_tls: bool
+) -> dict[str, str] | None:
+    """The options of the client's first message; None after a request to cancel, or at the end.
+
+    cancel: cancels what the client of a number runs, if the secret is its own. requires_tls: where there is TLS.
+    PROTOCOL_VIOLATION; FEATURE_NOT_SUPPORTED; INVALID_AUTHORIZATION; Hangup.
+    """
+    while True:
+        body = await wire.first()
+        if body is None:
+            return None
+        (code,) = struct.unpack(">I", body[:4])
+        if code == messages.SSL_REQUEST and not wire.is_encrypted:
+            wire.tell(b"N" if tls is None else b"S")
+            await wire.flush()
+            if tls is not None:
+                await wire.encrypt(tls)
+        elif code == messages.GSS_REQUEST:
+            wire.tell(b"N")
+            await wire.flush()
+        elif code == messages.CANCEL_REQUEST:
+            if len(body) == 12:
+                cancel(struct.unpack(">i", body[4:8])[0], body[8:])
+            return None
+        else:
+            options = _options(wire, code, Body(body[4:]))
+            if tls is not None and requires_tls and not wire.is_encrypted:
+                raise error(
+                    "INVALID_AUTHORIZATION", "connections without encryption are refused", hint="Use sslmode=require."
+                )
+            return options
+
+
+def _options(wire: Wire, code: int, body: Body) -> dict[str, str]:
+    major, minor = code >> 16, code & 0xFFFF
+    if major != _MAJOR:
+        raise error("FEATURE_NOT_SUPPORTED", f"unsupported frontend protocol {major}.{minor}: the server speaks 3.0")
+    options: dict[str, str] = {}
+    while name := body.text():
+        options[name] = body.text()
+    body.end()
+    unknown = [n for n in options if n.startswith("_pq_.")]
+    if minor or unknown:
+        wire.tell(messages.negotiate_version(0, unknown))
+    if not options.get("user"):
+        raise error("INVALID_AUTHORIZATION", "no user name is given in the startup message")
+    return options
+
+
+Ask = Callable[[bytes], Awaitable[bytes]]
+Tell = Callable[[bytes], None]
+
+
+async def authenticate(users: Users, name: str, address: str, ask: Ask, tell: Tell) -> Login | None:
+    """The user who has proved to be that one; None where nobody needs to. After failures of its address, it waits.
+
+    AUTHENTICATION_FAILED for a wrong password, and in the same way for a user that there is not.
+    """
+    if not users.need_passwords:
+        return None
+    body = Body(await ask(authentication(10, MECHANISM.encode() + b"\0\0")))
+    if body.text() != MECHANISM:
+        raise violation("the client chose a mechanism of authentication that was not offered")
+    first = _text(body.value() or b"")
+    login, verifier = users.find(name)
+    exchange = Exchange(verifier, first)
+    final = _text(await ask(authentication(11, exchange.server_first.encode())))
+    await users.guesses.turn(address, name)
+    proved = exchange.check(final)
+    if login is None or not proved:
+        raise refused(name)
+    users.guesses.succeed(address, name)
+    tell(authentication(12, exchange.server_final.encode()))
+    return login
+
+
+def _text(said: bytes) -> str:
+    try:
+        return said.decode("utf-8")
+    except UnicodeDecodeError:
+        raise violation("a message of SCRAM is no text") from None
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
 log: Final = logging.getLogger(__name__)
 
 #: How often a statement's client is looked for while the statement runs.
 _WATCH_S: Final = 0.5
+
 #: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
 _COPY_BYTES: Final = 1 << 25
+
 #: The client that shows the rows of a query only when it has all of them, but those of COPY as they come.
 _PSQL: Final = "psql"
+
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
+
 #: What a client does that waits, by the state of its transaction.
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
 

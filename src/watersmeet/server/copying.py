@@ -21,7 +21,7 @@ from watersmeet.dialects.statements.dml import STREAM_FORMATS, CopyIn, CopyOut
 from watersmeet.dialects.tree.statements import Insert, Statement
 from watersmeet.errors import error
 from watersmeet.server.copyrows import ESCAPES, read_binary, read_csv, read_text
-from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
+from watersmeet.server.results import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
 from watersmeet.server.valuebytes import BINARY, NOTHING, contents, fixed
 from watersmeet.session.statements.copying import copied_columns, copied_rows, insert_copied
 from watersmeet.session.statements.preparing import described_result

@@ -21,8 +21,8 @@ from watersmeet.server.backend import Host
 from watersmeet.server.clients import Limits
 from watersmeet.server.connection import Connection
 from watersmeet.server.users import Users
-from watersmeet.system.libraries import lazy_import, library
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.system.process import lazy_import, library
+from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.server.web import service as web

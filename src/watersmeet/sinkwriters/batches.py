@@ -33,7 +33,7 @@ from watersmeet.store.commits import Commit
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import DELIVERED
 from watersmeet.system import duckdbs
-from watersmeet.system.machine import scratch_folder
+from watersmeet.system.process import scratch_folder
 from watersmeet.values.types import arrow_schema
 
 #: No batch has more rows, but for one whose rows are all of one key …

@@ -28,7 +28,7 @@ from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import Reader
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 
 #: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
 #: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that

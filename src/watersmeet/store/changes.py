@@ -26,7 +26,7 @@ import pyarrow as pa
 from watersmeet.store.packs import PackWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
-from watersmeet.system.machine import scratch_folder
+from watersmeet.system.process import scratch_folder
 from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
 
 DIFF: Final = "_diff"

@@ -28,7 +28,7 @@ from watersmeet.store.tables import ContentTable
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import arrival_view
-from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.values.types import arrow_schema
 
 #: A loaded relation that no query touches is brought up to date when it is this many commits behind.

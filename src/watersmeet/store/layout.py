@@ -20,7 +20,7 @@ from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import Place
 from watersmeet.system import files
-from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.system.secretvalues import serve
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another

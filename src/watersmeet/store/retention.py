@@ -41,7 +41,7 @@ from watersmeet.store.moments import commit_at, past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
-from watersmeet.system.machine import seconds_of
+from watersmeet.system.process import seconds_of
 
 #: When there are so many …
 _MOST: Final = 2048

@@ -16,12 +16,13 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 
 MECHANISM: Final = "SCRAM-SHA-256"
 DIGEST: Final = "sha256"
 ITERATIONS: Final = 4096
 SALT_BYTES: Final = 16
+_NONCE_BYTES: Final = 18
 _MOST_ITERATIONS: Final = 1_000_000
 
 
@@ -79,6 +80,52 @@ class Verifier:
     def __str__(self) -> str:
         salt, stored, server = map(encoded, (self.salt, self.stored_key, self.server_key))
         return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
+
+
+class Exchange:
+    """The four messages of SCRAM, without channel binding. PROTOCOL_VIOLATION."""
+
+    def __init__(self, verifier: Verifier, client_first: str) -> None:
+        flag, _, rest = client_first.partition(",")
+        if flag not in ("n", "y"):
+            raise _violation("channel binding is not supported", detail="The client asks for it.")
+        name, _, self._bare = rest.partition(",")
+        if name and not name.startswith("a="):
+            raise _violation("a message of SCRAM can't be read")
+        attributes = _attributes(self._bare)
+        if "r" not in attributes:
+            raise _violation("a message of SCRAM has no nonce")
+        self._verifier = verifier
+        self._header = f"{flag},{name},"
+        self._nonce = attributes["r"] + encoded(secrets.token_bytes(_NONCE_BYTES))
+        self.server_first = f"r={self._nonce},s={encoded(verifier.salt)},i={verifier.iterations}"
+        self.server_final = ""
+
+    def check(self, client_final: str) -> bool:
+        """Whether the client has proved that it knows the password."""
+        attributes = _attributes(client_final)
+        if attributes.get("c") != encoded(self._header.encode()) or attributes.get("r") != self._nonce:
+            raise _violation("a message of SCRAM does not belong to those before it")
+        without = client_final[: client_final.rfind(",p=")]
+        said = f"{self._bare},{self.server_first},{without}".encode()
+        try:
+            proof = decoded(attributes.get("p", ""))
+        except ValueError:
+            raise _violation("the proof of a message of SCRAM can't be read") from None
+        signature = hmac.digest(self._verifier.stored_key, said, DIGEST)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        self.server_final = f"v={encoded(hmac.digest(self._verifier.server_key, said, DIGEST))}"
+        return hmac.compare_digest(hashlib.sha256(client_key).digest(), self._verifier.stored_key)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+def _violation(message: str, detail: str | None = None) -> Error:
+    return error("PROTOCOL_VIOLATION", message, detail=detail)
 
 
 def encoded(data: bytes) -> str:

@@ -23,7 +23,7 @@ from watersmeet.expressions.context import FAILURES, first_line
 from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.times import NO_TIME
 from watersmeet.values.types import Field, Origin, Schema
 

@@ -1,1 +1,10 @@
-"""Values that every layer shares: types, times, watermarks, slices, and how they are stored. No input or output."""
+"""Types, times, watermarks and slices that all layers share, and their stored form. Also the names of the dialects, for
+code that does not load the grammars.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DIALECTS: Final = ("risingwave", "lenses", "sqlstream", "timeplus")
+DEFAULT_DIALECT: Final = "risingwave"

@@ -94,8 +94,8 @@ def with_offset(text: str) -> str:
 
 
 def zone_sql(zone: str) -> str:
-    """SQL of DuckDB's name for a zone. Unknown zones, and abbreviations whose offset is not whole hours, get a name that
-    DuckDB refuses.
+    """SQL of DuckDB's name for a zone. It is invalid for unknown zones, and for abbreviations whose offset is not whole
+    hours.
     """
     names = {s: f"Etc/GMT{-s // 3600:+d}" for s in _BY_OFFSET if s % 3600 == 0}
     return (

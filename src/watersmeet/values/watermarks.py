@@ -32,7 +32,7 @@ def within(time_us: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`add`: adds `amount_us`. `floor`: rounds down to a multiple of `amount_us` (above 0), counted from `origin_us`."""
+    """`add`: adds `amount_us`. `floor`: rounds down to a multiple of `amount_us` (> 0), counted from `origin_us`."""
 
     kind: Literal["add", "floor"]
     amount_us: int

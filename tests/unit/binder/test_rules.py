@@ -15,7 +15,7 @@ from watersmeet.binder import dialects
 from watersmeet.binder.dialects import register, rules_of
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import language_named
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values import DIALECTS
 
 BINDER = Path(watersmeet.binder.__file__).parent
 #: Where the text of a query comes in, with the name of its dialect.

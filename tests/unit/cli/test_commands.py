@@ -389,7 +389,7 @@ def test_text_tests(call, tmp_path):
     ("number", "arguments"), [(signal.SIGTERM, ("--json",)), pytest.param(signal.SIGINT, (), marks=pytest.mark.slow)]
 )
 def test_a_signal_ends_a_running_script_cleanly(shop, tmp_path, number, arguments):
-    command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(shop), "--path", "db", *INPROCESS, *arguments]
+    command = [sys.executable, "-m", "watersmeet", "run", str(shop), "--path", "db", *INPROCESS, *arguments]
     with started(
         command,
         cwd=tmp_path,
@@ -475,7 +475,7 @@ def test_rows_come_until_the_limit(call, script):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_query_that_runs(script):
-    command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(script(SOURCE + "SELECT v FROM g")), *INPROCESS]
+    command = [sys.executable, "-m", "watersmeet", "run", str(script(SOURCE + "SELECT v FROM g")), *INPROCESS]
     with started(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
     ) as process:

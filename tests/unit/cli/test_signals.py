@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import watersmeet
-from watersmeet.cli.interrupts import Interrupts
+from watersmeet.cli.output import Interrupts
 
 
 def test_a_signal_that_was_ignored_stays_ignored():

@@ -12,13 +12,13 @@ import watersmeet
 from watersmeet.dialects.readers import load_features
 from watersmeet.dialects.registry import language_named
 from watersmeet.session import handlers
-from watersmeet.system.libraries import lazy_import
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.system.process import lazy_import
+from watersmeet.values import DIALECTS
 
 LOADED = """
 import sys
 sys.argv[0] = "watersmeet"
-from watersmeet.cli.main import main
+from watersmeet.cli import main
 try:
     main()
 except SystemExit as end:
@@ -83,7 +83,7 @@ def test_a_late_module_is_imported_when_it_is_used():
 def test_a_command_may_be_started_without_standard_streams(tmp_path):
     script = tmp_path / "script.sql"
     script.write_text("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2); SELECT * FROM t", encoding="utf-8")
-    command = ["watersmeet.cli.main", "run", str(script), "--path", str(tmp_path / "db"), "--runtime", "inprocess"]
+    command = ["watersmeet", "run", str(script), "--path", str(tmp_path / "db"), "--runtime", "inprocess"]
     closed = 'exec "$0" -m "$@" <&- >&- 2>&-'
     done = subprocess.run(
         ["sh", "-c", closed, sys.executable, *command],

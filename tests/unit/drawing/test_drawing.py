@@ -8,8 +8,21 @@ from itertools import combinations
 
 import pytest
 
-from watersmeet.drawing import Arrow, Box, Diagram, folded, place, to_dot, to_svg
-from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE, layered, text_width
+from watersmeet.drawing import (
+    LABEL_SIZE,
+    LINE_SIZE,
+    PADDING,
+    TITLE_SIZE,
+    Arrow,
+    Box,
+    Diagram,
+    folded,
+    layered,
+    place,
+    text_width,
+    to_dot,
+    to_svg,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -33,7 +33,7 @@ from watersmeet.runtime.workers import (
     workers_here,
 )
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
-from watersmeet.system.machine import cores
+from watersmeet.system.process import cores
 from watersmeet.values.slices import ChangeSlice
 from watersmeet.values.types import BIGINT, TIMESTAMP, Field
 

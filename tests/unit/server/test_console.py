@@ -11,8 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from watersmeet.catalog import Catalog, Table
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.server.web.details import Graphs
-from watersmeet.server.web.figures import Figures
-from watersmeet.server.web.watch import Watch
+from watersmeet.server.web.watch import Figures, Watch
 
 SHOP = """
 CREATE TABLE customers (id int PRIMARY KEY, name varchar);

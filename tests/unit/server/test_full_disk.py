@@ -96,7 +96,7 @@ def small_disk(tmp_path):
 def test_a_server_on_a_small_disk_goes_on(small_disk, tmp_path, runtime):
     script = tmp_path / "a.sql"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--port", "0", "--http-port", "0"]
+    command = [sys.executable, "-m", "watersmeet", "serve", "--port", "0", "--http-port", "0"]
     options = ["--path", str(small_disk / "db"), "--runtime", runtime, str(script)]
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     try:

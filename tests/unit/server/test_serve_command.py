@@ -14,7 +14,7 @@ from watersmeet.system.passwords import Verifier
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen, int]:
-    command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "watersmeet", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if found := re.match(r"listening on 127\.0\.0\.1:(\d+)", line):
@@ -61,7 +61,7 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
 
 @pytest.mark.slow
 def test_a_command_makes_what_stands_in_place_of_a_password():
-    command = [sys.executable, "-m", "watersmeet.cli.main", "password"]
+    command = [sys.executable, "-m", "watersmeet", "password"]
     made = subprocess.run(command, check=True, input="secret\n", text=True, capture_output=True).stdout
     assert Verifier.read(made.strip()).accepts("secret")
     assert subprocess.run(command, check=False, input="\n", text=True, capture_output=True).returncode == 1

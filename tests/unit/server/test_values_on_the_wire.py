@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from watersmeet.server import valuebytes
-from watersmeet.server.datarows import data_rows
+from watersmeet.server.results import data_rows
 from watersmeet.values.types import (
     BYTEA,
     DATE,

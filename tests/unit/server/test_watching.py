@@ -14,8 +14,17 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import Status, TableStatus
-from watersmeet.server.web.figures import figures, inputs_of_views, level_of
-from watersmeet.server.web.watch import STEP_S, STEPS, Filling, History, Sample, Watch
+from watersmeet.server.web.watch import (
+    STEP_S,
+    STEPS,
+    Filling,
+    History,
+    Sample,
+    Watch,
+    figures,
+    inputs_of_views,
+    level_of,
+)
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill

@@ -27,7 +27,7 @@ from tests.waiting import until as wait_until
 
 import watersmeet
 from watersmeet import errors
-from watersmeet.system import faults
+from watersmeet.system import process
 
 
 @pytest.fixture
@@ -310,12 +310,12 @@ def test_a_right_that_is_taken_while_a_table_is_filled_and_given_back(opened, th
         source(opened, there, username=user.name, password="first-secret")
         opened.execute("CREATE TABLE a (*) FROM there TABLE 'a'")
         assert rows(opened, "SELECT * FROM a") == []
-        faults.set_hook(hook)
+        process.set_hook(hook)
         try:
             opened.execute("CREATE TABLE b (*) WITH (snapshot.batch_size = '10') FROM there TABLE 'b'")
             until(opened, "waiting", f"GRANT SELECT ON {schema(there)}.b TO")
         finally:
-            faults.set_hook(None)
+            process.set_hook(None)
         there.execute("INSERT INTO a VALUES (1); UPDATE b SET v = 'new' WHERE i IN (1, 50)")
         cursor = opened.cursor()
         cursor.execute("FLUSH")

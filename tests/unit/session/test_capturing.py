@@ -20,7 +20,7 @@ from watersmeet import errors
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.postgres.replication import SlotReader
 from watersmeet.connectors.postgres.servers import drop_slot
-from watersmeet.system import faults
+from watersmeet.system import process
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -344,12 +344,12 @@ def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pen
 
     try:
         if is_pending:
-            faults.set_hook(fail)
+            process.set_hook(fail)
             own_postgres.execute("INSERT INTO t VALUES (0)")
         own_postgres.execute("INSERT INTO other VALUES (1)")
         own_postgres.server.stop()  # raises if it takes a minute
     finally:
-        faults.set_hook(None)
+        process.set_hook(None)
     assert opened.execute("SELECT * FROM t").fetchall() == []
     own_postgres.server.start()
     own_postgres.execute("INSERT INTO t VALUES (1)")

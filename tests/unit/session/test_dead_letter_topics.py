@@ -5,7 +5,7 @@ from tests.kafkatopics import delivered, messages, partitions, rows, send
 from tests.thorough import mostly_slow
 
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 
 
 def letters(broker, topic):
@@ -108,13 +108,13 @@ def test_a_failure_at_any_step_writes_no_letter_twice_and_leaves_none_out(broker
             failed += 1
             raise OSError("gone for a moment")
 
-    faults.set_hook(fails)
+    process.set_hook(fails)
     try:
         for n in range(6):
             send(broker, name, (b"k", b"bad %d" % n))
             connection.execute("FLUSH")
         delivered(connection)
     finally:
-        faults.set_hook(None)
+        process.set_hook(None)
     assert failed
     assert [value for _, value, _ in letters(broker, dead)] == [b"bad %d" % n for n in range(6)]

@@ -15,7 +15,7 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump
 from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
 from watersmeet.session.features.subscriptions import CreateSubscription
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values import DIALECTS
 from watersmeet.values.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.

@@ -83,7 +83,7 @@ def test_the_command_reads_while_another_process_writes(database_url):
             [
                 sys.executable,
                 "-m",
-                "watersmeet.cli.main",
+                "watersmeet",
                 "query",
                 "SELECT a, n FROM v",
                 "--path",
@@ -105,7 +105,7 @@ def test_the_command_runs_scripts(database_url, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "watersmeet.cli.main",
+        "watersmeet",
         "run",
         "--path",
         database_url,

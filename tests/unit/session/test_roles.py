@@ -15,7 +15,7 @@ from watersmeet.dialects.readers import load_features
 from watersmeet.session.handlers import HANDLERS
 from watersmeet.system.passwords import Verifier
 from watersmeet.system.secretvalues import revealed
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values import DIALECTS
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 2);

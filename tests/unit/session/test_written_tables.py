@@ -13,7 +13,7 @@ import watersmeet
 from watersmeet import Error
 from watersmeet.connectors.base.targets import Unavailable
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.system import faults
+from watersmeet.system import process
 
 
 def table(postgres, name, more=""):
@@ -50,7 +50,7 @@ def connection(tmp_path, postgres):
 @pytest.fixture(autouse=True)
 def _no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def test_insert_adds_rows_there(connection, postgres):
@@ -127,7 +127,7 @@ def test_a_view_writes_each_row_once(tmp_path, postgres, seed):
     connection.execute("INSERT INTO names (k, v) VALUES (1, 'v1'), (2, 'v2')")
     connection.execute("CREATE MATERIALIZED VIEW m INTO out AS SELECT s.i AS i, n.v AS v FROM s JOIN names AS n ON "
                        "s.i % 3 = n.k")  # fmt: skip
-    faults.set_hook(fail)
+    process.set_hook(fail)
     for i in range(20):
         connection.execute(f"INSERT INTO s (i) VALUES ({2 * i}), ({2 * i + 1})")
         if r.random() < 0.3:
@@ -135,7 +135,7 @@ def test_a_view_writes_each_row_once(tmp_path, postgres, seed):
         if r.random() < 0.2:
             connection.close()
             connection = opened()
-    faults.set_hook(None)
+    process.set_hook(None)
     delivered(connection)
     assert content(postgres, "SELECT * FROM out ORDER BY i") == [(i, f"v{i % 3}", "new") for i in range(40) if i % 3]
     connection.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 _KILLED = """
 import os, signal, sys
 import watersmeet
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.sinkwriters.writers import SinkWriters
 path, point, count, statement, table = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:]
 signal.alarm(300)  # or who waits for it would wait for ever
@@ -29,7 +29,7 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
     (n,), = connection.execute(f"SELECT max(v) FROM {table}").fetchall()
     for i in range(n + 1, 6):
         connection.execute(statement.format(i))
-        faults.set_hook(kill)
+        process.set_hook(kill)
         connection.flush()
         for relation in connection._session.catalog.relations.values():
             assert connection._session.database.service(SinkWriters).wait(relation.id, 60)
@@ -38,16 +38,16 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
 _PAUSED = """
 import os, signal, sys, time
 import watersmeet
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.sinkwriters.writers import SinkWriters
 path, point, statement = sys.argv[1:]
 signal.alarm(300)  # or who waits for it would wait for ever
 def pause(now):
     if now == point:
-        faults.set_hook(None)
+        process.set_hook(None)
         os.kill(os.getpid(), signal.SIGSTOP)
 connection = watersmeet.connect(path, runtime="inprocess")
-faults.set_hook(pause)
+process.set_hook(pause)
 try:
     connection.execute(statement.format(1))
     connection.flush()

@@ -22,7 +22,7 @@ from tests.unit.sinks.databasetargets import (
 import watersmeet
 from watersmeet.connectors.base.targets import Place, RowChange, Unavailable
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import VARCHAR, Field
 
 
@@ -33,7 +33,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 @pytest.fixture(
@@ -94,7 +94,7 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
                 if countdown <= 0:
                     raise Killed
 
-        faults.set_hook(hook if deaths < 8 else None)
+        process.set_hook(hook if deaths < 8 else None)
         sink = target(database)
         try:
             place = sink.open(1)
@@ -107,7 +107,7 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
         except Killed:
             deaths += 1
             sink._connection = None  # nobody closes it: the server, or the next writer, does
-            faults.set_hook(None)
+            process.set_hook(None)
             place = target(database).open(1)
             if place is not None:
                 assert content(database) == next(rows for p, rows in wanted if p.place == place)
@@ -126,11 +126,11 @@ def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
     def kill_at(point):
         def hook(name):
             if name == point:
-                faults.set_hook(None)
+                process.set_hook(None)
                 own_database.server.kill()
                 killed.append(point)
 
-        faults.set_hook(hook)
+        process.set_hook(hook)
 
     place = None
     sink = target(own_database, columns, rows="plain")
@@ -180,7 +180,7 @@ def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
             paused.set()
             go_on.wait(60)
 
-    faults.set_hook(hook)
+    process.set_hook(hook)
     before = target(database)
     before.open(1)
     ended = []

@@ -19,7 +19,7 @@ from watersmeet.connectors.base.targets import Delivery, Place
 from watersmeet.connectors.delta.target import DeltaTarget
 from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -47,7 +47,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def target(path, columns=TWO, *, rows="upsert", key=("id",), generation=1, **more):
@@ -159,7 +159,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
                 if countdown <= 0:
                     raise Killed
 
-        faults.set_hook(hook if deaths < 8 else None)
+        process.set_hook(hook if deaths < 8 else None)
         sink = target(tmp_path)
         try:
             place = sink.open(1)
@@ -171,7 +171,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
             break
         except Killed:
             deaths += 1
-            faults.set_hook(None)
+            process.set_hook(None)
             place = target(tmp_path).open(1)
             if place is not None:
                 assert content(tmp_path) == next(rows for p, rows in wanted if p.place == place)

@@ -18,7 +18,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, Unavailable
 from watersmeet.connectors.files.target import CONNECTOR, FileTarget
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -54,7 +54,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def delivery(path, columns=TWO, *, rows="plain", encoding="parquet", options=None, target="s1", **connector):
@@ -252,7 +252,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
                 raise Killed
 
         sink = target(tmp_path, partition_by="name")
-        faults.set_hook(hook if deaths < 6 else lambda _: reader.look())
+        process.set_hook(hook if deaths < 6 else lambda _: reader.look())
         try:
             place = sink.open(1)
             left = [p for p in wanted if place is None or p.place > place]
@@ -264,7 +264,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         except Killed:
             deaths += 1
             reader.look()
-    faults.set_hook(None)
+    process.set_hook(None)
     assert deaths
     assert target(tmp_path).open(1) == wanted[-1].place
     reader.look()
@@ -281,13 +281,13 @@ def test_a_writer_that_was_overtaken_never_writes_again(tmp_path, point, generat
     def hook(name):
         if name != point:
             return
-        faults.set_hook(None)
+        process.set_hook(None)
         place = second.open(generation)
         if place is None or place.generation < generation:
             second.deliver([batch(3, *rows, generation=generation)])
         second.deliver([batch(4, (3, "c"), generation=generation)])
 
-    faults.set_hook(hook)
+    process.set_hook(hook)
     fenced = False
     try:
         first.open(1)
@@ -330,10 +330,10 @@ def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
 
     new = target(tmp_path)
     new.open(2)
-    faults.set_hook(hook)
+    process.set_hook(hook)
     with pytest.raises(Killed):
         new.deliver([batch(7, (7, "new"), generation=2)])
-    faults.set_hook(None)
+    process.set_hook(None)
     assert target(tmp_path).open(2) == Place(2, 7)
     assert content(tmp_path) == [(7, "new")]
 
@@ -346,7 +346,7 @@ def test_kill_9_at_each_step(tmp_path):
         from pathlib import Path
         from tests.unit.sinks.test_files import faults, batch, target
         point = sys.argv[1]
-        faults.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
+        process.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
         sink = target(Path({str(tmp_path)!r}), partition_by="name")
         place = sink.open(1)
         for n in range(3, 20):

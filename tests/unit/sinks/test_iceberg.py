@@ -21,7 +21,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place
 from watersmeet.connectors.iceberg.target import IcebergTarget
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field
 
 POINTS = ("iceberg.looked", "iceberg.fenced", "iceberg.begun", "iceberg.committed")
@@ -34,7 +34,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def options(path, **more):
@@ -143,7 +143,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
                 if countdown <= 0:
                     raise Killed
 
-        faults.set_hook(hook if deaths < 6 else None)
+        process.set_hook(hook if deaths < 6 else None)
         sink = target(tmp_path)
         try:
             place = sink.open(1)
@@ -155,7 +155,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
             break
         except Killed:
             deaths += 1
-            faults.set_hook(None)
+            process.set_hook(None)
             place = target(tmp_path).open(1)
             if place is not None:
                 assert content(tmp_path) == next(rows for p, rows in wanted if p.place == place)

@@ -16,14 +16,14 @@ from tests.unit.sinks.test_iceberg import POINTS, Killed, content
 import watersmeet
 from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 
 
 @pytest.fixture
 def rest(tmp_path):
     with rest_catalog(tmp_path) as server:
         yield server
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def through(rest, **more):
@@ -59,7 +59,7 @@ def test_killed_at_each_step_and_resumed(rest, tmp_path, point):
             if left <= 0:
                 raise Killed
 
-        faults.set_hook(hook if deaths < 4 else None)
+        process.set_hook(hook if deaths < 4 else None)
         sink = target(rest, tmp_path)
         try:
             place = sink.open(1)

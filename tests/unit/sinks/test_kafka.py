@@ -19,7 +19,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.sinkwriters import writers
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import INTEGER, VARCHAR, Field
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(writers, "_FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(writers, "_LAST_RETRY_S", 0.05)
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def sink_sql(broker, topic, form="UPSERT", name="s", source="FROM t", more=""):
@@ -133,11 +133,11 @@ def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settl
 
     def away(now):
         if now == "sink.deliver":
-            faults.set_hook(fails)
+            process.set_hook(fails)
             fails(now)
             raise Unavailable("so that the target is opened again")
 
-    faults.set_hook(away)
+    process.set_hook(away)
     connection.execute("UPDATE t SET v = 'b'")
     settle(connection)
     connection.execute("DELETE FROM t WHERE k > 3")
@@ -232,11 +232,11 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(broker, topic, target):
 
     def pause(now):
         if now == "kafka.commit":
-            faults.set_hook(None)
+            process.set_hook(None)
             assert second.open(1) == Place(1, 1)
             second.deliver([batch(2, 2)])
 
-    faults.set_hook(pause)
+    process.set_hook(pause)
     with pytest.raises(Unavailable):
         first.deliver([batch(2, 2)])
     with pytest.raises(Unavailable):
@@ -254,10 +254,10 @@ def test_the_place_is_read_behind_what_other_sinks_write(broker, topic, target):
 
     def pause(now):
         if now == "kafka.commit":
-            faults.set_hook(None)
+            process.set_hook(None)
             mine.deliver([batch(7, 1)])
 
-    faults.set_hook(pause)
+    process.set_hook(pause)
     other.deliver([batch(3, 2)])
     assert mine.open(1) == Place(1, 7)
     assert other.open(1) == Place(1, 3)
@@ -366,7 +366,7 @@ def test_a_broker_that_is_killed_gets_each_change_once_when_it_is_back(connect, 
 
     for number, point in enumerate(points):
         waiting = [point]
-        faults.set_hook(kill)
+        process.set_hook(kill)
         connection = connect()
         connection.execute(f"UPDATE t SET v = {2 * number + 1}")
         connection.flush()

@@ -21,7 +21,7 @@ from watersmeet.connectors.objects.target import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.clouds import CloudStore
-from watersmeet.system import faults
+from watersmeet.system import process
 
 POINTS = ("objects.looked", "objects.fenced", "objects.one written", "objects.written", "objects.committed")
 
@@ -29,7 +29,7 @@ POINTS = ("objects.looked", "objects.fenced", "objects.one written", "objects.wr
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def options_of(bucket):
@@ -111,7 +111,7 @@ def test_killed_at_each_step_and_resumed(bucket, point, seed):
                 raise Killed
 
         sink = target(bucket, partition_by="name")
-        faults.set_hook(hook if deaths < 6 else None)
+        process.set_hook(hook if deaths < 6 else None)
         try:
             place = sink.open(1)
             left = [p for p in wanted if place is None or p.place > place]
@@ -122,7 +122,7 @@ def test_killed_at_each_step_and_resumed(bucket, point, seed):
             break
         except Killed:
             deaths += 1
-    faults.set_hook(None)
+    process.set_hook(None)
     assert deaths
     assert target(bucket).open(1) == wanted[-1].place
     assert [row[0] for row in content(bucket)] == [i for p in wanted for i in p.rows["id"].to_pylist()]
@@ -139,13 +139,13 @@ def test_a_writer_that_was_overtaken_never_writes_again(bucket, point, generatio
     def hook(name):
         if name != point:
             return
-        faults.set_hook(None)
+        process.set_hook(None)
         place = second.open(generation)
         if place is None or place.generation < generation:
             second.deliver([batch(3, *rows, generation=generation)])
         second.deliver([batch(4, (3, "c"), generation=generation)])
 
-    faults.set_hook(hook)
+    process.set_hook(hook)
     fenced = False
     try:
         assert first.open(1) is None or point == "objects.looked"
@@ -250,7 +250,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(bucket, 
         from tests.servers import Bucket
         from tests.unit.sinks.test_objects import faults, batch, target
 
-        faults.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == {point!r} else None)
+        process.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == {point!r} else None)
         sink = target(Bucket(S3({bucket.server.port}), {bucket.name!r}), partition_by="name")
         sink.open(1)
         sink.deliver([batch(3, (1, "a"), (2, "b"))])

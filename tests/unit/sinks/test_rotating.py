@@ -12,7 +12,7 @@ from watersmeet.catalog import ROWTIME, MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
 from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
-from watersmeet.system import faults
+from watersmeet.system import process
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, arrow_schema
 
 COLUMNS = (Field(ROWTIME, TIMESTAMP), Field("id", INTEGER), Field("name", VARCHAR))
@@ -44,7 +44,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def delivery(path, encoding="csv", options=None, parts=None, **connector):
@@ -225,7 +225,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
             if seen[0] > left:
                 raise problem(point)
 
-        faults.set_hook(hook if rng.random() < 0.8 else None)
+        process.set_hook(hook if rng.random() < 0.8 else None)
         try:
             if made is None:
                 made = target(tmp_path, seconds="10", bytes="60", clock=clock, growing=growing)
@@ -240,7 +240,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
             if problem is OSError and made is not None:
                 made.close()
             made = None
-    faults.set_hook(None)
+    process.set_hook(None)
     if made is None:
         made = target(tmp_path, seconds="10", clock=clock, growing=growing)
         made.open(1)
@@ -256,7 +256,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
 
 def test_points_by_name_exist(tmp_path):
     seen = set()
-    faults.set_hook(seen.add)
+    process.set_hook(seen.add)
     made = target(tmp_path, seconds="10")
     made.open(1)
     made.deliver([batch(1, (1, 1, "a"))])

@@ -18,7 +18,7 @@ from watersmeet.connectors.clickhouse.client import clickhouse_type
 from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.errors import Error
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.system import faults
+from watersmeet.system import process
 
 ENGINE = "ENGINE = MergeTree ORDER BY tuple()"
 
@@ -32,7 +32,7 @@ def opened(tmp_path):
 @pytest.fixture(autouse=True)
 def _no_hook():
     yield
-    faults.set_hook(None)
+    process.set_hook(None)
 
 
 def table(connection, clickhouse, name="t", columns="", more=""):
@@ -348,7 +348,7 @@ def test_a_view_writes_each_row_once_where_tokens_are_kept(tmp_path, clickhouse,
     table(connection, clickhouse, "out")
     connection.execute("CREATE STREAM s(i int32)")
     connection.execute("CREATE MATERIALIZED VIEW m INTO out AS SELECT i, 'same' AS v FROM s")
-    faults.set_hook(fail)
+    process.set_hook(fail)
     for i in range(20):
         connection.execute(f"INSERT INTO s (i) VALUES ({i}), ({i + 1})")
         if r.random() < 0.3:
@@ -356,7 +356,7 @@ def test_a_view_writes_each_row_once_where_tokens_are_kept(tmp_path, clickhouse,
         if r.random() < 0.2:
             connection.close()
             connection = connect()
-    faults.set_hook(None)
+    process.set_hook(None)
     delivered(connection)
     expected = sorted([i for i in range(20)] + [i + 1 for i in range(20)])
     assert [int(i) for (i,) in clickhouse.execute("SELECT i FROM out ORDER BY i")] == expected

@@ -6,7 +6,7 @@ import pytest
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.system.machine import bytes_of, seconds_of
+from watersmeet.system.process import bytes_of, seconds_of
 
 NAME = "WATERSMEET_OF_THIS_TEST"
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from watersmeet.system import machine
+from watersmeet.system import process
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
@@ -14,10 +14,10 @@ def test_cores_are_those_of_the_process():
     mine = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(mine)})
-        assert machine.cores() == 1
+        assert process.cores() == 1
     finally:
         os.sched_setaffinity(0, mine)
-    assert machine.cores() == len(mine)
+    assert process.cores() == len(mine)
 
 
 V1, V2 = "memory.limit_in_bytes", "memory.max"
@@ -41,14 +41,14 @@ V1, V2 = "memory.limit_in_bytes", "memory.max"
     ],
 )
 def test_memory_is_that_of_the_container(tmp_path, monkeypatch, own, limits, least):
-    monkeypatch.setattr(machine, "_OWN", tmp_path / "own")
-    monkeypatch.setattr(machine, "_CGROUPS", tmp_path / "fs")
-    assert machine.container_bytes() is None  # not Linux
-    without = machine.memory_bytes()
+    monkeypatch.setattr(process, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(process, "_CGROUPS", tmp_path / "fs")
+    assert process.container_bytes() is None  # not Linux
+    without = process.memory_bytes()
     (tmp_path / "own").write_text(own)
     for name, text in limits.items():
         path = tmp_path / "fs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert machine.container_bytes() == least
-    assert machine.memory_bytes() == (least or without) <= without
+    assert process.container_bytes() == least
+    assert process.memory_bytes() == (least or without) <= without

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.system import machine
+from watersmeet.system import process as machine
 
 MAKES = """
 import sys
-from watersmeet.system.machine import make_folder
+from watersmeet.system.process import make_folder
 folder = make_folder("content")
 (folder / "spilled").mkdir()
 (folder / "spilled" / "block").write_bytes(b"x" * 100)

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from watersmeet.testing.comparison import difference, read, written
+from watersmeet.testing import difference, read, written
 
 
 @pytest.mark.parametrize(

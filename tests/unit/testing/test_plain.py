@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from watersmeet.database.sessions.result import Interval
-from watersmeet.testing.comparison import error_matches, mismatch
+from watersmeet.testing import error_matches, mismatch
 from watersmeet.values import types as t
 from watersmeet.values.types import SqlType
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.testing.records import ScriptError, parse_file
+from watersmeet.testing import ScriptError, parse_file
 
 
 def parse(tmp_path: Path, text: str):

@@ -6,8 +6,7 @@ import pytest
 from tests.richtexts import run_text
 
 import watersmeet
-from watersmeet.testing.records import parse_file
-from watersmeet.testing.runner import run_script
+from watersmeet.testing import parse_file, run_script
 
 STREAM = """dialect timeplus
 

@@ -12,13 +12,13 @@ import pytest
 
 import watersmeet
 from watersmeet.dialects.registry import _LANGUAGES
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values import DIALECTS
 
 SOURCE = Path(watersmeet.__file__).parent
 NAME = re.compile("|".join((*DIALECTS, "proton")), re.IGNORECASE)
 #: Names of systems that are none of a dialect, with the module that says them.
 SYSTEMS = {
-    "values/dialectnames.py": set(DIALECTS),  # the names themselves
+    "values/__init__.py": set(DIALECTS),  # the names themselves
     "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
     "connectors/spellings/foreignstreams.py": {  # columns
         f"SQLSTREAM_PROV_{n}"

@@ -49,7 +49,7 @@ from watersmeet.connectors.databases.targets import check_form
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Field, SqlType
 
 SINK_OPTIONS: Final = OptionSet(

@@ -25,7 +25,7 @@ from watersmeet.connectors.base.targets import Delivery, Place, RowChange, SinkB
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.writers import Writer
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"

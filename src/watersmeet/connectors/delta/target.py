@@ -43,7 +43,7 @@ from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, che
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import SqlType
 
 #: How often a version is tried again that somebody else came before.

@@ -18,7 +18,7 @@ from watersmeet.formats.jsonpaths import PATH, ROW_PATH
 from watersmeet.formats.xmltext import ATTRIBUTES, ROW_TAGS
 from watersmeet.objectstores.access import check_objects
 from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, Location, ObjectPath, is_url, object_path, option_names
-from watersmeet.system.libraries import library
+from watersmeet.system.process import library
 from watersmeet.values.types import Schema
 
 Format = Literal["csv", "json", "parquet", "xml", "avro"]

@@ -52,7 +52,7 @@ from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
 from watersmeet.formats.writingfiles import GrowingFormat, growing_format
 from watersmeet.system import files
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
 _STATE: Final = ".watersmeet"

@@ -39,7 +39,7 @@ from watersmeet.connectors.files.writing import (
 )
 from watersmeet.errors import error
 from watersmeet.system import files
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 
 _STATE: Final = ".watersmeet"
 _PATH: Final = ("path", "posix_fs.root", "fs.path")

@@ -30,7 +30,7 @@ from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import evaluate_text, json_writer
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.system import files
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import BIGINT, SMALLINT, Field, Schema
 
 

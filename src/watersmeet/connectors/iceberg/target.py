@@ -47,7 +47,7 @@ from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, che
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer, row_codes
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Schema, SqlType
 
 #: How often a commit is tried again that somebody else came before.

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from watersmeet.errors import Error, error
-from watersmeet.system import libraries
+from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 
 #: Where librdkafka's own messages go, in place of stderr.
@@ -44,8 +44,8 @@ _UNKNOWN: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITIO
 
 def library() -> ModuleType:
     """confluent_kafka. LIBRARY_MISSING if it is not installed."""
-    libraries.library("confluent_kafka.admin", "topics of Kafka")
-    return libraries.library("confluent_kafka", "topics of Kafka")
+    process.library("confluent_kafka.admin", "topics of Kafka")
+    return process.library("confluent_kafka", "topics of Kafka")
 
 
 def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:

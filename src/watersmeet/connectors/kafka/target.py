@@ -23,7 +23,7 @@ from watersmeet.connectors.kafka.client import Brokers, client_config, failure, 
 from watersmeet.connectors.kafka.options import TOPIC_OPTIONS
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 
 #: Where sinks write how far they are, unless `progress.topic` says otherwise.
 PROGRESS_TOPIC: Final = "watersmeet-progress"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.objectstores.base import check_endpoint
-from watersmeet.system import libraries
+from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 
 #: What the library of Delta Lake calls the options of stores.
@@ -97,7 +97,7 @@ _LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 
 def delta_library(module: str = "deltalake") -> Any:
     """A module of the library of Delta Lake. LIBRARY_MISSING."""
-    return libraries.library(module, "tables of Delta Lake")
+    return process.library(module, "tables of Delta Lake")
 
 
 def delta_location(options: Mapping[str, str]) -> str:
@@ -147,7 +147,7 @@ class IcebergPlace:
 
 def iceberg_library(module: str) -> Any:
     """A module of the library of Iceberg. LIBRARY_MISSING."""
-    return libraries.library(module, "tables of Iceberg")
+    return process.library(module, "tables of Iceberg")
 
 
 def iceberg_catalog(place: IcebergPlace) -> Any:

@@ -37,7 +37,7 @@ from watersmeet.connectors.mysql.logstatements import AddedColumn
 from watersmeet.connectors.mysql.servers import Charsets, Gtids, check_server, end_of_log, read_rows, table_there
 from watersmeet.connectors.mysql.tables import Column
 from watersmeet.errors import error
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
 CONNECTOR: Final = "mysql-cdc"

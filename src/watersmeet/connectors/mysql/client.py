@@ -20,7 +20,7 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.errors import Error, error
-from watersmeet.system import libraries
+from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 
 _SYSTEM: Final = "MySQL"
@@ -41,7 +41,7 @@ _PASSING: Final = (
 
 def library() -> ModuleType:
     """The module pymysql. LIBRARY_MISSING if it is not installed."""
-    return libraries.library("pymysql", "connections to MySQL")
+    return process.library("pymysql", "connections to MySQL")
 
 
 @cache

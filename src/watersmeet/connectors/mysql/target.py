@@ -47,7 +47,7 @@ from watersmeet.connectors.mysql.client import connect, failure, library, number
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import VARCHAR, Field, SqlType
 
 #: Nothing is rounded, cut or replaced in silence; a backslash is one; 0 is no request for a new number.

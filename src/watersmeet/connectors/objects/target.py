@@ -33,7 +33,7 @@ from watersmeet.connectors.files.writing import FILE_SPECS, RowFiles, is_after, 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.access import check_objects, open_store
 from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 
 _STATE: Final = ".watersmeet"
 _NAME: Final = "object_name"

@@ -61,7 +61,7 @@ from watersmeet.connectors.postgres.servers import (
 )
 from watersmeet.connectors.postgres.types import Column, described, without_forms
 from watersmeet.errors import error
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
 SLOT, PUBLICATION = "slot", "publication"

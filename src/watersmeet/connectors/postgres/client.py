@@ -16,7 +16,7 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.errors import Error, error
-from watersmeet.system import libraries
+from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 
 _SYSTEM: Final = "PostgreSQL"
@@ -37,8 +37,8 @@ _PASSING: Final = ("08", "53", "57", "40")
 
 def library() -> ModuleType:
     """The module psycopg. LIBRARY_MISSING if it is not installed."""
-    libraries.library("psycopg.sql", "connections to PostgreSQL")
-    return libraries.library("psycopg", "connections to PostgreSQL")
+    process.library("psycopg.sql", "connections to PostgreSQL")
+    return process.library("psycopg", "connections to PostgreSQL")
 
 
 def connect(server: Server, *, replication: bool = False) -> Any:

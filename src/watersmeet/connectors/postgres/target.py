@@ -42,7 +42,7 @@ from watersmeet.connectors.postgres.client import connect, failure, library
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
-from watersmeet.system.faults import fault
+from watersmeet.system.process import fault
 from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
 
 #: How `atttypmod` has the scale of a numeric, the fields and digits of an interval, the digits of a time.

@@ -17,7 +17,7 @@ from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialects.registry import language_named, registered
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
-from watersmeet.values.dialectnames import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 #: The variable with the SQL dialect, and that with the name of the client's program.
 DIALECT: Final = "dialect"

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.system import duckdbs
-from watersmeet.system.machine import cores, memory_bytes
+from watersmeet.system.process import cores, memory_bytes
 from watersmeet.values.types import SqlType
 
 _SHARE: Final = 0.4

@@ -25,7 +25,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.evaluation.duck import too_large
 from watersmeet.kernel.evaluation.queryworker import FAILURE, LENGTH, quoted
 from watersmeet.system.files import failure
-from watersmeet.system.machine import cores, scratch_folder
+from watersmeet.system.process import cores, scratch_folder
 
 _BATCH_ROWS: Final = 1 << 16
 #: The number of idle processes that stay for later queries.

@@ -47,7 +47,7 @@ from watersmeet.runtime.spark.worker import (
     run_all,
 )
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
-from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.process import make_folder, remove_folder
 
 K = TypeVar("K")
 V = TypeVar("V")

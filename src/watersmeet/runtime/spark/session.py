@@ -31,7 +31,7 @@ from watersmeet.errors import error
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
 from watersmeet.runtime.workers import workers_here
-from watersmeet.system.machine import cores, make_folder, remove_folder
+from watersmeet.system.process import cores, make_folder, remove_folder
 
 
 def link_home(directory: Path) -> Path | None:

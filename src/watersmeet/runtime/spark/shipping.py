@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from watersmeet.system.machine import make_folder
+from watersmeet.system.process import make_folder
 
 PACKAGE: Final = Path(__file__).parents[2]
 ZIP_NAME: Final = "watersmeet_package.zip"

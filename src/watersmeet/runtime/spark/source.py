@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet.store.layout import Layout
-from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.process import make_folder, remove_folder
 
 
 class Bell:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.runtime.spark.session import has_spare_slot
 from watersmeet.runtime.spark.worker import LINE
-from watersmeet.system.machine import make_folder, remove_folder
+from watersmeet.system.process import make_folder, remove_folder
 
 #: The bytes that the path of a Unix socket may have. In a deeper folder for temporary files no task stays.
 _MAX_PATH: Final = 100

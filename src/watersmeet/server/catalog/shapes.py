@@ -176,8 +176,7 @@ _INFORMATION: Final[dict[str, str]] = {
     "routines": "specific_catalog specific_schema specific_name routine_catalog routine_schema routine_name "
     "routine_type data_type",
     "sequences": "sequence_catalog sequence_schema sequence_name data_type",
-    "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_schema "
-    "event_object_table",
+    "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_schema event_object_table",
     "character_sets": "character_set_name",
     "enabled_roles": "role_name",
     "applicable_roles": "grantee role_name is_grantable=NO",

@@ -18,7 +18,7 @@ from watersmeet.errors import error
 from watersmeet.objectstores.base import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
-from watersmeet.system.libraries import lazy_import, library
+from watersmeet.system.process import lazy_import, library
 
 if TYPE_CHECKING:
     import prometheus_client as prometheus

@@ -23,16 +23,23 @@ from watersmeet.dialects.schemas import DATABASE
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Host
 from watersmeet.server.users import Login, expired
-from watersmeet.server.web import details, metrics, subscriptions
-from watersmeet.server.web.accepting import Accepting
-from watersmeet.server.web.access import Access, answer, failed, optional_text, read_json, refused, text_field
+from watersmeet.server.web import details, metrics, tabs
+from watersmeet.server.web.access import (
+    Accepting,
+    Access,
+    answer,
+    failed,
+    optional_text,
+    read_json,
+    refused,
+    text_field,
+)
 from watersmeet.server.web.details import Graphs, shown_graph
-from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
-from watersmeet.server.web.watch import STEP_S, Watch
+from watersmeet.server.web.watch import STEP_S, Figures, Watch
 from watersmeet.server.web.worksheets import MOST_ROWS, Send, Worksheet
-from watersmeet.values.dialectnames import DIALECTS
+from watersmeet.values import DIALECTS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -343,7 +350,7 @@ class WebServer:
         """The stream of a subscription."""
         session = self._session(request[USER])
         with self._streaming(request, SUBSCRIPTION) as client:
-            subscriber = await self._work(subscriptions.opened, session, request)
+            subscriber = await self._work(tabs.opened, session, request)
             if subscriber is None:
                 return web.Response(status=204)  # browsers ask no more then
             ids = [f.relation.id for f in subscriber.followed]
@@ -357,7 +364,7 @@ class WebServer:
             try:
                 await response.prepare(request)
                 with self._host.traffic.subscribed():
-                    stream = subscriptions.stream(response, subscriber, allowed, self._slow_s)
+                    stream = tabs.stream(response, subscriber, allowed, self._slow_s)
                     await self._until_stopped(request, client, stream)
             finally:
                 self._kept(self._work(subscriber.close))

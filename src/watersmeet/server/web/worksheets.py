@@ -18,8 +18,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Traffic
 from watersmeet.server.copying import CopyResult
-from watersmeet.server.datarows import text_columns
-from watersmeet.server.portals import complete_tag, has_rows
+from watersmeet.server.results import complete_tag, has_rows, text_columns
 from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch
 from watersmeet.values.types import BIGINT, Field, Schema

@@ -24,8 +24,8 @@ from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
 from watersmeet.session.handlers import function_named
 from watersmeet.store.layout import FilePermissions
-from watersmeet.system.libraries import lazy_import
-from watersmeet.values.dialectnames import DEFAULT_DIALECT
+from watersmeet.system.process import lazy_import
+from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.capture import capturing

@@ -12,7 +12,7 @@ from watersmeet.database.reading import Bounded, bounded, described, reading, ro
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.dialects.tree.statements import Select
-from watersmeet.system.libraries import lazy_import
+from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:
     from watersmeet.maintenance import refreshing

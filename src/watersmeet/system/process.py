@@ -1,21 +1,33 @@
-"""Cores and memory of this process, limits set by environment variables, and its temporary folders.
+"""This process: its cores, memory, environment variables and temporary folders; libraries that are imported at their
+first use (those of extras, and slow ones that a command may not need); points at which tests inject failures.
 
 A killed process can't remove its folders. So each folder has a file that its process keeps locked, and a process that
-creates its first folder removes those of ended processes.
+creates its first folder removes those of ended processes. A module that is imported at its first use:
+
+```python
+if TYPE_CHECKING:
+    from watersmeet import planner
+else:
+    planner = lazy_import("watersmeet.planner")
+```
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import math
 import os
 import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 from watersmeet.errors import error
 
@@ -104,8 +116,10 @@ def _from(least: int) -> str:
 _PREFIX: Final = "watersmeet-"
 _LOCK: Final = ".owner"
 _guard: Final = threading.Lock()
+
 #: By folder of this process, the file that it keeps locked.
 _locks: Final[dict[Path, int]] = {}
+
 #: Directories that were searched for folders of ended processes.
 _swept: Final[set[str]] = set()
 
@@ -164,3 +178,82 @@ def _remove_abandoned(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+#: By library: the extra that installs it, and the name of its distribution.
+_EXTRAS: Final = {
+    "aiohttp": ("serve", "aiohttp"),
+    "confluent_kafka": ("kafka", "confluent-kafka"),
+    "deltalake": ("delta", "deltalake"),
+    "fastavro": ("kafka", "fastavro"),
+    "google": ("kafka", "protobuf"),
+    "hdfs_native": ("hdfs", "hdfs-native"),
+    "obstore": ("objectstores", "obstore"),
+    "opentelemetry": ("telemetry", "opentelemetry-sdk"),
+    "polars": ("kafka", "polars"),
+    "prometheus_client": ("serve", "prometheus-client"),
+    "psycopg": ("postgres", "psycopg"),
+    "pyiceberg": ("iceberg", "pyiceberg"),
+    "pymysql": ("mysql", "pymysql"),
+}
+
+
+def library(module: str, user: str) -> ModuleType:
+    """A module of an optional library. LIBRARY_MISSING, with the command that installs it.
+
+    user: the feature that needs it, in the plural, for the message.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as cause:
+        extra, name = _EXTRAS[module.partition(".")[0]]
+        raise error(
+            "LIBRARY_MISSING",
+            f"{user} need the library {name}, which is not installed",
+            hint=f'Install it with: pip install "watersmeet[{extra}]"',
+        ) from cause
+
+
+def lazy_import(name: str) -> ModuleType:
+    """The module `name`, imported when one of its attributes is first read."""
+    return sys.modules.get(name) or _Lazy(name)
+
+
+def block_import(name: str) -> None:
+    """Makes later imports of `name` fail as if it were not installed.
+
+    A None in sys.modules is not enough: compiled modules use it as the module.
+    """
+    sys.meta_path.insert(0, _Missing(name))
+
+
+class _Missing(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        del path, target
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+class _Lazy(ModuleType):
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), attribute)
+        setattr(self, attribute, value)
+        return value
+
+
+_hook: Callable[[str], None] | None = None
+
+
+def fault(point: str) -> None:
+    """Calls the hook of a test, if there is one, with the name of a point of the program."""
+    if _hook is not None:
+        _hook(point)
+
+
+def set_hook(hook: Callable[[str], None] | None) -> None:
+    """Sets the hook that `fault` calls; None removes it."""
+    global _hook
+    _hook = hook
