@@ -17,7 +17,7 @@ import duckdb
 import watersmeet
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectStat
-from watersmeet.objectstores.cache import DIRECTORY
+from watersmeet.objectstores.databasefiles import DIRECTORY
 from watersmeet.runtime import tasks
 from watersmeet.store.packfiles import PackFiles
 

@@ -21,7 +21,7 @@ import watersmeet
 from benchmarks.cold_start import SlowStore
 from benchmarks.history import SETUP
 from watersmeet.objectstores import databasefiles
-from watersmeet.objectstores.cache import DIRECTORY
+from watersmeet.objectstores.databasefiles import DIRECTORY
 from watersmeet.store.commits import write_transaction
 
 URL = "s3://memory/db"

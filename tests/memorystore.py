@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectReplacedError, ObjectStat, StoreProblem
-from watersmeet.objectstores.cache import cache
+from watersmeet.objectstores.databasefiles import cache
 
 URL = "s3://memory/db"
 

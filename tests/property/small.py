@@ -18,7 +18,7 @@ from watersmeet.kernel.aggregates import collected
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.runs import delta, frames, groups, matching, merge, trace
-from watersmeet.runtime import coordinator, intents
+from watersmeet.runtime import coordinator, taskcontract
 from watersmeet.runtime.workers import Budget
 from watersmeet.store import changes, commits, compaction, content, packs, retention, tables
 from watersmeet.system import files
@@ -40,7 +40,7 @@ _SIZES = {
     (merge, "MERGED_BYTES"): 400,
     (merge, "SEGMENT_BYTES"): 200,
     (merge, "_SAMPLES"): 8,
-    (intents, "_TASK_BYTES"): 1000,
+    (taskcontract, "_TASK_BYTES"): 1000,
     (opened, "_INPROCESS_COMPACTION"): 3,
     (commits, "_CACHE_BYTES"): 5000,
     (changes, "BLOB_ROWS"): 3,

@@ -20,7 +20,7 @@ from tests.thorough import mostly_slow
 from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
 from watersmeet.expressions.lenient import address_sql
-from watersmeet.formats.scalars import evaluate
+from watersmeet.formats.valuetexts import evaluate
 from watersmeet.maintenance.refreshing import address_ranges
 from watersmeet.values.types import VARCHAR, Field
 

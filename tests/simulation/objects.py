@@ -13,7 +13,7 @@ from tests.memorystore import WRITES, MemoryStore, no_answer
 from tests.simulation.world import World
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectStat
-from watersmeet.objectstores.cache import ObjectCache
+from watersmeet.objectstores.databasefiles import ObjectCache
 
 #: What is delayed is done after at most so many steps.
 _LATEST_STEPS = 400

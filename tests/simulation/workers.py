@@ -11,8 +11,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
 from watersmeet.runtime.workers import workers_elsewhere
 

@@ -16,8 +16,7 @@ from tests.spark.test_kill import ROOT, environment
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.runtime.homes import Executor
-from watersmeet.runtime.spark.jobs import pinned
+from watersmeet.runtime.spark.jobs import Executor, pinned
 from watersmeet.runtime.spark.session import acquire, release
 from watersmeet.runtime.spark.shipping import in_buckets
 

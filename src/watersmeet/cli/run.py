@@ -29,8 +29,8 @@ from watersmeet.cli.results import Follower, bytes_text, drain, follow, print_re
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, error, error_from_json
-from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import StoreProblem, is_url, location_at
+from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor

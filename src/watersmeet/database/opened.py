@@ -22,7 +22,7 @@ from watersmeet.database.transaction import Change
 from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.runtime import refreshes
+from watersmeet.runtime import handover
 from watersmeet.runtime.database import Clock, Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
@@ -307,7 +307,7 @@ class OpenDatabase:
         try:
             self.content.refresh(self._catalog, [view])
             return not known[view].append_only or (
-                known[hidden].append_only and not refreshes.deletes(self._runtime, view, hidden)
+                known[hidden].append_only and not handover.deletes(self._runtime, view, hidden)
             )
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":

@@ -32,8 +32,8 @@ from watersmeet.formats.encoders import (
     Encoded,
     open_encoder,
 )
+from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
-from watersmeet.runtime.generated import computed
 from watersmeet.values.types import Field, Schema
 
 _KEY_COLUMN: Final = "_tp_message_key"
@@ -96,7 +96,7 @@ def with_computed_parts(rows: pa.Table, parts: Sequence[ComputedPart], title: st
     """The rows with a column for each part. title: of the stream. INVALID_VALUE if an expression raises an error."""
     for part in parts:
         counters = Counters()
-        values = computed(rows, part.column, part.value, counters)
+        values = generated_values(rows, part.column, part.value.reads, part.value.sql, counters)
         if counters.expression_errors:
             raise error(
                 "INVALID_VALUE",

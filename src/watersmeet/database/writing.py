@@ -49,8 +49,8 @@ from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
-from watersmeet.runtime import generated as generated_columns
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
@@ -74,7 +74,7 @@ def with_generated(relation: Relation, rows: pa.Table, statement: Statement | No
     """
     for name, made in relation.generated.items():
         counters = Counters()
-        values = generated_columns.computed(rows, relation.column(name), made, counters)
+        values = generated_values(rows, relation.column(name), made.reads, made.sql, counters)
         if counters.expression_errors:
             raise _refused(
                 statement,

@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.formats.avroschema import Node, container_block, container_head, read_schema
 from watersmeet.formats.convert import convert
-from watersmeet.formats.logicaltypes import decimals, with_meaning
 from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows, without_head
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
-from watersmeet.formats.retyping import can_read, retyped
-from watersmeet.formats.scalars import Converted, Mask, evaluate
+from watersmeet.formats.typemapping import can_read, decimals, retyped, with_meaning
+from watersmeet.formats.valuetexts import Converted, Mask, evaluate
 from watersmeet.system.process import library
 from watersmeet.values.types import Field, SqlType
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
-from watersmeet.formats.logicaltypes import Logical, of_avro
 from watersmeet.formats.registry import RegisteredSchema, Registry
+from watersmeet.formats.typemapping import Logical, of_avro
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,

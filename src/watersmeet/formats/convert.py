@@ -25,7 +25,7 @@ from watersmeet.formats.jsonscan import (
     members,
     newest,
 )
-from watersmeet.formats.scalars import (
+from watersmeet.formats.valuetexts import (
     FIRST_DAY,
     FIRST_US,
     LAST_DAY,

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from watersmeet.formats.convert import convert
-from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows, option_error
-from watersmeet.formats.scalars import Converted
+from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
+from watersmeet.formats.registry import option_error
+from watersmeet.formats.valuetexts import Converted
 from watersmeet.values.types import Field
 
 

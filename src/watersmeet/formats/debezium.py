@@ -24,9 +24,9 @@ from watersmeet.formats.avroschema import VARIABLE_DECIMAL, Kind, Node
 from watersmeet.formats.convert import MessageRules, json_objects
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
-from watersmeet.formats.logicaltypes import of_connect
 from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
-from watersmeet.formats.scalars import Converted
+from watersmeet.formats.typemapping import of_connect
+from watersmeet.formats.valuetexts import Converted
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, REAL, VARCHAR, Field, SqlType
 
 _KINDS: Final[dict[str, Kind]] = {

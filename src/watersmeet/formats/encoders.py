@@ -19,12 +19,10 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
 from watersmeet.formats.avrowriter import AvroWriter, envelope_schema
-from watersmeet.formats.messageparts import WINDOW, WindowedKeyWriter, value_of
-from watersmeet.formats.payloads import Numbers
+from watersmeet.formats.payloads import WINDOW, Numbers, WindowedKeyWriter, value_of
 from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
-from watersmeet.formats.scalars import evaluate
-from watersmeet.formats.valuetexts import JsonStyle, json_value
+from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_value
 from watersmeet.formats.writers import (
     SqlWriter,
     Writer,

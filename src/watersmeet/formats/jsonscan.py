@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.scalars import Mask, evaluate
+from watersmeet.formats.valuetexts import Mask, evaluate
 
 Places = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -19,7 +19,7 @@ from watersmeet.formats.avropayloads import declared, split_frames
 from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows
 from watersmeet.formats.protoschema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema, from_text, wrapped_type
 from watersmeet.formats.registry import Registry, UnknownSchemaError
-from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.formats.valuetexts import Converted, Mask
 from watersmeet.values.types import Field
 
 Bytes = npt.NDArray[np.uint8]

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from watersmeet.errors import error
 from watersmeet.formats.avroschema import Node
-from watersmeet.formats.logicaltypes import Logical
-from watersmeet.formats.payloads import option_error
-from watersmeet.formats.registry import RegisteredSchema, Registry, schema_bytes
+from watersmeet.formats.registry import RegisteredSchema, Registry, option_error, schema_bytes
+from watersmeet.formats.typemapping import Logical
 from watersmeet.system.process import library
 
 #: By number of a descriptor's type, its word in .proto files.

@@ -19,7 +19,6 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from watersmeet.errors import Error, error
-from watersmeet.formats.payloads import option_error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import is_url
 from watersmeet.system.secretvalues import revealed
@@ -30,6 +29,11 @@ TIMEOUT_SECONDS: Final = 10
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 Part = Literal["key", "value"]
+
+
+def option_error(name: str, message: str, hint: str | None = None) -> Error:
+    """An option of a format that can't be used."""
+    return error("CONNECTOR_OPTION", f"{name}: {message}", hint=hint)
 
 
 class UnknownSchemaError(Exception):

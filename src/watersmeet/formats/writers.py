@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
-from watersmeet.formats.scalars import evaluate
-from watersmeet.formats.valuetexts import JsonStyle, json_object, literal, plain_text
+from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_object, literal, plain_text
 from watersmeet.values.types import Schema, SqlType
 
 

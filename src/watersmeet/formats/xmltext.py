@@ -18,8 +18,7 @@ import pyarrow as pa
 from watersmeet.errors import error
 from watersmeet.formats.convert import MessageRules, convert, json_values
 from watersmeet.formats.payloads import Read, spread
-from watersmeet.formats.scalars import Converted
-from watersmeet.formats.valuetexts import literal, plain_text
+from watersmeet.formats.valuetexts import Converted, literal, plain_text
 from watersmeet.formats.writers import SqlWriter, places
 from watersmeet.values.types import Field, Schema, SqlType
 

@@ -21,13 +21,15 @@ from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
 from watersmeet.errors import error
-from watersmeet.frames.arguments import (
+from watersmeet.frames.building import (
     AsofMatch,
     Bounds,
     Duration,
+    Given,
     LatestMatch,
     Options,
     asof,
+    build,
     check_options,
     check_side,
     check_text,
@@ -37,12 +39,9 @@ from watersmeet.frames.arguments import (
     linked,
     refused,
 )
-from watersmeet.frames.building import Given, build
-from watersmeet.frames.circuits import appends
-from watersmeet.frames.processor import CHANGES, FIGURES, MARK, PIECE, Buckets
+from watersmeet.frames.circuits import appends, duration_us, result_watermark
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
-from watersmeet.frames.tasks import Decoder, Encoder, LookUp, static_rows
-from watersmeet.frames.tolerances import duration_us, result_watermark
+from watersmeet.frames.tasks import CHANGES, FIGURES, MARK, PIECE, Buckets, Decoder, Encoder, LookUp, static_rows
 from watersmeet.runtime.spark.shipping import bucket_keys, make_zip
 from watersmeet.values.types import Field
 from watersmeet.values.watermarks import Watermark

@@ -1,18 +1,214 @@
-"""The circuit of a join: two scans, their arrangements, the join. One stage, run once per bucket."""
+"""The circuit of a join: two scans, their arrangements, the join. One stage, run once per bucket.
+
+Lengths and horizons: how far matches may be away, and from when on rows are decided.
+
+How far the nearest row may be away: a length of time between times, a number between numbers.
+
+Lengths of time, as timedelta or as text in Spark's manner.
+
+How long rows are of use, and from when on they are decided: functions of the two sides' watermarks.
+
+With `lo <= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later
+right row: it is decided. Where left rows come out without partner or are decided by having one (left, full, semi,
+anti), those that are not decided yet ask for their partners again, none of which is below Wr + lo - hi. The right
+side mirrors it. Of an ASOF join a left row is decided when no nearer right row can come. Joins decided on arrival
+ask for rows only when new ones come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import ROUND_FLOOR, Context, Decimal
+from numbers import Integral, Real
 from typing import Any, Final
 
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange, Comparison, InputColumn, Operator, Scan, Sink
-from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side
-from watersmeet.frames.tolerances import Horizon, horizons, tolerance_sql
-from watersmeet.values.types import BIGINT, Field, Schema
-from watersmeet.values.watermarks import Watermark
+from watersmeet.errors import Error, error
+from watersmeet.frames.shapes import SIDES, JoinShape, Nearest, Newest, Side, Tolerance, microseconds
+from watersmeet.values.times import length_us
+from watersmeet.values.types import BIGINT, Field, Schema, SqlType
+from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
+
+#: Longer ones would leave the range of times when they are added to one: 36,000 years.
+_LONGEST_US: Final = 1 << 60
+
+
+def duration_us(value: timedelta | str, what: str) -> int:
+    """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes" or "1h30m".
+
+    INVALID_PARAMETER for anything else.
+    """
+    length = microseconds(value) if isinstance(value, timedelta) else _of_text(value, what)
+    if abs(length) > _LONGEST_US:
+        raise error(
+            "INVALID_PARAMETER",
+            f"{what} is {value!r}, which is too long",
+            hint="The longest is 36,000 years. None means no bound.",
+        )
+    return length
+
+
+def _of_text(value: str, what: str) -> int:
+    found = length_us(value.strip().lower().removeprefix("interval ")) if isinstance(value, str) else None
+    if found is None:
+        raise error(
+            "INVALID_PARAMETER",
+            f"{what} is {value!r}, which is not a length of time",
+            hint='Use a timedelta or a string such as "1m" or "2 hours 30 seconds"; months have no fixed length.',
+        )
+    return found
+
+
+_TIMES: Final = ("timestamp", "timestamptz", "date")
+
+#: No number that is compared exactly has more digits.
+_DIGITS: Final = 38
+
+_EXACT: Final = Context(prec=2 * _DIGITS)
+
+
+def has_distance(kind: SqlType) -> bool:
+    """Whether values of the type are some way apart: times and numbers."""
+    return kind.name in _TIMES or kind.is_numeric
+
+
+def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
+    """The bound `value`, at least 0, between two values of a type.
+
+    value: a timedelta or a text for times, a number for numbers. INVALID_PARAMETER for anything else.
+    """
+    if kind.name in _TIMES:
+        if not isinstance(value, (timedelta, str)):
+            raise _refused(value, kind, 'Give a timedelta or a text such as "10 minutes".')
+        length_us = duration_us(value, "tolerance")
+        if length_us < 0:
+            raise _refused(value, kind, "It must be at least 0.")
+        return Tolerance(us=length_us)
+    if not has_distance(kind):
+        raise _refused(value, kind, "A tolerance is between times or between numbers.")
+    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
+        raise _refused(value, kind, "Give a number, such as 5 or 0.5.")
+    number = _exactly(value)
+    if not number.is_finite() or number < 0:
+        raise _refused(value, kind, "It must be a finite number of at least 0. None means no bound.")
+    if kind.is_float:
+        return Tolerance(number=repr(float(number)))
+    # Differences are multiples of the last digit's unit, so that what is below it makes no difference.
+    scale = kind.scale or 0
+    if number.adjusted() + scale >= _DIGITS:
+        raise _refused(value, kind, "It is greater than any such value. None means no bound.")
+    number = number.quantize(Decimal(1).scaleb(-scale), ROUND_FLOOR, _EXACT)
+    return Tolerance(number=f"{number:f}")
+
+
+def tolerance_sql(tolerance: Tolerance, kind: SqlType, left: str, right: str) -> str | None:
+    """The bound between columns `left` and `right` of a type as DuckDB SQL; None without bound."""
+    if tolerance.us is not None:
+        return f"abs(epoch_us({left}) - epoch_us({right})) <= {tolerance.us}"
+    if tolerance.number is None:
+        return None
+    if kind.is_float:  # the difference of two infinities is no number
+        away = f"abs({left}::DOUBLE - {right}::DOUBLE)"
+        return f"{left} = {right} OR {away} <= CAST('{tolerance.number}' AS DOUBLE)"
+    if kind.is_integer:
+        return f"abs({left}::HUGEINT - {right}::HUGEINT) <= {tolerance.number}"
+    return f"abs({left} - {right}) <= {tolerance.number}"
+
+
+def _exactly(value: Real | Decimal) -> Decimal:
+    """The number as it is written: 0.1 is a tenth."""
+    if isinstance(value, Decimal):
+        return value
+    return Decimal(int(value)) if isinstance(value, Integral) else Decimal(repr(float(value)))
+
+
+def _refused(value: Any, kind: SqlType, hint: str) -> Error:
+    return error("INVALID_PARAMETER", f"a tolerance of {value!r} between values of type {kind.sql}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """One side. time: position of the column that the watermarks are about; None: there is none, and none below.
+
+    decided: rows with `time comparison decided` meet no later row. retain: rows below it are of no use; empty: all are.
+    newest: except the newest of each key below it.
+    """
+
+    time: int | None = None
+    decided: Watermark = ()
+    comparison: Comparison = "<"
+    retain: Watermark = ()
+    newest: bool = False
+
+
+def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
+    """Of the left and of the right side."""
+    if isinstance(shape.match, Nearest):
+        return _nearest(shape, shape.match)
+    if shape.within is None and shape.window_us is None:
+        return Horizon(), Horizon()
+    marks = [_mark(shape, 0), _mark(shape, 1)]
+    times = [shape.left.time, shape.right.time]
+    lo_us: int | None = 0
+    hi_us: int | None = 0
+    if shape.window_us is not None:
+        marks = [floored(m, shape.window_us) for m in marks]
+        times = [len(s.schema) - 1 for s in shape.sides]
+    if shape.within is not None:
+        low, high = shape.within.lower_us, shape.within.upper_us
+        bounds = (None if high is None else -high, None if low is None else -low)
+        lo_us, hi_us = bounds if shape.window_us is None else (0, 0)
+    decided = (_moved(marks[1], lo_us), _moved(marks[0], None if hi_us is None else -hi_us))
+    left_alone = shape.how in ("left", "full", "semi", "anti") and shape.emit != "arrival"
+    right_alone = shape.how in ("right", "full") and shape.emit != "arrival"
+    retain_left = both(decided[0], _moved(decided[1], lo_us)) if right_alone else decided[0]
+    retain_right = both(decided[1], _moved(decided[0], None if hi_us is None else -hi_us)) if left_alone else decided[1]
+    return Horizon(times[0], decided[0], "<", retain_left), Horizon(times[1], decided[1], "<", retain_right)
+
+
+def result_watermark(shape: JoinShape, index: int) -> Watermark:
+    """A lower bound, after a micro-batch, of the times of side `index` in rows of later micro-batches; () if unknown.
+
+    A later row of the result has a new row of the side, or one that was not decided yet.
+    """
+    mark = _mark(shape, index)
+    on_arrival = shape.emit == "arrival" and (shape.match is not None or shape.how in ("semi", "anti"))
+    if on_arrival and index == 0:
+        return mark
+    horizon = horizons(shape)[index]
+    other_time = isinstance(shape.match, Nearest) and horizon.time != shape.sides[index].time
+    return () if other_time else both(mark, horizon.decided)
+
+
+def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
+    marks = [_mark(shape, i) if shape.sides[i].time == p else () for i, p in enumerate((match.left, match.right))]
+    tolerance = match.tolerance.us
+    decided = _moved(marks[1], None if tolerance is None else -tolerance) if match.looks_ahead else marks[1]
+    comparison: Comparison = "<=" if match.comparison == ">" else "<"
+    # Left rows that are not decided, or are still to come, look back to the newest row, but not further than the
+    # tolerance. What is below that row is further away from them, also where a row ahead could be nearer.
+    asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
+    retain = _moved(asking, -(tolerance or 0) if match.looks_back else 0)
+    return (
+        Horizon(match.left, decided, comparison, decided),
+        Horizon(match.right, (), "<", retain, newest=match.looks_back and tolerance is None and bool(retain)),
+    )
+
+
+def _mark(shape: JoinShape, index: int) -> Watermark:
+    """The watermark of a side's time."""
+    side = shape.sides[index]
+    return () if side.delay_us is None or side.time is None else (Term(SIDES[index]),)
+
+
+def _moved(mark: Watermark, by_us: int | None) -> Watermark:
+    """The watermark plus a length of time; none if that is without bound."""
+    return () if by_us is None or not mark else shifted(mark, by_us)
+
 
 #: The relation that the circuit publishes.
 JOINED: Final = "joined"

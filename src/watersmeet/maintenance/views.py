@@ -36,7 +36,7 @@ from watersmeet.dialects.tree.statements import Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_view
-from watersmeet.runtime.rebuilds import LateRowsError
+from watersmeet.runtime.backfill import LateRowsError
 from watersmeet.store.readers import Reader
 from watersmeet.values.types import Field
 from watersmeet.values.watermarks import Watermark

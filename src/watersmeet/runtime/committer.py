@@ -7,21 +7,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
-from watersmeet.runtime.homes import Returns
-from watersmeet.runtime.idleness import raised, waiting
-from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
+from watersmeet.runtime.handover import differences, rescaled_packs, split_packs
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
-from watersmeet.runtime.receipts import Receipt
-from watersmeet.runtime.refreshes import differences
-from watersmeet.runtime.rescaling import rescaled_packs, split_packs
+from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.workers import Workers, merge_bytes
 from watersmeet.store.commits import Commit
@@ -40,6 +36,13 @@ from watersmeet.values.slices import SourceSlice
 _MUCH_US: Final = 100
 #: Of each operator, the commit log keeps the first parts of expressions that failed, up to this number.
 _MOST_FAILURES: Final = 16
+
+
+class Returns(NamedTuple):
+    """How many steps of an epoch ran on the executor that ran them last (local), and on another one (moved)."""
+
+    local: int = 0
+    moved: int = 0
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, failing: Collection[str] = ()) -> Job:

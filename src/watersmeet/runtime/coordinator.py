@@ -29,17 +29,24 @@ from watersmeet.circuit.epochs import (
 )
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
+from watersmeet.runtime.backfill import (
+    begin,
+    check_rebuild,
+    check_shared,
+    check_whole,
+    hold_at,
+    looked_up_first,
+    next_piece,
+    reach,
+)
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import state_sizes
-from watersmeet.runtime.eventtimes import clocks, event_times
-from watersmeet.runtime.idleness import Idleness, clocked, is_due, raised
+from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, raised
 from watersmeet.runtime.inputs import Inputs
-from watersmeet.runtime.intents import InputSpec, Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
-from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.splitting import Splitting
+from watersmeet.runtime.taskcontract import InputSpec, Intent, divide
 from watersmeet.runtime.workers import Budget
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding

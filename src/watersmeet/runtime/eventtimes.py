@@ -7,12 +7,22 @@ and is dropped and counted. Rows are late here and nowhere else, so all views of
 late.
 A time further ahead of the epoch's own than the source allows (a clock that is wrong, the year 9999) does not move the
 number: it would make every later row late. Such rows are kept and counted.
+
+Idle inputs: whoever sends nothing for long does not hold back those that it shares a view with.
+
+The option `watermark_idle_timeout` of CREATE. The intent of an epoch says who is idle, by the clock. How far its
+watermark is raised follows from those of the others: in the same epoch in all buckets, and once more in its commit.
+Watermarks never fall: rows that come after all are late if they are below theirs.
+
+Ticks: epochs without data, planned where the time that passes changes what views show.
+
+Each epoch says of every time filter which time waits for its bound next. So a tick is planned when a row is about to
+come or go and not before: a database whose rows wait for tomorrow is as idle until then as one without now().
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +30,16 @@ import pyarrow as pa
 
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import LateRowFilter
+from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.runtime.intents import TimedInput
-from watersmeet.store.manifests import OperatorCounts
-from watersmeet.values.watermarks import NOW, within
+from watersmeet.runtime.taskcontract import Intent, Observed, Receipt, TimedInput
+from watersmeet.store.manifests import OperatorCounts, Progress
+from watersmeet.values.slices import Slice
+from watersmeet.values.watermarks import NOW, value, within
 
 Numbers = Mapping[str, int]
+
 """By relation id, in microseconds."""
-
-
-@dataclass
-class Observed:
-    """What was seen of a source. watermark_us: its number by these rows alone. late, ahead: rows (`SourceCounts`)."""
-
-    watermark_us: int | None = None
-    late: int = 0
-    ahead: int = 0
 
 
 def observe(
@@ -124,3 +127,102 @@ def promised(numbers: Numbers, now_us: int, *, complete: bool) -> dict[str, int]
     complete: False while history is still being read, so that none of it goes.
     """
     return {**(numbers if complete else {}), NOW: now_us}
+
+
+Idle = Mapping[str, tuple[str, ...]]
+
+"""By idle relation, the others with an event time that are not idle and share a view with it."""
+
+
+class Idleness:
+    """When each input gave something last; of one that gave nothing yet, when it was looked at first."""
+
+    def __init__(self) -> None:
+        self._last_us: dict[str, int] = {}
+
+    def note(self, slices: Iterable[Slice], now_us: int) -> None:
+        """These are read at `now_us`."""
+        for piece in slices:
+            self._last_us[piece.relation] = now_us
+
+    def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
+        """Who is idle at `now_us`, and for whose sake that matters."""
+        timed = {
+            i: r.event_time
+            for i in {s.relation_id for s in circuit.scans}
+            if (r := known.get(i)) is not None and r.event_time is not None
+        }
+        silent = {
+            i
+            for i, t in timed.items()
+            if t.idle_us is not None and now_us - self._last_us.setdefault(i, now_us) >= t.idle_us
+        }
+        found: dict[str, set[str]] = {}
+        for inputs in inputs_of_views(circuit).values() if silent else ():
+            for relation_id in inputs & silent:
+                found.setdefault(relation_id, set()).update(inputs & timed.keys() - silent)
+        return {i: tuple(sorted(others)) for i, others in sorted(found.items()) if others}
+
+
+def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
+    """By view, the relations that it reads, through other views too."""
+    scanned = {s.id: s.relation_id for s in circuit.scans}
+    return {i: {scanned[o] for o in below if o in scanned} for i, below in circuit.below_sinks.items()}
+
+
+def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
+    """The sources' watermarks where `idle` hold nobody back. overrides: what watermarks are at least."""
+    found = risen(numbers, overrides)
+    for relation_id, others in idle.items():
+        known = [found[i] for i in others if i in found]
+        if len(known) == len(others):
+            found[relation_id] = max(min(known), found.get(relation_id, min(known)))
+    return found
+
+
+Waiting = Mapping[str, int]
+
+"""By operator id, the least time of a row that waits for the operator's bound, in microseconds."""
+
+
+def clocked(circuit: Circuit) -> list[TimeFilter]:
+    """The operators whose bound follows the clock."""
+    return [o for o in circuit.operators if isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound)]
+
+
+def follows_clock(operator: Operator) -> bool:
+    """Whether the time of epochs decides what an operator returns or keeps."""
+    kept_for = isinstance(operator, TemporalJoin) and operator.ttl_us is not None
+    return kept_for or f'"source":"{NOW}"' in operator.text
+
+
+def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
+    """True if an epoch at `now_us` would move a row though none came. progress: of the newest epoch."""
+    if not progress.waiting:
+        return False
+    numbers = promised(progress.watermarks, now_us, complete=True)
+    for op in clocked(circuit):
+        bound_us = value(op.bound, numbers)
+        least_us = progress.waiting.get(op.id)
+        if (
+            bound_us is not None
+            and least_us is not None
+            and (least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">")))
+        ):
+            return True
+    return False
+
+
+def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
+    """What waits after an epoch."""
+    found: dict[str, int] = {}
+    # A live epoch with work runs all buckets of a timed circuit; any other one knows of some of the rows only.
+    known = (
+        {}
+        if not intent.mode.reads_history and intent.has_work
+        else {i: n for i, n in before.items() if i in circuit.by_id}
+    )
+    for told in (*(r.waiting for r in receipts), known):
+        for operator_id, least_us in told.items():
+            found[operator_id] = min(least_us, found.get(operator_id, least_us))
+    return found

@@ -24,7 +24,7 @@ from watersmeet.circuit.epochs import Live, Mode, Rebuild
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.taskcontract import Receipt
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.system.process import library
 

@@ -20,9 +20,8 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Holds
-from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import Status
+from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit

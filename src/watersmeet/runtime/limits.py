@@ -30,8 +30,7 @@ from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Ope
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import state_bytes
-from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.store.manifests import Commit, Progress
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)

@@ -20,7 +20,7 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.order import are_ones
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores.databasefiles import Requests
-from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.taskcontract import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter

@@ -1,4 +1,7 @@
-"""Reading slices into the changes that scans give."""
+"""Reading slices into the changes that scans give.
+
+The values of generated columns, which follow from other columns of their rows.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,12 @@ from watersmeet.connectors.lakes.options import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
+from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.order import ones
-from watersmeet.runtime.eventtimes import Numbers, Observed, observe
-from watersmeet.runtime.generated import computed
-from watersmeet.runtime.intents import InputSpec, Intent
-from watersmeet.runtime.receipts import SourceCounts
+from watersmeet.runtime.eventtimes import Numbers, observe
+from watersmeet.runtime.taskcontract import InputSpec, Intent, Observed, SourceCounts
 from watersmeet.store.changes import fitted
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart
@@ -208,7 +210,7 @@ def _read_source(
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
     for column, made in generated.items():
         own = Counters()
-        table = table.append_column(column.name, computed(table, column, made, own))
+        table = table.append_column(column.name, generated_values(table, column, made.reads, made.sql, own))
         counts.expression_errors += own.expression_errors
         counts.failures += tuple(
             FailedPart(f.column, f.sql, f.reason, f.rows, column.name) for f in own.failures.values()

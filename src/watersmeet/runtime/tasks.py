@@ -34,13 +34,11 @@ from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.runtime.eventtimes import Numbers, promised, risen
-from watersmeet.runtime.idleness import raised
-from watersmeet.runtime.intents import InputSpec, Intent
+from watersmeet.runtime.eventtimes import Numbers, promised, raised, risen
 from watersmeet.runtime.output import TaskOutput, stored_state
 from watersmeet.runtime.plans import load_circuit
-from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import count_dead, read_slices, set_row_aside
+from watersmeet.runtime.taskcontract import CONTROL, RECEIPT, InputSpec, Intent, Receipt, SourceCounts
 from watersmeet.runtime.workers import Workers
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange

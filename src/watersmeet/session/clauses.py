@@ -20,7 +20,7 @@ from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink, CreateTable, Watermark
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
+from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Field, Schema
 

@@ -23,7 +23,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
 from watersmeet.database.reading import conformed, failed_query
 from watersmeet.database.writing import converted
-from watersmeet.formats.scalars import evaluate
+from watersmeet.formats.valuetexts import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.sinkwriters.changes import Changes

@@ -19,7 +19,7 @@ from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import avropayloads
-from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
+from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
 from watersmeet.values import types as t
 from watersmeet.values.types import SqlType
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 
 from watersmeet.formats.jsonscan import canonical, elements, is_valid, members, newest
-from watersmeet.formats.scalars import evaluate
-from watersmeet.formats.valuetexts import spaced, spaced_sql
+from watersmeet.formats.valuetexts import evaluate, spaced, spaced_sql
 
 
 class Pairs(list[Any]):

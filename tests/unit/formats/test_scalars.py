@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.formats import scalars
+from watersmeet.formats import valuetexts
 from watersmeet.values import types as t
 from watersmeet.values.types import SqlType
 
@@ -65,7 +65,7 @@ def test_booleans(text: str) -> None:
     ],
 )
 def test_a_text_is_read_to_its_end_or_is_no_value(kind: SqlType, good: list[str], bad: list[str]) -> None:
-    (found,) = scalars.convert_scalars([pa.array([*good, *bad, None])], [kind])
+    (found,) = valuetexts.convert_scalars([pa.array([*good, *bad, None])], [kind])
     assert found.bad is not None
     assert found.bad.tolist() == [*[False] * len(good), *[True] * len(bad), False]
     assert found.column.is_valid().to_pylist() == [*[True] * len(good), *[False] * len(bad), False]
@@ -82,7 +82,7 @@ def test_a_text_without_a_zone_is_in_utc_whatever_stands_before_it() -> None:
         "2020-07-01 12:00:00 EST5EDT": "2020-07-01 16:00:00Z",
         "2020-07-01 12:00:00 UTC+3": None,
     }
-    (found,) = scalars.convert_scalars([pa.array(texts)], [t.TIMESTAMPTZ])
+    (found,) = valuetexts.convert_scalars([pa.array(texts)], [t.TIMESTAMPTZ])
     assert found.column.cast(pa.timestamp("s", "UTC")).cast(pa.string()).to_pylist() == list(texts.values())
     assert found.bad is not None
     assert found.bad.tolist() == [v is None for v in texts.values()]
@@ -90,11 +90,11 @@ def test_a_text_without_a_zone_is_in_utc_whatever_stands_before_it() -> None:
 
 def same(kind: SqlType, texts: list[str]) -> None:
     array = pa.array([*texts, None])
-    short = scalars._without_duckdb(array, kind)
+    short = valuetexts._without_duckdb(array, kind)
     if short is None:
         return
-    (column,) = scalars.evaluate([array], [scalars._expression(kind, "t0", array)])
-    long = scalars._checked(array, column, kind)
+    (column,) = valuetexts.evaluate([array], [valuetexts._expression(kind, "t0", array)])
+    long = valuetexts._checked(array, column, kind)
     assert long.bad is None
     assert raw(short.column) == raw(long.column)
 

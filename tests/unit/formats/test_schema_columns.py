@@ -11,7 +11,7 @@ from tests.unit.formats.fake_registry import FakeRegistry, fake_registry
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.formats.readers import registered_schema, schema_columns
+from watersmeet.formats.decoders import registered_schema, schema_columns
 
 ROW = {
     "type": "record",

@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.frames.arguments import Options
 from watersmeet.frames.buckets import Cutter, bodies, repeated, run_bucket
-from watersmeet.frames.building import Given, build
+from watersmeet.frames.building import Given, Options, build
 from watersmeet.frames.circuits import appends
-from watersmeet.frames.processor import MemoryStore
-from watersmeet.frames.tasks import Decoder
+from watersmeet.frames.tasks import Decoder, MemoryStore
 from watersmeet.kernel.runs.frames import decode
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 

@@ -10,8 +10,7 @@ from tests.thorough import some
 from tests.unit.frames.query import given
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options, asof, latest
-from watersmeet.frames.building import build
+from watersmeet.frames.building import Options, asof, build, latest
 from watersmeet.frames.circuits import compile_join
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, SMALLINT, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 

@@ -15,7 +15,7 @@ from tests.thorough import some
 from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Direction, Options, asof
+from watersmeet.frames.building import Direction, Options, asof
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, SqlType
 
 DIRECTIONS = get_args(Direction)

@@ -10,10 +10,9 @@ from tests.thorough import some
 from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options, asof, latest
 from watersmeet.frames.buckets import check_identity
-from watersmeet.frames.building import build
-from watersmeet.frames.processor import MemoryStore
+from watersmeet.frames.building import Options, asof, build, latest
+from watersmeet.frames.tasks import MemoryStore
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
 
 

@@ -14,7 +14,7 @@ from tests.unit.frames.test_regular import joined, nearest, rows
 from tests.unit.frames.test_time import TIMES
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Options, asof, latest
+from watersmeet.frames.building import Options, asof, latest
 from watersmeet.frames.tasks import LookUp, static_rows
 
 

@@ -11,10 +11,10 @@ from tests.unit.frames.query import Query
 from tests.unit.frames.test_regular import joined, rows
 
 from watersmeet.errors import Error
-from watersmeet.frames import processor
-from watersmeet.frames.arguments import Options
-from watersmeet.frames.processor import LocalRuns, SparkStore
-from watersmeet.frames.tolerances import duration_us
+from watersmeet.frames import tasks
+from watersmeet.frames.building import Options
+from watersmeet.frames.circuits import duration_us
+from watersmeet.frames.tasks import LocalRuns, SparkStore
 from watersmeet.runtime.spark.shipping import bucket_keys, spark_hash
 
 
@@ -37,7 +37,7 @@ def store_in(folder=None, most_bytes: int = 1 << 20) -> SparkStore:
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_join_over_chunks(tmp_path, monkeypatch, local):
-    monkeypatch.setattr(processor, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(tasks, "CHUNK_BYTES", 100)
     query = Query(Options(on="k", how="full"), buckets=2)
     query.stores = [store_in(tmp_path / str(b) if local else None) for b in range(2)]
     rng = random.Random(4)

@@ -16,8 +16,8 @@ from tests.unit.frames.test_asof import MEASURES, merged
 from tests.unit.frames.test_regular import joined, nearest
 
 from watersmeet.errors import Error
-from watersmeet.frames.arguments import Direction, Options, asof, latest
-from watersmeet.frames.tolerances import result_watermark
+from watersmeet.frames.building import Direction, Options, asof, latest
+from watersmeet.frames.circuits import result_watermark
 from watersmeet.values.types import INTEGER, TIMESTAMP
 from watersmeet.values.watermarks import value
 

@@ -28,7 +28,7 @@ from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.shares import HASHES, HashRange
 from watersmeet.kernel.runs.state import BlobDict, StageState, StateManifest
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
-from watersmeet.runtime.rescaling import in_levels
+from watersmeet.runtime.handover import in_levels
 from watersmeet.system.blobs import DirectBlob
 from watersmeet.values.types import BIGINT, TIMESTAMP
 

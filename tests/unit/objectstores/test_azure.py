@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from scripts.servers.azurite import ACCOUNT, KEY
 
-from watersmeet.objectstores.access import ObjectFile, open_store
 from watersmeet.objectstores.base import Location, ObjectReplacedError, StoreProblem
+from watersmeet.objectstores.stores import ObjectFile, open_store
 
 
 def location_of(container, key=KEY) -> Location:

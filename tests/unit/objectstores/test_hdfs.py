@@ -8,9 +8,8 @@ import hdfs_native
 import pytest
 
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.access import ObjectFile, open_store
 from watersmeet.objectstores.base import Location, ObjectReplacedError, StoreProblem
-from watersmeet.objectstores.hdfs import HdfsStore
+from watersmeet.objectstores.stores import HdfsStore, ObjectFile, open_store
 
 pytestmark = pytest.mark.slow  # HDFS starts in ten seconds
 

@@ -14,10 +14,9 @@ from scripts.servers.s3 import REGION
 
 from watersmeet.connectors.lakes.client import delta_storage
 from watersmeet.errors import Error
-from watersmeet.objectstores import access, clouds
-from watersmeet.objectstores.access import ObjectFile, open_store
+from watersmeet.objectstores import stores
 from watersmeet.objectstores.base import Location, ObjectReplacedError, StoreProblem
-from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.objectstores.stores import CloudStore, ObjectFile, open_store
 
 
 def location_of(bucket) -> Location:
@@ -67,7 +66,7 @@ def test_a_range_is_of_the_content_that_was_asked_for(bucket):
 
 
 def test_a_file_of_an_object_reads_as_a_file_does(bucket, monkeypatch, tmp_path):
-    monkeypatch.setattr(access, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 7)
     content = bytes(range(200))
     bucket.put("x", content)
     (tmp_path / "x").write_bytes(content)
@@ -182,7 +181,7 @@ def test_what_is_said_of_an_object_that_nobody_asked_for_is_a_problem_that_passe
     ],
 )
 def test_what_does_not_pass_is_told_from_what_does(status, code, passes, message, monkeypatch):
-    monkeypatch.setitem(clouds._RETRIES, "max_retries", 0)
+    monkeypatch.setitem(stores._RETRIES, "max_retries", 0)
     with answering(status, f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()) as store:
         with pytest.raises(StoreProblem, match=message) as problem:
             store.get("x")
@@ -235,7 +234,7 @@ def test_options_that_the_library_does_not_know_are_refused():
     ],
 )
 def test_what_machines_of_clouds_answer_is_no_refusal_of_the_store(text, said):
-    problem = clouds._problem(Exception(text), Location("s3://bucket"))
+    problem = stores._problem(Exception(text), Location("s3://bucket"))
     assert isinstance(problem, StoreProblem)
     assert problem.message.startswith(said)
     assert not problem.passes
@@ -256,8 +255,8 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint):
 
 @pytest.mark.parametrize("whole", [10, 5 << 20])
 def test_large_objects_are_sent_in_parts(bucket, monkeypatch, whole):
-    monkeypatch.setattr(clouds, "_WHOLE_BYTES", whole)
-    monkeypatch.setattr(clouds, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(stores, "_WHOLE_BYTES", whole)
+    monkeypatch.setattr(stores, "_PART_BYTES", 5 << 20)
     store = open_store(location_of(bucket))
     data = bytes(range(256)) * (6 << 12)
     store.put("large", data[:1000], memoryview(data)[1000:-1], data[-1:])

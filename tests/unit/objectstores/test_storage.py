@@ -18,7 +18,7 @@ from tests.memorystore import URL, MemoryStore, use
 from watersmeet.errors import Error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath, StoreProblem
-from watersmeet.objectstores.cache import cache
+from watersmeet.objectstores.databasefiles import cache
 
 
 @pytest.fixture(params=["directory", "memory", "server"])
@@ -238,7 +238,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
     use(monkeypatch, MemoryStore(), tmp_path)
     place = storage.place_at(URL)
     for name in ("writev", "posix_fallocate"):
-        monkeypatch.setattr(f"watersmeet.objectstores.cache.os.{name}", full)
+        monkeypatch.setattr(f"watersmeet.objectstores.databasefiles.os.{name}", full)
     storage.publish_content(place / "a.pack", [b"abc"], durable=True)
     assert storage.map_file(place / "a.pack").to_pybytes() == b"abc"
     assert not list(cache().directory.iterdir())

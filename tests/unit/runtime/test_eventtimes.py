@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import EventTime
-from watersmeet.runtime.eventtimes import Observed, observe, promised, risen
+from watersmeet.runtime.eventtimes import observe, promised, risen
+from watersmeet.runtime.taskcontract import Observed
 from watersmeet.values.watermarks import NOW
 
 DAY = 86_400_000_000

@@ -9,8 +9,9 @@ from collections import Counter
 
 import pytest
 
-from watersmeet.runtime.homes import Executor, Homes, Returns
+from watersmeet.runtime.committer import Returns
 from watersmeet.runtime.output import own_executor
+from watersmeet.runtime.spark.jobs import Executor, Homes
 
 A, B, C = (Executor(i, f"host-{i}") for i in "abc")
 TWICE = Executor("t", "host-t", cores=2)

@@ -16,7 +16,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
 from watersmeet.runtime import workers
 from watersmeet.runtime.failures import view_failed
-from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
+from watersmeet.runtime.taskcontract import InputSpec, Intent, TimedInput, divide
 from watersmeet.runtime.workers import (
     FIRST_BYTES,
     FIRST_ROWS,

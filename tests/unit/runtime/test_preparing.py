@@ -20,7 +20,7 @@ from unittest import mock
 import benchmarks.nexmarkconnector  # before workers are forked, as WATERSMEET_CONNECTORS does
 from watersmeet.system.blobs import BlobRef
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.runtime.receipts import Receipt, SourceCounts
+from watersmeet.runtime.taskcontract import Receipt, SourceCounts
 from watersmeet.runtime.tasks import Job, prepare
 from watersmeet.values.serialization import from_json
 from watersmeet.store.manifests import OperatorCounts, RelationChange

@@ -11,7 +11,7 @@ from tests.unit.runtime.kit import GROUPED, JOINED, Kit
 
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
-from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.taskcontract import Receipt
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import Workers
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR

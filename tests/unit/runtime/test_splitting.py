@@ -15,7 +15,7 @@ from watersmeet.kernel.runs import shares
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime import splitting, tasks
-from watersmeet.runtime.rescaling import _Move
+from watersmeet.runtime.handover import _Move
 from watersmeet.system.blobs import BlobRef
 
 a, b, c = (scan(n) for n in "abc")

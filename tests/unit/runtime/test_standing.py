@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.spark import standing, worker
+from watersmeet.runtime.spark import jobs, worker
 from watersmeet.runtime.workers import Workers
 
 
@@ -72,7 +72,7 @@ def spark():
 
 @pytest.fixture
 def task(spark):
-    task = standing.StandingTask(spark, spark.task)
+    task = jobs.StandingTask(spark, spark.task)
     yield task
     task.close()
 
@@ -151,7 +151,7 @@ def test_closing_ends_who_waits_for_an_answer(spark, task, given, monkeypatch):
 
 def test_only_one_task_of_a_process_stays(spark, task, given):
     given[b"a"] = [b"one"]
-    other = standing.StandingTask(spark, spark.task)
+    other = jobs.StandingTask(spark, spark.task)
     assert task.can_run
     assert other.can_run
     task.run(b"a")
@@ -180,7 +180,7 @@ def test_nothing_stays_where_no_socket_can_be(spark, tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    task = standing.StandingTask(spark, spark.task)
+    task = jobs.StandingTask(spark, spark.task)
     assert not task.can_run
     task.close()
     assert list(deep.iterdir()) == []

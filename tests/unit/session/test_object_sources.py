@@ -90,7 +90,7 @@ def test_include_file_and_offset(cursor, bucket):
 
 def test_large_objects_are_cut_into_slices(cursor, bucket, monkeypatch):
     monkeypatch.setattr("watersmeet.connectors.files.cutting.SLICE_BYTES", 1000)
-    monkeypatch.setattr("watersmeet.objectstores.access.BLOCK_BYTES", 777)
+    monkeypatch.setattr("watersmeet.objectstores.stores.BLOCK_BYTES", 777)
     bucket.put("x.csv", "".join(f"{i},row {i}\n" for i in range(2000)))
     bucket.put("y.parquet", parquet(0, 2000))
     create(cursor, bucket, ", match_pattern = '*.csv'")

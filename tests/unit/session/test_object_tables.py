@@ -17,7 +17,7 @@ import pytest
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
-from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.objectstores.stores import CloudStore
 from watersmeet.sinkwriters.writers import SinkWriters
 
 

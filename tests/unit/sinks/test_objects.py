@@ -20,7 +20,7 @@ from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.connectors.objects.target import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
-from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.objectstores.stores import CloudStore
 from watersmeet.system import process
 
 POINTS = ("objects.looked", "objects.fenced", "objects.one written", "objects.written", "objects.committed")

@@ -68,7 +68,7 @@ def test_patterns_are_those_of_risingwave(bucket, pattern, found):
 
 
 def test_a_slice_of_an_object_that_was_replaced_or_deleted_is_set_aside(bucket, monkeypatch):
-    monkeypatch.setattr("watersmeet.objectstores.access._KEPT_BLOCKS", 0)  # as if another process had cut the slices
+    monkeypatch.setattr("watersmeet.objectstores.stores._KEPT_BLOCKS", 0)  # as if another process had cut the slices
     source = object_source(bucket)
     for name in ("1.csv", "2.csv", "3.csv"):
         bucket.put(name, f"a,b\n{name[0]},x\n")
@@ -84,7 +84,7 @@ def test_a_slice_of_an_object_that_was_replaced_or_deleted_is_set_aside(bucket, 
 
 
 def test_histories_read_what_was_read(bucket, monkeypatch):
-    monkeypatch.setattr("watersmeet.objectstores.access._KEPT_BLOCKS", 0)
+    monkeypatch.setattr("watersmeet.objectstores.stores._KEPT_BLOCKS", 0)
     driver = Driver(object_source(bucket))
     for name in ("1.csv", "2.csv"):
         bucket.put(name, f"a,b\n{name[0]},x\n")

@@ -8,7 +8,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 from watersmeet.errors import Error
 from watersmeet.objectstores import databasefiles, storage
-from watersmeet.objectstores.cache import cache
+from watersmeet.objectstores.databasefiles import cache
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import BLOCK_BYTES, PackWriter, epoch_prefix
 
@@ -188,7 +188,7 @@ def test_without_a_disk_blocks_are_in_memory(store, ref, monkeypatch):
     def full(*_):
         raise OSError(28, "no space")
 
-    monkeypatch.setattr("watersmeet.objectstores.cache.os.pwrite", full)
+    monkeypatch.setattr("watersmeet.objectstores.databasefiles.os.pwrite", full)
     assert read(opened(ref), (0, len(CONTENT))) == [CONTENT]
     monkeypatch.undo()
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
-from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.formats.valuetexts import Converted, Mask
 from watersmeet.values.types import Field
 
 Rows = npt.NDArray[np.int64]

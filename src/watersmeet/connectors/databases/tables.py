@@ -21,7 +21,7 @@ from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
-from watersmeet.formats.scalars import Mask
+from watersmeet.formats.valuetexts import Mask
 from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 

@@ -21,8 +21,8 @@ from watersmeet.connectors.lakes.client import delta_library, delta_location, de
 from watersmeet.connectors.lakes.options import LakeOptions
 from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, column_problem, made_anew
 from watersmeet.errors import Error, error
-from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import StoreProblem
+from watersmeet.objectstores.stores import open_store
 from watersmeet.values.slices import LakeFile
 from watersmeet.values.types import Schema
 

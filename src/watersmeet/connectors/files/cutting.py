@@ -20,7 +20,7 @@ from watersmeet.connectors.files.options import WHOLE, FileOptions
 from watersmeet.connectors.files.parquet import read_footer
 from watersmeet.connectors.files.seen import FileState, print_at
 from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
-from watersmeet.objectstores.access import ObjectFile
+from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.values.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 
 SLICE_BYTES: Final = 8 << 20

@@ -16,7 +16,7 @@ from watersmeet.connectors.files.options import FileSpec, Format
 from watersmeet.errors import Error
 from watersmeet.formats.avropayloads import count_records, read_records
 from watersmeet.formats.payloads import Read
-from watersmeet.formats.scalars import Converted
+from watersmeet.formats.valuetexts import Converted
 from watersmeet.formats.xmltext import XmlReader
 from watersmeet.values.types import Field
 

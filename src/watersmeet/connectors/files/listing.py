@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from watersmeet.connectors.base.sources import News
 from watersmeet.connectors.files.options import FileOptions
-from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import StoreProblem
+from watersmeet.objectstores.stores import open_store
 
 MIN_INTERVAL_US: Final = 200_000
 COST_FACTOR: Final = 20

@@ -14,10 +14,10 @@ from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors.secretnames import is_secret
-from watersmeet.formats.jsonpaths import PATH, ROW_PATH
+from watersmeet.formats.jsonpayloads import PATH, ROW_PATH
 from watersmeet.formats.xmltext import ATTRIBUTES, ROW_TAGS
-from watersmeet.objectstores.access import check_objects
 from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, Location, ObjectPath, is_url, object_path, option_names
+from watersmeet.objectstores.stores import check_objects
 from watersmeet.system.process import library
 from watersmeet.values.types import Schema
 

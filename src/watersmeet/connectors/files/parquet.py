@@ -22,7 +22,7 @@ from watersmeet.connectors.base.rows import (
     nothing,
 )
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
-from watersmeet.formats.retyping import can_read, retyped
+from watersmeet.formats.typemapping import can_read, retyped
 from watersmeet.values.types import Field
 
 ROWS_PER_BYTE: Final = 1 << 16

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from watersmeet.connectors.files.options import Identity
 from watersmeet.errors import Error, error
-from watersmeet.objectstores.access import ObjectFile
+from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.system import files
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.slices import Aside, AsideSlice, FileSlice, Print, RenamingSlice, SourceSlice

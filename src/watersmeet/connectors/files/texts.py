@@ -20,10 +20,9 @@ from watersmeet.connectors.files.options import FileOptions
 from watersmeet.errors import Error
 from watersmeet.formats.convert import convert, json_objects
 from watersmeet.formats.csvtext import RowIndex, csv_table
-from watersmeet.formats.jsonpaths import JsonPathReader
-from watersmeet.formats.jsonpayloads import message_rules
+from watersmeet.formats.jsonpayloads import JsonPathReader, message_rules
 from watersmeet.formats.payloads import moved
-from watersmeet.formats.scalars import Converted
+from watersmeet.formats.valuetexts import Converted
 from watersmeet.values.types import Field
 
 _ARRAY: Final = "json: an array; a file of JSON has one object in each line, without an array around them"

@@ -26,7 +26,7 @@ from watersmeet.connectors.lakes.client import (
     iceberg_place,
 )
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.retyping import can_read, columns_of, retyped, sql_type
+from watersmeet.formats.typemapping import can_read, columns_of, retyped, sql_type
 from watersmeet.objectstores.base import is_local
 from watersmeet.values.types import Schema, arrow_schema
 

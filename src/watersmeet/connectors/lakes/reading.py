@@ -19,8 +19,8 @@ from watersmeet.connectors.files.parquet import Footer, ParquetReader, RowGroups
 from watersmeet.connectors.lakes.options import LakeOptions, LakeSpec
 from watersmeet.connectors.lakes.versions import LakeProblem
 from watersmeet.formats.convert import convert
-from watersmeet.objectstores.access import ObjectFile
 from watersmeet.objectstores.base import Location, StoreProblem, is_url
+from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.values.slices import LakeFile, LakeSlice, VersionSlice
 from watersmeet.values.types import VARCHAR, Field
 

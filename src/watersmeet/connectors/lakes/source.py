@@ -27,7 +27,7 @@ from watersmeet.connectors.lakes.versions import (
     made_anew,
 )
 from watersmeet.errors import Error, error
-from watersmeet.formats.retyping import columns_of
+from watersmeet.formats.typemapping import columns_of
 from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
 from watersmeet.values.types import Schema
 

@@ -31,8 +31,8 @@ from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkB
 from watersmeet.connectors.files.options import store_specs
 from watersmeet.connectors.files.writing import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
 from watersmeet.errors import Error, error
-from watersmeet.objectstores.access import check_objects, open_store
 from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path
+from watersmeet.objectstores.stores import check_objects, open_store
 from watersmeet.system.process import fault
 
 _STATE: Final = ".watersmeet"

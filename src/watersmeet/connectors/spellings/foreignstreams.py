@@ -17,8 +17,7 @@ from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.kafka.options import begins_at
 from watersmeet.connectors.spellings.externalstreams import WRITTEN, properties_file
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
-from watersmeet.formats.jsonpayloads import message_rules
+from watersmeet.formats.jsonpayloads import PATH, ROW_PATH, JsonPathReader, message_rules
 from watersmeet.formats.xmltext import ATTRIBUTES, DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS, ROW_TAGS, XmlReader
 from watersmeet.values.types import VARCHAR, Field
 

@@ -23,7 +23,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.formats.messageparts import split_window, windowed_key
+from watersmeet.formats.payloads import split_window, windowed_key
 from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 #: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have

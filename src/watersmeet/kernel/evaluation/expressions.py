@@ -34,7 +34,7 @@ from watersmeet.kernel.evaluation.duck import (
 )
 from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
-from watersmeet.values.types import Schema, SqlType, arrow_schema
+from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 _VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"
 _LITERAL: Final = re.compile(rf"{_VALUE}|CAST\({_VALUE} AS [A-Z][A-Z0-9_ (),]*\)", re.IGNORECASE)
@@ -205,6 +205,16 @@ class Evaluator:
 
 #: The one of this process.
 EVALUATOR: Final = Evaluator()
+
+
+def generated_values(rows: pa.Table, column: Field, reads: Schema, sql: str, counters: Counters) -> pa.ChunkedArray:
+    """The values of a generated column, by its expression over the columns `reads` of `rows`.
+
+    A value whose computation raises an error is NULL, and counted.
+    """
+    read = rows.select([f.name for f in reads]).rename_columns([f"c{i}" for i in range(len(reads))])
+    values, _ = EVALUATOR.project(read, reads, [sql], (column,), counters=counters, num_rows=rows.num_rows)
+    return values.column(0)
 
 
 def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Plan:

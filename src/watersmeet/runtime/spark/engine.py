@@ -26,12 +26,12 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Holds
-from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.spark.source import ATTEMPTS, Bell, start_query
 from watersmeet.runtime.status import Status
+from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit
 from watersmeet.system import files
 

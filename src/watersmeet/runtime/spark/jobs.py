@@ -3,17 +3,33 @@
 Spark's executors as the driver knows them, and tasks that wish for one of them.
 
 Making the next thing while the one before it is in use.
+
+Where buckets live: the executor on which each of them is to run, because its state is there. Decisions alone.
+
+State is files that any executor can read. So a home is only a wish, and what is known here may be lost.
+
+A task of Spark that stays for several small epochs.
+
+A job of Spark takes 25 ms and more, most of a small epoch. So a task that has run one waits a while for the next: over
+a line to the driver come jobs, and receipts go back. The line is a Unix socket, so this is for tasks on the driver's
+machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import socket
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from multiprocessing.connection import Connection
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -24,20 +40,17 @@ from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import CONDITIONS, Error, error, error_from_json
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.committer import job_of
+from watersmeet.runtime.committer import Returns, job_of
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import TaskFailedError, view_failed
-from watersmeet.runtime.homes import Executor, Homes, Returns
-from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.receipts import RECEIPT, Receipt
-from watersmeet.runtime.spark.session import is_local
+from watersmeet.runtime.spark.session import has_spare_slot, is_local
 from watersmeet.runtime.spark.shipping import in_buckets
-from watersmeet.runtime.spark.standing import StandingTask
 from watersmeet.runtime.spark.worker import (
     ERROR,
     FOLDER,
     FRAMES,
     JOB,
+    LINE,
     BucketStage,
     Sent,
     empty,
@@ -46,8 +59,212 @@ from watersmeet.runtime.spark.worker import (
     read,
     run_all,
 )
+from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.system.process import make_folder, remove_folder
+
+#: The bytes that the path of a Unix socket may have. In a deeper folder for temporary files no task stays.
+_MAX_PATH: Final = 100
+
+#: How often it is looked whether Spark has given up the task that should call.
+_LOOK_S: Final = 0.02
+
+#: How long the task may take to end at the most: it may be in the middle of an epoch.
+_LEAVE_S: Final = 10.0
+
+#: Held by the one task of a process that stays: it takes a slot of Spark.
+_staying = threading.Lock()
+
+
+class StandingTask:
+    """The driver's end. For one thread at a time, but for `hang_up`, `close`.
+
+    Law: a job is run as often as it takes to get its answer, as Spark does with tasks. Attempts that are overtaken have
+    no effect.
+    """
+
+    def __init__(self, spark: SparkSession, task: Callable[[], DataFrame]) -> None:
+        """task: what runs it, with `LINE` as a property of the job."""
+        self._spark = spark
+        self._task = task
+        self._folder = make_folder("line")
+        self._path = os.path.join(self._folder, "line")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._can_call = len(os.fsencode(self._path)) <= _MAX_PATH
+        if self._can_call:
+            self._socket.bind(self._path)
+            self._socket.listen()
+            self._socket.settimeout(_LOOK_S)
+        self._line: Connection | None = None
+        self._job: Future[None] | None = None
+
+    @property
+    def can_run(self) -> bool:
+        """Whether it runs, or Spark has a slot for it."""
+        return self._is_there or (self._can_call and has_spare_slot(self._spark) and not _staying.locked())
+
+    def run(self, job: bytes) -> list[tuple[str, bytes]]:
+        """The channels and bodies of the frames that the task gives for a packed job.
+
+        Raises what Spark says when it gave the task up.
+        """
+        began = False
+        while True:
+            if not self._is_there:
+                self._check(began=began)
+                self._begin()
+                began = True
+            try:
+                line = self._line or self._answered()
+                if line is not None:
+                    line.send_bytes(job)
+                    answer: list[tuple[str, bytes]] = line.recv()
+                    return answer
+            except (EOFError, OSError):
+                if self._socket.fileno() < 0:
+                    raise
+                self.hang_up()  # it has left, or its process has died and Spark tries it again
+
+    def hang_up(self) -> None:
+        """Lets the task end when it has run what it was given."""
+        line, self._line = self._line, None
+        if line is not None:
+            with socket.socket(fileno=os.dup(line.fileno())) as end, contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # wakes who reads, which closing it would not
+
+    def close(self) -> None:
+        """Ends it for good. Waits until Spark's job is over: Spark may be stopped next."""
+        self._socket.close()
+        self.hang_up()
+        if self._job is not None:
+            wait([self._job], _LEAVE_S)
+        remove_folder(self._folder)
+
+    @property
+    def _is_there(self) -> bool:
+        return self._job is not None and not self._job.done()
+
+    def _check(self, *, began: bool) -> None:
+        """Raises why Spark gave up a task that was begun for the present job; one from before is only begun anew."""
+        if began and self._job is not None and (cause := self._job.exception()) is not None:
+            raise cause
+
+    def _answered(self) -> Connection | None:
+        """The line of a task that calls; None if none has for a moment."""
+        try:
+            accepted, _ = self._socket.accept()
+        except TimeoutError:
+            return None
+        self._line = Connection(accepted.detach())
+        return self._line
+
+    def _begin(self) -> None:
+        self._job = job = Future[None]()
+        threading.Thread(target=self._stand, args=(job,), name="watersmeet-standing", daemon=True).start()
+
+    def _stand(self, job: Future[None]) -> None:
+        with _staying:
+            try:
+                self._spark.sparkContext.setLocalProperty(LINE, self._path)
+                self._task().collect()
+            except BaseException as cause:
+                job.set_exception(cause)
+            else:
+                job.set_result(None)
+
+
+#: In one epoch so many buckets at most, or this part of all, move to executors that have fewer than others: each of
+#: them begins cold.
+_MOVES: Final = 2
+
+_MOVED_PART: Final = 8
+
+#: A stage and a bucket.
+Step = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """id: Spark's, which no other executor of the application ever has. cores: how many tasks it runs at a time."""
+
+    id: str
+    host: str
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class Homes:
+    """The homes of all buckets, in their order; none before the first epoch that is cut by buckets.
+
+    last: the id of the executor that ran each step last, be it in a task of its own or in one that ran all of them.
+    """
+
+    of: tuple[Executor, ...] = ()
+    last: Mapping[Step, str] = field(default_factory=dict)
+
+    def settled(self, buckets: int, executors: Collection[Executor]) -> Homes:
+        """As an epoch of so many buckets is to run, on executors that are there.
+
+        Law: every home is one of `executors`; there is none if that is empty. Buckets whose home is gone get another
+        one at once, on the same machine if that is as good. Of the others only a few move, and only to an executor
+        that has less to do, with the bucket, than the one that had it.
+        """
+        there = {e.id: e for e in sorted(executors, key=lambda e: e.id)}
+        if not there:
+            return replace(self, of=())
+        before = self.of if len(self.of) == buckets else _resized(self.of, buckets)
+        homes: list[Executor | None] = [there.get(e.id) for e in before] if before else [None] * buckets
+        load = Counter(e.id for e in homes if e is not None)
+        for bucket, home in enumerate(homes):
+            if home is None:
+                host = before[bucket].host if before else None
+                best = min(there.values(), key=lambda e: (_load(e, load, 1), e.host != host))
+                homes[bucket] = best
+                load[best.id] += 1
+        found = [e for e in homes if e is not None]
+        for _ in range(max(_MOVES, buckets // _MOVED_PART)):
+            fullest = max(there.values(), key=lambda e: _load(e, load))
+            emptiest = min(there.values(), key=lambda e: _load(e, load, 1))
+            if _load(emptiest, load, 1) >= _load(fullest, load):
+                break
+            found[found.index(fullest)] = emptiest
+            load[fullest.id] -= 1
+            load[emptiest.id] += 1
+        return replace(self, of=tuple(found))
+
+    def of_all(self, executors: Collection[Executor]) -> Executor | None:
+        """Where an epoch that is one task is to run: where most steps ran last. None if no such executor is there."""
+        there = {e.id: e for e in executors}
+        ran = Counter(i for i in self.last.values() if i in there)
+        return there[min(ran, key=lambda i: (-ran[i], i))] if ran else None
+
+    def after(self, ran: Mapping[Step, str], executors: Collection[Executor], *, apart: bool) -> Homes:
+        """After an epoch. ran: by step, the id of the executor that ran it. apart: each step was a task of its own.
+
+        Who ran a bucket in a task of its own is its home now: the one before had no time for it.
+        """
+        there = {e.id: e for e in executors}
+        homes = list(self.of)
+        for (_, bucket), executor in sorted(ran.items()):
+            if apart and bucket < len(homes) and executor in there:
+                homes[bucket] = there[executor]
+        return Homes(tuple(homes), {**self.last, **ran})
+
+    def returns(self, ran: Mapping[Step, str]) -> Returns:
+        """How many of these steps came back. Steps that never ran before count nowhere."""
+        same = [self.last[step] == executor for step, executor in ran.items() if step in self.last]
+        return Returns(sum(same), len(same) - sum(same))
+
+
+def _load(executor: Executor, load: Mapping[str, int], more: int = 0) -> float:
+    """The buckets of each of its cores, with so many more."""
+    return (load.get(executor.id, 0) + more) / max(1, executor.cores)
+
+
+def _resized(homes: Sequence[Executor], buckets: int) -> Sequence[Executor]:
+    """The homes for another number of buckets: each is a range of hashes, and so are those before it."""
+    return [homes[bucket * len(homes) // buckets] for bucket in range(buckets)] if homes else ()
+
 
 K = TypeVar("K")
 V = TypeVar("V")

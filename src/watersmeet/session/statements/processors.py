@@ -42,7 +42,7 @@ from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
-from watersmeet.formats.messageparts import split_window
+from watersmeet.formats.payloads import split_window
 from watersmeet.maintenance.views import make, watermarks_of
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, connector_for, partitions_wanted
 from watersmeet.sinkwriters.writers import SinkWriters, begin

@@ -46,7 +46,7 @@ from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.formats.messageparts import WINDOW, split_window
+from watersmeet.formats.payloads import WINDOW, split_window
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.status import database_status
 from watersmeet.sinkwriters.writers import SinkWriters, begin

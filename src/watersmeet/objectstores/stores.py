@@ -1,5 +1,14 @@
-"""Objects of S3 and of what speaks its protocol, of Google's storage and of Azure's. The library, obstore, is an
+"""Objects of any store: it is opened, and objects are read as files.
+
+Objects of S3 and of what speaks its protocol, of Google's storage and of Azure's. The library, obstore, is an
 extra.
+
+Files of HDFS as objects.
+
+HDFS shows a file while it is being written. So an object is written under another name, and gets its own by a rename,
+which the NameNode does in one step, and does only if the name is free where that is asked for. The library,
+hdfs-native, is an extra and needs no Java. It reads `core-site.xml` and `hdfs-site.xml` in HADOOP_CONF_DIR, and takes
+the user from HADOOP_USER_NAME or from Kerberos' tickets, as Hadoop's own tools do.
 """
 
 from __future__ import annotations
@@ -7,49 +16,68 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, BinaryIO, Final
 
 from watersmeet.errors import error
 from watersmeet.objectstores.base import (
     ENDPOINTS,
+    HDFS,
     Location,
     ObjectReplacedError,
     ObjectStat,
+    Store,
     StoreProblem,
     check_endpoint,
+    object_path,
 )
 from watersmeet.system.process import library
+from watersmeet.system.secretvalues import revealed
 
 #: An object up to this size is one request; a larger one is sent in parts, which takes two more …
 _WHOLE_BYTES: Final = 64 << 20
+
 #: … and one for each part of this size.
 _PART_BYTES: Final = 16 << 20
+
 #: Environment: whether requests to S3 are signed without a hash of what they send. That hash takes most of the time
 #: that a core needs for sending, and an encrypted connection shows already whether anybody changed what was sent.
 _UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
+
 #: By the scheme of a URL: the class of the library.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+
 #: And how the variables begin that it reads.
 _VARIABLES: Final = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
+
 _RETRIES: Final = {
     "max_retries": 2,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=1), "base": 2},
 }
+
 #: What the library raises, by name: some are classes of its own, some Python's.
 _DENIED: Final = ("PermissionDeniedError", "PermissionError", "UnauthenticatedError")
+
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
 _SAID: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _ADDRESS: Final = re.compile(r"https?://\S+")
+
 #: Words of servers for a bucket that is not there, and for keys that they do not know.
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
 _REFUSED: Final = (
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
@@ -63,6 +91,7 @@ _REFUSED: Final = (
     "401 Unauthorized",
     "403 Forbidden",
 )
+
 #: And for a bucket that is in another region than the one that was named.
 _ELSEWHERE: Final = (
     "AuthorizationHeaderMalformed",
@@ -70,9 +99,12 @@ _ELSEWHERE: Final = (
     "IllegalLocationConstraint",
     "without LOCATION",
 )
+
 _BAD_REQUEST: Final = "400 Bad Request"
+
 #: What the library says where it finds no credentials in the environment.
 _NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
+
 #: Where it looks for them then: what a machine of a cloud says of itself. Whatever the answer, there are none.
 _OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
 
@@ -265,3 +297,270 @@ def _said(text: str) -> str | None:
     return (
         next((reason for reason in reasons if reason in text.lower()), None) or _ADDRESS.sub("…", first)[:200] or None
     )
+
+
+#: How the names of files begin that are being written; in `list` they are not there.
+_UNFINISHED: Final = ".unfinished-"
+
+#: How often a NameNode that does not answer is tried, each time after a longer pause. Whoever asks
+#: has more patience, and says meanwhile what is wrong.
+_HDFS_CONFIG: Final = {"dfs.client.failover.max.attempts": "3"}
+
+#: Words of errors for which there is no class.
+_HDFS_DENIED: Final = ("AccessControlException", "Permission denied", "SASL", "GSSAPI")
+
+
+class HdfsStore:
+    """See `objectstores.Store`. A tag is of a file's time and length: files that are replaced within a millisecond by
+    others of the same length keep it.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._library = library("hdfs_native", "databases and files in HDFS")
+        self._location = location
+        try:
+            self._client: Any = self._library.Client(location.url, _HDFS_CONFIG)
+        except Exception as cause:  # the library's own errors have no common public base
+            raise error("CONNECTOR_OPTION", f"{location.shown} can't be used", detail=_first_line(cause)) from None
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._mended():
+            if self._is_there(name):
+                return False
+            temporary = self._written(name, data)
+            try:
+                self._client.rename(temporary, f"/{name}", overwrite=False)
+            except FileExistsError:
+                self._discard(temporary)
+                return False
+            return True
+
+    def put(self, name: str, *pieces: bytes | memoryview) -> None:
+        with self._mended():
+            self._client.rename(self._written(name, b"".join(pieces)), f"/{name}", overwrite=True)
+
+    def get(self, name: str) -> bytes:
+        with self._mended():
+            found = self._client.read(f"/{name}")
+            return bytes(found.read_range(0, len(found)))
+
+    def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
+        with self._mended():
+            # Opened first: what is read then is of the content with this tag, or of an older one that is gone.
+            found = self._client.read(f"/{name}")
+            if etag is not None and self.stat(name).etag != etag:
+                raise ObjectReplacedError("the object was replaced")
+            return bytes(found.read_range(begin, end - begin))
+
+    def stat(self, name: str) -> ObjectStat:
+        with self._mended():
+            found = self._client.get_file_info(f"/{name}")
+            if found.isdir:
+                raise FileNotFoundError("the object is not there")
+            return _file_stat(found)
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
+        with self._mended():
+            yield from self._below(prefix, after)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with self._mended(), contextlib.suppress(FileNotFoundError):
+                self._client.delete(f"/{name}", recursive=False)
+
+    def discard_unfinished(self, prefix: str) -> int:
+        with self._mended():
+            unfinished = [s.path for s in self._inside(prefix) if not s.isdir and _is_unfinished(s.path)]
+            for path in unfinished:
+                self._client.delete(path, recursive=False)
+            return len(unfinished)
+
+    def _below(self, directory: str, after: str) -> Iterator[tuple[str, ObjectStat]]:
+        """As `list`, one directory after the other: whoever wants the first names reads no others."""
+        statuses = [(s.path.lstrip("/") + "/" * s.isdir, s) for s in self._inside(directory)]
+        for name, status in sorted(statuses, key=lambda found: found[0]):
+            if not status.isdir:
+                if name > after and not _is_unfinished(name):
+                    yield name, _file_stat(status)
+            elif name > after or after.startswith(name):
+                yield from self._below(name.rstrip("/"), after)
+
+    def _inside(self, directory: str) -> Sequence[Any]:
+        """What is in a directory; nothing if there is none, or none any more."""
+        with contextlib.suppress(FileNotFoundError):
+            return [*self._client.list_status(f"/{directory}")]
+        return ()
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._client.get_file_info(f"/{name}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _written(self, name: str, data: bytes) -> str:
+        """The path of a new file in the same directory, with the data on the disks of the DataNodes."""
+        directory, _, last = f"/{name}".rpartition("/")
+        path = f"{directory}/{_UNFINISHED}{last}-{secrets.token_hex(8)}"
+        with self._client.create(path, self._library.WriteOptions(create_parent=True)) as file:
+            file.write(data)
+            file.hsync()
+        return path
+
+    def _discard(self, path: str) -> None:
+        with contextlib.suppress(Exception):
+            self._client.delete(path, recursive=False)
+
+    @contextmanager
+    def _mended(self) -> Iterator[None]:
+        """Errors of the library as those of `Store`."""
+        try:
+            yield
+        except (GeneratorExit, StoreProblem, ObjectReplacedError):
+            raise
+        except Exception as cause:
+            raise self._problem(cause) from None
+
+    def _problem(self, cause: Exception) -> Exception:
+        """What an error of the library means. Of the server's answer it has the first line at most."""
+        if isinstance(cause, FileNotFoundError):
+            return FileNotFoundError("the object is not there")
+        said = _first_line(cause)
+        if isinstance(cause, PermissionError) or any(word in said for word in _HDFS_DENIED):
+            return StoreProblem(
+                f"access to {self._location.shown} is refused",
+                detail=said,
+                hint="Check the user (HADOOP_USER_NAME, or Kerberos' ticket), and the rights of the directory.",
+                passes=False,
+            )
+        return StoreProblem(
+            f"{self._location.shown} can't be reached",
+            detail=said,
+            hint="Check that the NameNode and its DataNodes run, and the address.",
+            passes=True,
+        )
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(_UNFINISHED)
+
+
+def _file_stat(found: Any) -> ObjectStat:
+    return ObjectStat(found.length, found.modification_time * 1_000_000, f"{found.modification_time}-{found.length}")
+
+
+def _first_line(cause: Exception) -> str:
+    lines = str(cause).splitlines()
+    return lines[0][:200] if lines else type(cause).__name__
+
+
+BLOCK_BYTES: Final = 8 << 20
+
+"""Objects are read in blocks of so many bytes, which begin at multiples of that."""
+
+_KEPT_BLOCKS: Final = 8
+
+
+def open_store(location: Location) -> Store:
+    """The store of a location. Nothing is connected yet. LIBRARY_MISSING, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
+    return _opened(location, tuple((name, revealed(value)) for name, value in location.settings))
+
+
+@lru_cache(maxsize=64)
+def _opened(location: Location, settings: tuple[tuple[str, str], ...]) -> Store:
+    return HdfsStore(location) if location.scheme == HDFS else CloudStore(location, dict(settings))
+
+
+def check_objects(options: Mapping[str, str]) -> None:
+    """Asks a store, if the options name one, whether it lets us in. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    place = object_path(options)
+    if place is not None:
+        try:
+            next(iter(open_store(place.location).list()), None)
+        except StoreProblem as problem:
+            raise problem.as_error() from problem
+
+
+class ObjectFile(io.RawIOBase, BinaryIO):
+    """The content of an object as a file for reading. etag: None for an object that is never written again. Not
+    thread-safe.
+
+    Reading raises FileNotFoundError, ObjectReplacedError if the object was written again, StoreProblem.
+    """
+
+    def __init__(self, location: Location, name: str, size_bytes: int, etag: str | None) -> None:
+        super().__init__()
+        self._location = location
+        self._name = name
+        self.size_bytes = size_bytes
+        self.etag = etag
+        self.problem: OSError | None = None
+        """Why something could not be read. Readers of formats may take that for a damaged file."""
+        self._place = 0
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self._place = max(0, offset + (0, self._place, self.size_bytes)[whence])
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        begin = self._place
+        end = self.size_bytes if size is None or size < 0 else min(self.size_bytes, begin + size)
+        if begin >= end:
+            return b""
+        self._place = end
+        first, last = begin // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        blocks = [self._block(number) for number in range(first, last + 1)]
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return data[begin - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        """Raises why something could not be read, if that is so."""
+        if self.problem is not None:
+            raise self.problem
+
+    def _block(self, number: int) -> bytes:
+        key = (self._location, self._name, self.etag, number)
+        found = _BLOCKS.get(key)
+        if found is None:
+            begin = number * BLOCK_BYTES
+            end = min(self.size_bytes, begin + BLOCK_BYTES)
+            try:
+                found = open_store(self._location).range(self._name, begin, end, self.etag)
+            except OSError as problem:
+                self.problem = problem
+                raise
+            _BLOCKS.keep(key, found)
+        return found
+
+
+class _Blocks:
+    """The blocks that this process has read last: what is cut into slices is often read here, too. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[Location, str, str | None, int], bytes] = OrderedDict()
+
+    def get(self, key: tuple[Location, str, str | None, int]) -> bytes | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def keep(self, key: tuple[Location, str, str | None, int], data: bytes) -> None:
+        with self._lock:
+            self._kept[key] = data
+            while len(self._kept) > _KEPT_BLOCKS:
+                self._kept.popitem(last=False)
+
+
+_BLOCKS: Final = _Blocks()
