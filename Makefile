@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench lock clean
+.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench docs lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -71,7 +71,10 @@ check: lint types contracts ## everything that CI runs: what `make test` does, a
 bench: setup ## the benchmarks, each with its checks and a peer in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-lock: ## pin requirements/lock.txt anew from pyproject.toml
+docs: ## build the site of the documentation into build/site, with an API reference and offline search
+	@PYTHON="$(PYTHON)" sh scripts/docs.sh
+
+lock: ## pin requirements/*.txt again
 	@sh scripts/lock.sh
 
 clean: ## remove .venv and caches

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.database.sessions.variables import variables
+from watersmeet.errors import CONDITIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dialects" / "risingwave.md").read_text(encoding="utf-8")
@@ -58,7 +59,7 @@ def test_rules_and_rulings_that_are_named_exist():
     there = {
         number
         for page in RULES.values()
-        for number in re.findall(r"^\| ((?:RW|RA|SS|TP|LS)-\d\d|D-\d{3}-\d\d) \|", page, re.MULTILINE)
+        for number in re.findall(r"^\| `?((?:RW|RA|SS|TP|LS)-\d\d|D-\d{3}-\d\d)`? \|", page, re.MULTILINE)
     }
     files = [p for folder in ("src", "tests", "docs") for p in (ROOT / folder).rglob("*.*")]
     for path in files:
@@ -117,6 +118,13 @@ def test_figures_of_the_readme_are_those_of_the_benchmarks():
         assert figure in benchmarks
 
 
+def test_each_condition_has_a_cause_and_a_remedy():
+    rows = re.findall(
+        r"^\| ([A-Z_]+) \| (\w{5}) \| (.+?) \| (.+?) \|$", (ROOT / "docs" / "ERRORS.md").read_text(), re.MULTILINE
+    )
+    assert [(name, sqlstate) for name, sqlstate, *_ in rows] == [(n, c.sqlstate) for n, c in CONDITIONS.items()]
+
+
 def test_the_glossary_has_each_term_once():
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Words\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
@@ -128,3 +136,20 @@ def test_benchmarks_are_tables_of_short_cells():
     page = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
     cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
     assert [cell for cell in cells if len(cell) > 120] == []
+
+
+def test_the_site_has_each_page_once():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- ([\w/-]+\.md)$", text, re.MULTILINE)
+    pages = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
+    generated = {"index.md", "API.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+    decisions = {p for p in pages if p.startswith("decisions/")}
+    assert sorted(listed) == sorted((pages - decisions) | generated)
+
+
+@pytest.mark.parametrize("name", ["lock", "dbt", "docs"])
+def test_pins_are_names_versions_and_hashes(name):
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert [
+        x for x in lines if not re.fullmatch(r"[\w.-]+==[\w.!+-]+( ;.*)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", x)
+    ] == []
