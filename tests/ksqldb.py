@@ -20,7 +20,7 @@ from watersmeet.dialects.registry import Language
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.nodes import MarkedSelect, plain, retyped
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import error
 
 
@@ -68,7 +68,7 @@ class KsqldbRules(DialectRules):
                 "FEATURE_NOT_SUPPORTED",
                 "Pull queries don't support JOIN clauses",
                 sql=text,
-                span=place_of(node.this),
+                span=node_span(node.this),
                 hint="Write EMIT CHANGES, or make a view of the join.",
             )
 
@@ -86,7 +86,7 @@ class KsqldbRules(DialectRules):
                 "JOIN_KIND",
                 "two streams, and only these, are joined WITHIN a time",
                 sql=clause.env.text,
-                span=place_of(clause.node.this),
+                span=node_span(clause.node.this),
             )
         return plain_join(clause)
 

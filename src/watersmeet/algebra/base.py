@@ -211,7 +211,7 @@ class Binary(Node):
 
     kind: inner: the pairs. left, right, full: also rows of that side (of either side) without a pair, with NULLs in the
     other side's columns. Any other kind (semi, anti, mark) has the left columns only.
-    span: its place in the statement's text.
+    span: of the JOIN.
     called: its name in error texts.
     """
 

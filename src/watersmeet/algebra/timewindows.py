@@ -21,8 +21,8 @@ from sqlglot import exp
 from watersmeet.algebra.scalars import ORACLE, Scalar
 from watersmeet.errors import Error, Span, error
 from watersmeet.values import times
-from watersmeet.values.places import own_place, set_place
 from watersmeet.values.serialization import from_json, to_json
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Term
@@ -234,7 +234,7 @@ def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
     call = exp.Anonymous(
         this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
     )
-    set_place(call, span)
+    set_span(call, span)
     return call
 
 
@@ -269,7 +269,7 @@ def left_in_join(scalar: Scalar) -> Error:
         "TIME_FILTER",
         "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "
         "condition, but it still reminded in on join's condition. Considering move it into WHERE clause?",
-        span=place(scalar),
+        span=clock_span(scalar),
         hint=(
             "In ON it may refer to either side of an inner join, and to the side of an outer join that is not "
             "preserved."
@@ -277,10 +277,10 @@ def left_in_join(scalar: Scalar) -> Error:
     )
 
 
-def place(scalar: Scalar) -> Span | None:
-    """The place in the statement's text where the time is read."""
+def clock_span(scalar: Scalar) -> Span | None:
+    """The span of the call of now()."""
     call = _epoch_call(scalar)
-    return None if call is None else own_place(call)
+    return None if call is None else own_span(call)
 
 
 def _epoch_call(scalar: Scalar) -> exp.Anonymous | None:

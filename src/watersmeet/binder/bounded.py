@@ -27,7 +27,7 @@ from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
-from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, place_of
+from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.setfunctions import table_call
@@ -190,7 +190,7 @@ class BoundedRules(DialectRules):
                 "FEATURE_NOT_SUPPORTED",
                 "do not support asof join for batch queries",
                 sql=text,
-                span=place_of(node.this),
+                span=node_span(node.this),
                 hint="Use an ASOF join in a materialized view.",
             )
         self.own.check_ending(node, text)

@@ -162,13 +162,13 @@ def check_request(request: Request, tree: Node, text: str) -> None:
             span=request.emission.span,
             hint="The join never deletes rows: leave EMIT CHANGELOG out.",
         )
-    place = next((p for p in request.places if p.kind == "delta"), None)
-    if place is not None and request.emission.mode != "changelog":
+    computed = next((c for c in request.computed if c.kind == "delta"), None)
+    if computed is not None and request.emission.mode != "changelog":
         raise error(
             "UNDEFINED_COLUMN",
             f'column "{DELTA_COLUMN}" does not exist',
             sql=text,
-            span=place.span,
+            span=computed.span,
             detail="The query never deletes a row.",
             hint="With EMIT CHANGELOG every query has the column.",
         )

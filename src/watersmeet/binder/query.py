@@ -37,7 +37,7 @@ from watersmeet.binder.selects import Selecting
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.tree.nodes import kind_of
-from watersmeet.dialects.tree.queries import depth_checked, name_of, place_of
+from watersmeet.dialects.tree.queries import depth_checked, name_of, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
@@ -135,7 +135,7 @@ class _Binder:
         ctx = Context(self.env.text, kind)
         width = len(left.leaves[0].outputs)
         other = len(right.leaves[0].outputs)
-        check_width(kind, width, other, place_of(right.places[0]), ctx.text)
+        check_width(kind, width, other, node_span(right.places[0]), ctx.text)
         places = (*left.places, *right.places)
         kinds = [_kind([leaf.outputs[i] for leaf in (*left.leaves, *right.leaves)], ctx, places) for i in range(width)]
         left, right = (self._settled(t, kind, kinds, once=once) for t in (left, right))
@@ -336,7 +336,7 @@ def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tupl
                 "DUPLICATE_OBJECT",
                 f'WITH query name "{name}" specified more than once',
                 sql=text,
-                span=place_of(node.args["alias"]),
+                span=node_span(node.args["alias"]),
             )
         own.add(name)
         if not isinstance(node.this, (exp.Query, exp.Values)):
@@ -382,7 +382,7 @@ def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bin
         cte = env.ctes[name or ""]
         if cte not in binding.collected.named:
             bound = named_rows(str(name), cte, replace(binding, fills=[]), bind)
-            check_alias_list(names, bound.width, f'table "{name}"', env.text, place_of(node))
+            check_alias_list(names, bound.width, f'table "{name}"', env.text, node_span(node))
 
 
 def bind_query(
@@ -399,14 +399,14 @@ def bind_query(
 ) -> BoundQuery:
     """The meaning of a view's query.
 
-    text: the text that places in `query` refer to.
+    text: the text that spans in `query` refer to.
     column_names: those of CREATE VIEW v (…).
     moment, closing_us: see `Binding`.
     arriving: with the columns that order its rows by arrival, if the order is known.
     needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
-    DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
+    DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a span.
     """
     rules = rules_of(dialect)
     reading = rules.reading(query)

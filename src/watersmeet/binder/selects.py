@@ -55,7 +55,7 @@ from watersmeet.binder.context.binding import (
 from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClause, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.tree.nodes import CommaJoin, kind_of, own_parts
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value, columns_of
@@ -281,7 +281,7 @@ class Chain:
         ]
         if unnested.ordinality is not None:
             columns.append(ScopeColumn("ordinality", value_of(unnested.ordinality)))
-        check_alias_list(call.names, len(columns), f'table "{call.title}"', self.env.text, place_of(call.calls[0][2]))
+        check_alias_list(call.names, len(columns), f'table "{call.title}"', self.env.text, node_span(call.calls[0][2]))
         shown = [*call.names, *[c.name for c in columns[len(call.names) :]]]
         return single(call.title, [ScopeColumn(n, c.value) for n, c in zip(shown, columns, strict=True)])
 
@@ -490,7 +490,7 @@ class Selecting:
         return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
-        """The select list with stars expanded: value, name (None: without name), place."""
+        """The select list with stars expanded: value, name (None: without name), node."""
         found: list[Item] = []
         for node in self.node.expressions:
             star = star_of(node)
@@ -533,7 +533,7 @@ class Selecting:
             exprs.append(scalar)
             outputs.append(
                 OutputColumn(
-                    column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs
+                    column, name is not None, value.unknown, node_span(node), hidden=self.hidden and not outputs
                 )
             )
         if isinstance(relation, Values) and len(relation.rows) == 1 and self.node.args.get("from_") is None:

@@ -18,14 +18,14 @@ from watersmeet.catalog import Catalog, SqlFunction
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
-from watersmeet.dialects.tree.queries import name_of, place_of, read_tree
+from watersmeet.dialects.tree.queries import name_of, node_span, read_tree
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.calls import Argument, Inlined, returned
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.places import set_place
+from watersmeet.values.spans import set_span
 
 #: A limit on the nodes of a statement: functions that call others twice grow fast.
 _MOST_NODES: Final = 10_000
@@ -60,7 +60,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
                 "FEATURE_NOT_SUPPORTED",
                 f"the expansion of function {function.shown} is too large",
                 sql=text,
-                span=place_of(made),
+                span=node_span(made),
                 detail=f"With the functions that it calls it has more than {_MOST_NODES} parts.",
             )
     return tree, tuple(dict.fromkeys(used))
@@ -81,7 +81,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
     """The function with the ids of the functions that its body calls, if the body can be bound and has the function's
     type.
 
-    Errors of the binder, at places in the body; FEATURE_NOT_SUPPORTED for one that calls itself.
+    Errors of the binder, with spans in the body; FEATURE_NOT_SUPPORTED for one that calls itself.
     """
     body = _body_of(function.body, function.dialect)
     for call in body.find_all(exp.Anonymous):
@@ -90,7 +90,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
                 "FEATURE_NOT_SUPPORTED",
                 "a function that calls itself is not supported",
                 sql=function.body,
-                span=place_of(call),
+                span=node_span(call),
             )
     tree, used = inlined(body, catalog, function.dialect, function.body)
     place = _Body(function)
@@ -150,22 +150,22 @@ def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
             "UNDEFINED_FUNCTION",
             f"function {function.shown} takes {count} argument{'' if count == 1 else 's'}",
             sql=text,
-            span=place_of(call),
+            span=node_span(call),
             detail=f"It is {function.signature}.",
         ) from None
     return False
 
 
 def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> exp.Expression:
-    """The body with the arguments of a call. All of it gets the place of the call."""
+    """The body with the arguments of a call. All of it gets the span of the call."""
     body, _ = inlined(
         _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
     )
-    span = place_of(call)
+    span = node_span(call)
     made = Inlined(this=exp.Paren(this=body.copy()), kind=function.returns, called=function.name)
     for node in made.walk():
-        set_place(node, None)
-    set_place(made, span)
+        set_span(node, None)
+    set_span(made, span)
     arguments = [_argument(a, i, function) for i, a in enumerate(call.expressions)]
     read = set()
     for column in list(made.find_all(exp.Column)):
@@ -200,7 +200,7 @@ def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
 def _body_of(body: str, dialect: str) -> exp.Expression:
     """The expression of a function's body, with the parameter `$1` as the column "$1". It must not be changed.
 
-    Its places are in `body`. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
+    Its spans are in `body`. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
     """
     language = language_named(dialect)
     tokens = tokenize(body, language)
@@ -216,7 +216,7 @@ def _body_of(body: str, dialect: str) -> exp.Expression:
             "FEATURE_NOT_SUPPORTED",
             "a function body other than SELECT with one expression is not supported",
             sql=body,
-            span=place_of(tree),
+            span=node_span(tree),
             hint="To read relations, create a view.",
         )
     found: exp.Expression = items[0].unalias()

@@ -27,7 +27,7 @@ from watersmeet.database.reading import Bounded, bounded, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.writing import converted, omitted
 from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
-from watersmeet.dialects.tree.queries import is_default, name_of, place_of
+from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.casts import cast
@@ -35,7 +35,7 @@ from watersmeet.expressions.clock import is_clock, reads_clock
 from watersmeet.expressions.context import Context, Value, columns_of, decimal_literal, first_line
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.store.changes import quoted
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import NUMERIC, VARCHAR, Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
@@ -136,7 +136,7 @@ def without_defaults(
         if found and (n not in left_out or len(left_out) == min(len(targets), len(rows[0]))):
             raise error_at(
                 statement,
-                place_of(found[0]),
+                node_span(found[0]),
                 "FEATURE_NOT_SUPPORTED",
                 "DEFAULT in some rows of VALUES only, or in place of all values, is not supported",
                 hint="Leave the column out of the list of columns.",
@@ -216,7 +216,7 @@ def _typed(value: exp.Expression, kind: SqlType, *, numbers: bool = False) -> ex
 def _cast(value: exp.Expression, kind: SqlType, written: exp.Expression) -> exp.Cast:
     """`value` as a type, at the place of what was written."""
     cast = exp.Cast(this=value.copy(), to=data_type(kind))
-    set_place(cast, own_place(written) or place_of(written))
+    set_span(cast, own_span(written) or node_span(written))
     return cast
 
 
@@ -331,7 +331,7 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
             others = "" if digits is None else ", or now() for a time,"
             raise error_at(
                 statement,
-                place_of(node),
+                node_span(node),
                 "FEATURE_NOT_SUPPORTED",
                 f"DEFAULT with anything but a constant{others} is not supported",
             )
@@ -340,7 +340,7 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
         try:
             ctx.check(value)
         except duckdb.Error as cause:
-            raise error_at(statement, place_of(node), "INVALID_VALUE", first_line(cause)) from None
+            raise error_at(statement, node_span(node), "INVALID_VALUE", first_line(cause)) from None
         found[name] = value.sql(dialect="duckdb")
     return found
 
@@ -377,7 +377,7 @@ def generated_columns(
         if not target.takes(value.type):
             raise error_at(
                 statement,
-                place_of(tree),
+                node_span(tree),
                 "DATATYPE_MISMATCH",
                 f'column "{column.name}" is of type {column.type.sql} but expression is of type {value.type.sql}',
                 hint="You will need to rewrite or cast the expression.",
@@ -393,7 +393,7 @@ def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
         if name in (*statement.generated, *statement.arrivals):
             raise error_at(
                 statement,
-                place_of(node),
+                node_span(node),
                 "FEATURE_NOT_SUPPORTED",
                 "a generated column can't reference another generated column",
                 hint="Write its expression again." if name in statement.generated else None,

@@ -35,7 +35,7 @@ _PROBE: Final = "watersmeet_probe"
 class Part:
     """A part of a text that is in one dialect.
 
-    line: the place of the line `-- dialect: x` in front of it, if one is there.
+    line: the span of the line `-- dialect: x` in front of it, if one is there.
     """
 
     start: int
@@ -67,17 +67,17 @@ def parts(text: str, language: Language) -> list[Part]:
         before = _before(text, begin, match.start(1), language)
         if before is None or (before and match.re is _SET):
             continue  # it stands in quotes, in a comment or in another statement
-        place = Span(*match.span(1))
+        span = Span(*match.span(1))
         if before:
             raise error(
                 "SYNTAX_ERROR",
                 "the dialect can't change inside a statement",
                 sql=text,
-                span=place,
+                span=span,
                 hint="End the statement before with a semicolon.",
             )
         found.append(Part(begin, match.start(1) if match.re is _LINE else match.end(1), language, line))
-        begin, line = match.end(1), place if match.re is _LINE else None
+        begin, line = match.end(1), span if match.re is _LINE else None
         language = _language(match[2], text, Span(*match.span(2)))
     found.append(Part(begin, len(text), language, line))
     return found
@@ -93,11 +93,11 @@ def _before(text: str, begin: int, end: int, language: Language) -> Sequence[Tok
     return last[:-1] if last and last[-1].text == _PROBE and last[-1].start == end - begin else None
 
 
-def _language(name: str, text: str, place: Span) -> Language:
+def _language(name: str, text: str, span: Span) -> Language:
     try:
         return language_named(name.lower())
     except Error as err:
-        err.sql, err.span = text, place
+        err.sql, err.span = text, span
         raise
 
 
@@ -138,7 +138,7 @@ def parse(
 
     parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
     literals of the tree, never text; `UNBOUND`: they stay for `preparing.with_values`. own_query: reads queries that
-    the session itself does not answer. All spans are in `text`. Raises SYNTAX_ERROR with a place,
+    the session itself does not answer. All spans are in `text`. Raises SYNTAX_ERROR with a span,
     CHARACTER_NOT_IN_REPERTOIRE.
     """
     check_characters(text)

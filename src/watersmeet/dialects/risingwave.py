@@ -52,13 +52,13 @@ def read_sink(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
         query_text = cursor.text[tokens[0].start : tokens[-1].end + 1]
         tokens, emit = cut_emit(tokens)
         query = read_tree(cursor.originals(tokens), cursor.text, dialect)
-    places: dict[str, Span] = {}
-    options = read_options(cursor, places) if cursor.take("WITH") else {}
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.take("WITH") else {}
     start = cursor.index
     format_ = None
     if cursor.take("FORMAT"):
-        format_ = _read_format(cursor, places)
-        places["format"] = span_of(cursor.tokens[start : cursor.index])
+        format_ = _read_format(cursor, spans)
+        spans["format"] = span_of(cursor.tokens[start : cursor.index])
     cursor.end()
     return CreateSink(
         **base,
@@ -73,7 +73,7 @@ def read_sink(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
         into=into,
         targets=targets,
         options=options,
-        places=places,
+        spans=spans,
         format=format_,
     )
 
@@ -91,7 +91,7 @@ def _query_of_sink(cursor: Cursor) -> Sequence[Token]:
     return cursor.tokens[start : cursor.index]
 
 
-def _read_format(cursor: Cursor, places: dict[str, Span]) -> MessageFormat:
+def _read_format(cursor: Cursor, spans: dict[str, Span]) -> MessageFormat:
     """`PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`: the cursor stands behind FORMAT."""
     form = cursor.word()
     if form.name not in _FORMS:
@@ -104,7 +104,7 @@ def _read_format(cursor: Cursor, places: dict[str, Span]) -> MessageFormat:
         )
     cursor.expect("ENCODE")
     encoding = _read_encoding(cursor)
-    options = read_options(cursor, places) if cursor.at("(") else {}
+    options = read_options(cursor, spans) if cursor.at("(") else {}
     key = None
     if cursor.take("KEY", "ENCODE"):
         key = _read_encoding(cursor)

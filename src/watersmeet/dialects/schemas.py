@@ -15,7 +15,7 @@ from watersmeet.dialects.tree.nodes import ImpliedAlias, KnownTable
 from watersmeet.dialects.tree.queries import is_folded, name_of
 from watersmeet.dialects.tree.tokens import unquoted
 from watersmeet.errors import did_you_mean
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 
 #: What the one database of a directory is called, as in RisingWave at first.
 DATABASE: Final = "dev"
@@ -101,7 +101,7 @@ def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semant
         if name in names and not node.expressions:
             value = names[name]
             text: exp.Expression = exp.null() if value is None else exp.Literal.string(value)
-            set_place(text, own_place(node))
+            set_span(text, own_span(node))
             item = node.parent if isinstance(node.parent, ImpliedAlias) else node
             made = (
                 exp.alias_(exp.cast(text, exp.DType.VARCHAR), name, quoted=True)

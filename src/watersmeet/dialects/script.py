@@ -213,7 +213,7 @@ def columns_of(text: str, language: Language) -> Schema:
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:
-    """The tokens of `text`, or of a part of it, with their places in `text`; SYNTAX_ERROR for a quote or comment that
+    """The tokens of `text`, or of a part of it, with their spans in `text`; SYNTAX_ERROR for a quote or comment that
     does not end.
     """
     part = " " * start + text[start:end]
@@ -224,7 +224,7 @@ def tokenize(text: str, language: Language, start: int = 0, end: int | None = No
 
 
 def unfinished(text: str, opened: int | None, found: TokenError) -> Error:
-    """The error of a text that ends inside a quote. opened: its place."""
+    """The error of a text that ends inside a quote. opened: its index."""
     reason = str(found.__cause__ or found)
     if opened is None:  # the tokenizer counts characters from the beginning of the text, whatever the line
         noted = _NOTED.search(reason)
@@ -360,15 +360,15 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):
         return roles.read_create(cursor, base) or _read_object(cursor, base, language)
-    place = span_of(cursor.tokens[first : cursor.index])
+    span = span_of(cursor.tokens[first : cursor.index])
     head = len(base["sql"]) - (base["span"].end - base["span"].start)
-    rest = base["sql"][head + place.end - base["span"].start :]
+    rest = base["sql"][head + span.end - base["span"].start :]
     created = _read_object(cursor, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"}, language)
     if not isinstance(created, (Create, CreateSchema)):
         return created
     if created.if_not_exists:
         raise error(
-            "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS", sql=cursor.text, span=place
+            "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS", sql=cursor.text, span=span
         )
     return replace(created, replaces=True)
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.scalars import MIRRORED
 from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, not_a_filter
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context, Value, boolean, call, columns_of, duckdb_cast, family, wrap
 from watersmeet.values.times import DAY_US
@@ -56,7 +56,7 @@ def reads_clock(node: exp.Expression) -> bool:
 def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
     """The error of now() where a view can't have it, in RisingWave's words."""
     if ctx.clause in _CLAUSES:
-        return _with_text(not_a_filter(place_of(node)), ctx)
+        return _with_text(not_a_filter(node_span(node)), ctx)
     message = (
         f"For streaming queries, `{name.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
         f"Found in clause: {ctx.clause}"
@@ -84,22 +84,22 @@ def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
     if reads_clock(left):
         left, right, kind = right, left, MIRRORED.get(kind)
     if kind not in MIRRORED or reads_clock(left):
-        raise _with_text(not_a_filter(place_of(node)), ctx)
+        raise _with_text(not_a_filter(node_span(node)), ctx)
     value = bind(left, ctx)
     moment = bind(right, _Timeless(ctx))
     if not columns_of(value):
-        raise _with_text(not_a_filter(place_of(node)), ctx)
+        raise _with_text(not_a_filter(node_span(node)), ctx)
     if value.type.name == "date" or moment.type.name == "date":
         value = (
             Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable) if value.type == DATE else value
         )
     if family(value.type) != "datetime" or family(moment.type) != "datetime":
-        raise _with_text(not_a_filter(place_of(node)), ctx)
+        raise _with_text(not_a_filter(node_span(node)), ctx)
     term = _Reader(node, ctx).term(moment.expression)
     column = value.finish()
     made = [
         _compared(
-            k, Value(column.expression, column.type, column.nullable), epoch_time(term, column.type, place_of(node))
+            k, Value(column.expression, column.type, column.nullable), epoch_time(term, column.type, node_span(node))
         )
         for k in ((exp.LTE, exp.GTE) if kind is exp.EQ else (kind,))
     ]
@@ -128,7 +128,7 @@ class _Timeless(Context):
         super().__init__(around.text, around.clause)
 
     def column(self, node: exp.Column) -> Value:
-        raise _with_text(not_a_filter(place_of(node)), self)
+        raise _with_text(not_a_filter(node_span(node)), self)
 
 
 class _Reader:
@@ -202,7 +202,7 @@ class _Reader:
         return int(length_us)
 
     def _refusal(self) -> Error:
-        return _with_text(not_a_filter(place_of(self._node)), self._ctx)
+        return _with_text(not_a_filter(node_span(self._node)), self._ctx)
 
 
 def _has_now(node: exp.Expression) -> bool:

@@ -14,7 +14,7 @@ from sqlglot import exp, parse_one
 from sqlglot.dialects.duckdb import DuckDB
 
 from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, error
 from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
 
@@ -259,7 +259,7 @@ class RowOrder:
         """Its keys, for the call `node`; FEATURE_NOT_SUPPORTED where rows have no order."""
         found = self.known
         if found is None:
-            span = place_of(node)
+            span = node_span(node)
             name = "this function" if span is None else ctx.text[span.start : span.end].partition("(")[0]
             raise ctx.not_supported(
                 f"{name} of rows that have no order",
@@ -278,7 +278,7 @@ UNORDERED: Final = RowOrder()
 class Context:
     """Base of all places where an expression can stand. Subclasses say what a column is.
 
-    text: the SQL text that the tree's places are in. bounded: whether it is in a query that ends. volatile_allowed:
+    text: the SQL text that the tree's spans are in. bounded: whether it is in a query that ends. volatile_allowed:
     False in views, whose content must follow from their input alone. sets: takes set-returning functions; None where
     they can't stand. windowing: the same for window functions. row_order: that of the rows of this place; None where a
     dialect has none.
@@ -335,8 +335,8 @@ class Context:
         hint: str | None = None,
         code: int | None = None,
     ) -> Error:
-        """An error at the place of `node`."""
-        span = None if node is None else place_of(node)
+        """An error at the span of `node`."""
+        span = None if node is None else node_span(node)
         return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span, code=code)
 
     def not_supported(

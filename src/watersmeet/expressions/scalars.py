@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
 from watersmeet.expressions import calls, functions, nestedfunctions, operators
@@ -112,7 +112,7 @@ def words_of(part: str) -> str | None:
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
-    """The value of the expression `node`; errors have its place."""
+    """The value of the expression `node`; errors have its span."""
     found = ctx.special(node)
     if found is not None:
         return found
@@ -362,12 +362,8 @@ def _cases(node: Any, ctx: Context) -> Value:
     return Value(exp.Case(ifs=ifs, default=otherwise), kind, nullable)
 
 
-def _place(node: exp.Expression) -> Span:
-    return place_of(node) or Span(0, 0)
-
-
 def _cast(node: Any, ctx: Context) -> Value:
-    target = type_of_tree(node.to, ctx.text, _place(node))
+    target = type_of_tree(node.to, ctx.text, node_span(node) or Span(0, 0))
     if target.name == "array" and isinstance(node.this, exp.Array) and not node.this.expressions:
         return Value(duckdb_cast(exp.Array(expressions=[]), target), target, nullable=False)
     return cast(bind_value(node.this, ctx), target, ctx, node)

@@ -63,7 +63,7 @@ def to_duckdb(
 ) -> QuerySql:
     """DuckDB SQL of a bounded query.
 
-    text: the text that the places in `query` are in. relation_name: the DuckDB relation that holds the content of
+    text: the text that the spans in `query` are in. relation_name: the DuckDB relation that holds the content of
     a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
     result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
     """

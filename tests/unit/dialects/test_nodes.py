@@ -55,4 +55,4 @@ def test_only_places_are_kept_in_meta():
         if "meta" in (text := path.read_text("utf-8"))
         and any(isinstance(n, ast.Attribute) and n.attr == "meta" for n in ast.walk(ast.parse(text)))
     ]
-    assert users == ["values/places.py"]
+    assert users == ["values/spans.py"]

@@ -182,12 +182,12 @@ def test_nested_loops_are_refused(tree):
 
 
 def test_the_place_of_a_nested_loop_is_kept():
-    place = Span(7, 9)
-    crossed = replace(join(a, b, "inner"), span=place)
+    span = Span(7, 9)
+    crossed = replace(join(a, b, "inner"), span=span)
     for tree in (crossed, where(crossed, "a.x > b.x"), join(crossed, c, "inner", "b.k = c.k")):
         with pytest.raises(Error) as caught:
             compiled(tree)
-        assert caught.value.span == place
+        assert caught.value.span == span
 
 
 @pytest.mark.parametrize("tree", [

@@ -58,7 +58,7 @@ from watersmeet.algebra.scalars import (
     null_of,
     strict_columns,
 )
-from watersmeet.algebra.timewindows import left_in_join, mentions_time, not_a_filter, place, term_of
+from watersmeet.algebra.timewindows import clock_span, left_in_join, mentions_time, not_a_filter, term_of
 from watersmeet.algebra.trees import (
     cast,
     common_type,
@@ -423,7 +423,7 @@ def _one(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
     comparison = SIGNS.get(type(node))
     found = term_of(node.expression) if comparison is not None else None
     if comparison is None or found is None:
-        raise not_a_filter(place(part))
+        raise not_a_filter(clock_span(part))
     term, kind = found
     value = node.this.unnest()
     column = next((c for c in below.columns if isinstance(value, exp.Column) and c.id == value.name), None)
@@ -442,7 +442,7 @@ def _one_branch(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
     branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]
     if len(timed) != 1:
-        raise not_a_filter(place(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
+        raise not_a_filter(clock_span(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
     others = [b for b in branches if b not in timed]
     either = Scalar(exp.or_(*[b.expression for b in others], copy=True), BOOLEAN)
     neither = [

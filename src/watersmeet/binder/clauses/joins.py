@@ -20,14 +20,14 @@ from watersmeet.binder.context.binding import Environment, condition_parts, equa
 from watersmeet.binder.context.rules import JoinClause, JoinSubqueries, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, named
 from watersmeet.dialects.tree.nodes import FirstName
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.clock import reads_clock
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 
 _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
@@ -41,14 +41,14 @@ def asof_join(
     without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition on right rows alone selects the candidates; one
     on left rows alone decides which of these look for a partner.
     """
-    place = place_of(node.this) or place_of(node)
+    span = node_span(node.this) or node_span(node)
     side = node.side.upper()
     if side not in ("", "LEFT"):
         raise error(
             "ASOF_KIND",
             f"ASOF {side} JOIN does not exist",
             sql=env.text,
-            span=place,
+            span=span,
             detail="Expected LEFT after ASOF. RIGHT or FULL are not supported.",
             hint="Use ASOF JOIN or ASOF LEFT JOIN; exchange the sides if necessary.",
         )
@@ -58,7 +58,7 @@ def asof_join(
             "ASOF_WITHOUT_INEQUALITY",
             "AsOf join requires exactly 1 inequality condition",
             sql=env.text,
-            span=place,
+            span=span,
             hint=f"USING has equalities only. {_HINT}" if node.args.get("using") else _HINT,
         )
     sides = _Sides(left[0], right[0], ScopeContext(env.text, scope, "JOIN/ON"))
@@ -90,7 +90,7 @@ def asof_join(
         left_value.finish(),
         right_value.finish(),
         ties,
-        span=place,
+        span=span,
     )
 
 
@@ -234,10 +234,10 @@ class _On:
         ctx, subqueries = self._context()
         kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
         if kind == "inner":
-            joined = Apply(self.left, self.right, kind, span=place_of(self.node))
+            joined = Apply(self.left, self.right, kind, span=node_span(self.node))
             return subqueries.filtered(joined, parts, ctx, "JOIN/ON")
         right = subqueries.filtered(self.right, [p for p in parts if not _is_literal_true(p)], ctx, "JOIN/ON")
-        return Apply(self.left, right, kind, span=place_of(self.node))
+        return Apply(self.left, right, kind, span=node_span(self.node))
 
     def joined(self, parts: Sequence[exp.Expression]) -> Node:
         """A join whose sides are independent. Subqueries are evaluated on the side that they read."""
@@ -263,7 +263,7 @@ class _On:
     def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Node:
         keys, residual = split(parts, self.left, self.right, self._context()[0])
         return Join(
-            self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node)
+            self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=node_span(self.node)
         )
 
     def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Node:
@@ -271,7 +271,7 @@ class _On:
             raise self.env.not_supported("a subquery of both sides in ON of a FULL JOIN", part)
         kept, other = (self.left, self.right) if self.kind == "left" else (self.right, self.left)
         ctx, subqueries = self._context()
-        return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=place_of(self.node))
+        return Apply(kept, subqueries.filtered(other, parts, ctx, "JOIN/ON"), "left", span=node_span(self.node))
 
 
 def _is_literal_true(node: exp.Expression) -> bool:
@@ -332,11 +332,11 @@ def _using(
         taken += [one, other]
         a, b = one.value, other.value
         equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
-        set_place(equality, own_place(place))
+        set_span(equality, own_span(place))
         comparable(equality, a, b, ctx)
         keys.append(key_of(place, a, b, ctx))
         merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
-    relation = Join(left[0], right[0], kind, tuple(keys), None, span=place_of(node))
+    relation = Join(left[0], right[0], kind, tuple(keys), None, span=node_span(node))
     rest = [c for c in (*left[1].visible, *right[1].visible) if c not in taken]
     scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
     return relation, _refreshed(scope, relation)

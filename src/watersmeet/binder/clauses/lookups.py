@@ -28,12 +28,12 @@ from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ARRIVAL, ExternalTable, Index, MaterializedView, Relation, Source, Table, View, one
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import PastCommit
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import columns_of, common_type
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.places import set_place
+from watersmeet.values.spans import set_span
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ
 
 _KEY_HINT: Final = "Compare each column of its primary key with a column of the left side: ON left.k = right.k."
@@ -167,7 +167,7 @@ def looking_up(
         joined.keys,
         joined.residual,
         _keys(joined.right, binding),
-        span=place_of(node.this),
+        span=node_span(node.this),
     )
 
 
@@ -219,7 +219,7 @@ def _as_of(
         ">=",
         coerce(value, since.type, ctx, moment).finish(),
         read(since),
-        span=place_of(node),
+        span=node_span(node),
         residual=residual,
     )
 
@@ -280,7 +280,7 @@ def of_now(node: exp.Table) -> exp.Table:
     """The item without the clause."""
     found: exp.Table = node.copy()
     found.set("version", None)
-    set_place(found, place_of(node))
+    set_span(found, node_span(node))
     return found
 
 
@@ -321,6 +321,6 @@ def past_scan(relation: Relation, past: Past, node: exp.Table, env: Environment,
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     known = (s.name for s in binding.collected.past if (s.relation_id, s.past) == (relation.id, past))
     name = next(known, None) or binding.new_name()
-    found = PastScan(relation.id, name, past, outputs, place_of(node))
+    found = PastScan(relation.id, name, past, outputs, node_span(node))
     binding.collected.past.append(found)
     return found

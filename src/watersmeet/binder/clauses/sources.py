@@ -58,7 +58,7 @@ from watersmeet.dialects.schemas import near_relations, relation_in_from, with_c
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.tree.definitions import CreateView
 from watersmeet.dialects.tree.nodes import own_parts
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type, duckdb_cast, first_line
@@ -106,7 +106,7 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     called = binding.new_name()
     round_ = Cte(node, cte.names, env, round=(called, columns))
     step = bind(node.expression, Environment(env.text, {**env.ctes, name: round_}, env.outer), binding)
-    check_width("UNION", len(anchor.outputs), len(step.outputs), place_of(node.expression), env.text)
+    check_width("UNION", len(anchor.outputs), len(step.outputs), node_span(node.expression), env.text)
     made = Recursion(
         anchor.relation, _converted(step.relation, columns, binding), called, bool(node.args.get("distinct")), columns
     )
@@ -179,7 +179,7 @@ def bind_system(
     binding.read_system(name)
     outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in SYSTEM_RELATIONS[name])
     title = alias or name_of(node.this)
-    check_alias_list(names, len(outputs), f'table "{title}"', env.text, place_of(node))
+    check_alias_list(names, len(outputs), f'table "{title}"', env.text, node_span(node))
     return SystemScan(name, outputs), single(title, scope_columns(outputs, names))
 
 
@@ -204,7 +204,7 @@ def bind_files(call: TableCall, item: exp.Expression, env: Environment, binding:
     """`name('path', option = value, …)` as an item of FROM. INVALID_VALUE if DuckDB can't read the file."""
     name, arguments, node = call.calls[0]
     if not allowed:
-        raise files_refused(f"{name}()", sql=env.text, span=place_of(node))
+        raise files_refused(f"{name}()", sql=env.text, span=node_span(node))
     ctx = ScopeContext(env.text, Scope(outer=env.outer), "functions in FROM")
     made = exp.Anonymous(this=name, expressions=[_argument(a, ctx) for a in arguments])
     try:
@@ -216,7 +216,7 @@ def bind_files(call: TableCall, item: exp.Expression, env: Environment, binding:
         if kind is None:
             raise ctx.not_supported(f'column "{column}" of DuckDB\'s type {shown}', node)
         outputs.append(binding.new_column(column.lower(), kind, nullable=True))
-    check_alias_list(call.names, len(outputs), f'table "{call.title}"', env.text, place_of(item))
+    check_alias_list(call.names, len(outputs), f'table "{call.title}"', env.text, node_span(item))
     tree = FileScan(made, tuple(outputs), tuple(column for column, _, _ in found))
     return tree, single(call.title, scope_columns(outputs, call.names))
 
@@ -270,9 +270,9 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
     for name, part in node.args.items():
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
-            place = first if isinstance(first, exp.Expression) and place_of(first) else node
+            place = first if isinstance(first, exp.Expression) and node_span(first) else node
             feature = f"{words_of(name) or 'what stands here'} in {what}"
-            raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=place_of(place))
+            raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=node_span(place))
 
 
 #: What `bind` and `translate` read of the nodes that surround a SELECT.
@@ -379,7 +379,7 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
             "UNDEFINED_RELATION",
             f'relation "{shown}" does not exist',
             sql=text,
-            span=place_of(node.this if schema is None else node),
+            span=node_span(node.this if schema is None else node),
             hint=near_relations(catalog, name, written, ctes),
         )
     return found
@@ -494,7 +494,7 @@ def _bind_cte(
 ) -> Sourced:
     cte = env.ctes[name]
     bound = named_rows(name, cte, binding, bind)
-    check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, place_of(node))
+    check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, node_span(node))
     item = NamedItem(alias, (*names, *cte.names[len(names) :]), f'table "{alias}"', node)
     return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)
 
@@ -564,12 +564,12 @@ def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rule
                 "UNDEFINED_RELATION",
                 unknown_source(".".join(qualifier), node),
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))),
             )
         columns = list(table.columns)
     elif not scope.tables:
-        raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=text, span=place_of(node))
+        raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=text, span=node_span(node))
     else:
         columns = list(scope.visible)
     dropped = [

@@ -20,12 +20,12 @@ from watersmeet.algebra.scalars import NEGATED, conjuncts
 from watersmeet.binder.context.binding import Environment, filtered, key_of, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.binder.context.scope import Scope
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context, Value, duckdb_cast, wrap
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.values.places import set_place
+from watersmeet.values.spans import set_span
 from watersmeet.values.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
@@ -185,7 +185,7 @@ class Subqueries:
                 kind=kind,
                 pairs=pairs,
                 null_aware=predicate.negated and bool(pairs),
-                span=place_of(predicate.node),
+                span=node_span(predicate.node),
                 arrival=self._arrival,
             )
         )
@@ -244,7 +244,7 @@ class Subqueries:
                 node,
                 hint="Aggregate without GROUP BY, or compare a whole key with =.",
             )
-        self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node), arrival=self._arrival))
+        self._pending.append(partial(Apply, right=right, kind="left", span=node_span(node), arrival=self._arrival))
         (column,) = right.columns
         return Value(value_of(column).expression, column.type)
 
@@ -258,7 +258,7 @@ class Subqueries:
         (column,) = right.columns
         given = column.type if kind == "scalar" else SqlType("array", element=column.type)
         found = self._binding.new_column(column.name, given, nullable=kind == "scalar")
-        self._pending.append(partial(Apply, right=right, kind=kind, mark=found, span=place_of(node)))
+        self._pending.append(partial(Apply, right=right, kind=kind, mark=found, span=node_span(node)))
         return value_of(found)
 
     def _array(self, query: exp.Expression, ctx: Context) -> Value:
@@ -277,7 +277,7 @@ class Subqueries:
         call = AggregateCall("array_agg", scalar, None, distinct=False, type=kind)
         found = self._binding.new_column("array", kind, nullable=True)
         aggregate = Aggregate(right, (), (call,), (found,))
-        self._pending.append(partial(Apply, right=aggregate, kind="left", span=place_of(query), arrival=self._arrival))
+        self._pending.append(partial(Apply, right=aggregate, kind="left", span=node_span(query), arrival=self._arrival))
         empty = duckdb_cast(exp.Array(expressions=[]), kind)
         return Value(exp.Coalesce(this=value_of(found).expression, expressions=[empty]), kind, nullable=False)
 
@@ -293,7 +293,7 @@ class Subqueries:
                 pairs=pairs,
                 mark=mark,
                 null_aware=null_aware,
-                span=place_of(predicate.node),
+                span=node_span(predicate.node),
                 arrival=self._arrival,
             )
         )
@@ -313,7 +313,7 @@ class Subqueries:
 
     def _pair(self, node: exp.Expression, left: Value, column: Column, ctx: Context) -> KeyPair:
         equality = exp.EQ(this=node.copy(), expression=node.copy())
-        set_place(equality, place_of(node))
+        set_span(equality, node_span(node))
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
@@ -325,13 +325,13 @@ class Subqueries:
         if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
             raise ctx.not_supported(f"this comparison with {'ALL' if is_all else 'ANY'} (SELECT …)", node)
         operator = kind(this=node.this.copy(), expression=node.this.copy())
-        set_place(operator, place_of(node))
+        set_span(operator, node_span(node))
         left = bind_value(node.this, ctx)
         right = self._bound(_query(node.expression.this))
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
         written = type(node)(this=node.this.copy(), expression=node.this.copy())  # errors name what was written
-        set_place(written, place_of(node))
+        set_span(written, node_span(node))
         left, given = comparable(written, left, value_of(right.columns[0]), ctx)
         if given.type.name in (*UNORDERED, "boolean"):
             raise ctx.not_supported(f"an ordered comparison with values of type {given.type.sql}", node)
@@ -341,7 +341,7 @@ class Subqueries:
         calls = (*deciding, *counts)
         columns = tuple(self._binding.new_column(c.function, c.type, c.function != "count") for c in calls)
         found = Aggregate(right, (), calls, columns)
-        self._pending.append(partial(Apply, right=found, kind="left", span=place_of(node), arrival=self._arrival))
+        self._pending.append(partial(Apply, right=found, kind="left", span=node_span(node), arrival=self._arrival))
         *bests, rows, known = [value_of(c).expression for c in columns]
         tests = [compare(operator, left, Value(b, scalar.type), ctx).expression for b in bests]
         some: exp.Expression = exp.or_(*tests, copy=True)

@@ -52,7 +52,7 @@ from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourc
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import Input
 from watersmeet.dialects.tree.nodes import own_parts
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast
@@ -257,21 +257,21 @@ class WindowCall:
     node: exp.Table
 
     @property
-    def place(self) -> exp.Expression:
-        """The place of the call."""
-        call: exp.Expression = self.node.this
-        return call
+    def call(self) -> exp.Expression:
+        """The call itself."""
+        found: exp.Expression = self.node.this
+        return found
 
     @property
     def alias(self) -> tuple[str, tuple[str, ...]]:
         """The qualifier of its columns (the alias, or the name of the relation), and the columns' aliases."""
         alias, names = alias_of(self.node)
-        return alias or name_of(self.place.expressions[0].this), names
+        return alias or name_of(self.call.expressions[0].this), names
 
     def relation(self, ctx: Context) -> exp.Table:
         """The first argument as an item of FROM. FEATURE_NOT_SUPPORTED unless it is a name."""
         check_arguments(self.node, _CALL | own_parts(self.node), ctx.text, "a time window function")
-        arguments = self.place.expressions
+        arguments = self.call.expressions
         first = arguments[0] if arguments else None
         named = self.named
         if named is None:
@@ -279,7 +279,7 @@ class WindowCall:
                 "FEATURE_NOT_SUPPORTED",
                 "the 1st arg of window table function should be a table name (incl. source, "
                 "CTE, view) but not complex structure (subquery, join, another table function)",
-                self.place if first is None else first,
+                self.call if first is None else first,
                 hint=_WORKAROUND,
             )
         return named
@@ -287,7 +287,7 @@ class WindowCall:
     @property
     def named(self) -> exp.Table | None:
         """The first argument as an item of FROM; None unless it is a name."""
-        first = self.place.expressions[0] if self.place.expressions else None
+        first = self.call.expressions[0] if self.call.expressions else None
         if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
             return None
         schema = first.args.get("table")
@@ -306,9 +306,9 @@ class WindowCall:
                 raise ctx.error(
                     "DUPLICATE_COLUMN",
                     "column names `window_start` and `window_end` are not allowed in window table function's input",
-                    self.place.expressions[0],
+                    self.call.expressions[0],
                 )
-        lengths = [self._length(a, ctx) for a in self.place.expressions[2:]]
+        lengths = [self._length(a, ctx) for a in self.call.expressions[2:]]
         least = 1 if self.function == "tumble" else 2
         if not least <= len(lengths) <= least + 1:
             form = (
@@ -319,18 +319,18 @@ class WindowCall:
             raise ctx.error(
                 "INVALID_PARAMETER",
                 "the size arg of window table function should be an interval literal",
-                self.place,
+                self.call,
                 detail=f"Its arguments are {self.function.upper()}({form}).",
             )
         return self._window([us for us, _ in lengths], [text for _, text in lengths], ctx), time
 
     def _time(self, scope: Scope, ctx: Context) -> Value:
-        argument = self.place.expressions[1] if len(self.place.expressions) > 1 else None
+        argument = self.call.expressions[1] if len(self.call.expressions) > 1 else None
         if not isinstance(argument, exp.Column):
             raise ctx.error(
                 "FEATURE_NOT_SUPPORTED",
                 "the 2nd arg of window table function should be a column name but not complex expression",
-                self.place if argument is None else argument,
+                self.call if argument is None else argument,
                 hint=_WORKAROUND,
             )
         value = bind_value(argument, ScopeContext(ctx.text, scope, "a time window function"))
@@ -387,11 +387,11 @@ class WindowCall:
             )
         if size // slide > _MOST_WINDOWS:
             message = f"a HOP window function with more than {_MOST_WINDOWS:,} windows for each row"
-            raise ctx.not_supported(message, self.place.expressions[2])
+            raise ctx.not_supported(message, self.call.expressions[2])
         return TimeWindow("hop", slide, size, offset % slide)
 
     def _refused(self, message: str, argument: int, ctx: Context) -> Error:
-        return ctx.error("INVALID_PARAMETER", message, self.place.expressions[argument])
+        return ctx.error("INVALID_PARAMETER", message, self.call.expressions[argument])
 
 
 def _is_nothing(value: Value, ctx: Context) -> bool:
@@ -436,7 +436,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     binding.collected.window_ends.add(value_of(end).expression.sql())
     title, names = call.alias
     item = f'table "{title}"'
-    check_alias_list(names, len(shown) + 2, item, env.text, place_of(call.node))
+    check_alias_list(names, len(shown) + 2, item, env.text, node_span(call.node))
     called = (*names, *[*shown, *NAMES][len(names) :])
     return made, binding.rules.item_scope(made, NamedItem(title, called, item, call.node), env)
 

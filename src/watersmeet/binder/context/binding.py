@@ -14,13 +14,13 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.trees import read
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
 from watersmeet.values.types import INTEGER, Origin, Schema, SqlType
 
-#: A bound item of the select list: its value, its name, its place.
+#: A bound item of the select list: its value, its name, its node.
 Item = tuple[Value, str | None, exp.Expression]
 
 
@@ -159,8 +159,8 @@ class Environment:
     def error(
         self, condition: str, message: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None
     ) -> Error:
-        """An error at the place of `node`."""
-        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=place_of(node))
+        """An error at the span of `node`."""
+        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=node_span(node))
 
     def not_supported(
         self, feature: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None

@@ -28,7 +28,7 @@ class Emission:
 
 
 @dataclass(frozen=True)
-class Place:
+class ComputedColumn:
     """An output column that no relation has: `number` columns stand before it, or after it if `from_end`."""
 
     kind: Literal["delta", "version"]
@@ -46,14 +46,14 @@ class Place:
 class Request:
     """A query without its words about output, and what these said.
 
-    limit: None: it runs until it is stopped. places: in the order of the select list. query_id: its own name.
+    limit: None: it runs until it is stopped. computed: in the order of the select list. query_id: its own name.
     """
 
     query: exp.Expression
     emission: Emission = Emission()
     limit: int | None = None
     offset: int = 0
-    places: tuple[Place, ...] = ()
+    computed: tuple[ComputedColumn, ...] = ()
     query_id: str | None = None
 
 

@@ -33,7 +33,7 @@ from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.expressions.context import Context, Value
 from watersmeet.values.types import SqlType
 from watersmeet.values.watermarks import Watermark
@@ -217,7 +217,7 @@ class SelectList:
 
 @dataclass(frozen=True)
 class DialectRules:
-    """Plain SQL. Errors that a hook raises have their place in the text of its environment."""
+    """Plain SQL. Errors that a hook raises have their span in the text of its environment."""
 
     language: Language
     #: What a query is called in errors.
@@ -353,7 +353,7 @@ class DialectRules:
         Law: each visible column has one name, and the item's list of names replaces the first ones. SYNTAX_ERROR for a
         list that is too long.
         """
-        check_alias_list(item.names, len(tree.columns), item.shown, env.text, place_of(item.node))
+        check_alias_list(item.names, len(tree.columns), item.shown, env.text, node_span(item.node))
         return single(item.alias, scope_columns(tree.columns, item.names), item.schema)
 
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:

@@ -328,17 +328,17 @@ def error_at(
 
 
 @contextmanager
-def located(statement: Statement, span: Span | None, places: Mapping[str, Span] | None = None) -> Iterator[None]:
-    """Errors from within get their place in the text of `statement`, unless they have one.
+def located(statement: Statement, span: Span | None, spans: Mapping[str, Span] | None = None) -> Iterator[None]:
+    """Errors in the block get a span in the text of `statement`, unless they have one.
 
-    places: of its options. The place is that of the option that the message names, else `span`.
+    spans: of its options. An error gets the span of the option that its message names, else `span`.
     """
     try:
         yield
     except Error as err:
         if err.span is None:
             words = err.message.replace('"', " ").split()
-            err.span = next((place for option, place in (places or {}).items() if option in words), span)
+            err.span = next((found for option, found in (spans or {}).items() if option in words), span)
             err.sql = statement.text
         elif err.sql is None:
             err.sql = statement.text

@@ -232,17 +232,17 @@ def _properties(cursor: Cursor) -> _Properties:
         cursor.expect("=")
         start = cursor.index
         value = read_value(cursor)
-        place = span_of(cursor.tokens[start : cursor.index])
+        value_span = span_of(cursor.tokens[start : cursor.index])
         if name == "partitions":
-            found = replace(found, partitions=_number(value, "partitions", cursor, place))
+            found = replace(found, partitions=_number(value, "partitions", cursor, value_span))
         elif name == IDLE_TIMEOUT:
-            found = replace(found, idle_us=_timeout(value, cursor, place))
+            found = replace(found, idle_us=_timeout(value, cursor, value_span))
         elif name == "replication":
-            found = replace(found, replication=_number(value, "copies", cursor, place))
+            found = replace(found, replication=_number(value, "copies", cursor, value_span))
         elif name == "compacted":
             if value.lower() not in ("true", "false"):
                 raise error(
-                    "INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=place
+                    "INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=value_span
                 )
             found = replace(found, compacted=value.lower() == "true")
         else:
@@ -258,26 +258,26 @@ def _properties(cursor: Cursor) -> _Properties:
     return found
 
 
-def _timeout(value: str, cursor: Cursor, place: Span) -> int:
+def _timeout(value: str, cursor: Cursor, span: Span) -> int:
     found = timeout_us(value)
     if found is None:
         raise error(
             "INVALID_PARAMETER",
             f'{IDLE_TIMEOUT} can\'t be "{value}"',
             sql=cursor.text,
-            span=place,
+            span=span,
             hint="It must be an interval above zero of fixed length, such as '10s'.",
         )
     return found
 
 
-def _number(value: str, what: str, cursor: Cursor, place: Span) -> int:
+def _number(value: str, what: str, cursor: Cursor, span: Span) -> int:
     if not value.isdecimal() or not int(value):
         raise error(
             "INVALID_PARAMETER",
             f'a topic can\'t have "{value}" {what}',
             sql=cursor.text,
-            span=place,
+            span=span,
             hint="It must be a whole number above 0.",
         )
     return int(value)

@@ -37,10 +37,10 @@ from watersmeet.dialects.tree.nodes import (
     text_of,
     wrap,
 )
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
 
@@ -188,7 +188,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 self.raise_error("a duration such as 5s was expected", digits)
             self._advance()
             made = exp.cast(exp.Literal.string(f"{digits.text} {unit}"), exp.DType.INTERVAL)
-            set_place(made, span_of([first, self._prev]))
+            set_span(made, span_of([first, self._prev]))
             return made
 
 
@@ -226,8 +226,8 @@ def _check_clauses(tokens: list[Token], sql: str) -> None:
 
 
 def _lacking(what: str, first: Token, last: Token, sql: str, hint: str) -> Error:
-    place = Span(first.start, last.end + 1)
-    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=sql, span=place, hint=hint)
+    span = Span(first.start, last.end + 1)
+    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=sql, span=span, hint=hint)
 
 
 def _adapt(tree: exp.Expression, sql: str) -> None:
@@ -244,7 +244,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
                 "SYNTAX_ERROR",
                 "INSERT can't follow WITH without a semicolon",
                 sql=sql,
-                span=place_of(node.this),
+                span=node_span(node.this),
                 hint="Write WITH name AS (…); INSERT INTO topic SELECT ….",
             )
         elif isinstance(node, exp.Select):
@@ -264,7 +264,7 @@ def _check_words(join: exp.Join, sql: str) -> None:
     words = "," if isinstance(join, CommaJoin) else " ".join(filter(None, (join.method, join.side, join.kind))).upper()
     using = join.args.get("using")
     if words not in ("", "LEFT", "RIGHT", "INNER", "OUTER") or using:
-        span = own_place(join)
+        span = own_span(join)
         assert span is not None
         shown = "USING" if using else sql[span.start : span.end]
         raise error(
@@ -299,11 +299,11 @@ def _read_facet(node: exp.Column, sql: str) -> None:
         name_item(made, node.name)
     elif node.name.lower() == "timestamp":
         node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
-        set_place(node.this, own_place(facet))
+        set_span(node.this, own_span(facet))
         node.set("table", source)
         node.set("title", "timestamp")
     else:
-        first, last = own_place(facet), own_place(node.this)
+        first, last = own_span(facet), own_span(node.this)
         span = None if first is None else Span(first.start, (last or first).end)
         if node.name.lower() not in _OF_KAFKA:
             raise error(
@@ -315,7 +315,7 @@ def _read_facet(node: exp.Column, sql: str) -> None:
             )
         node.set("title", node.name.lower())
         node.set("this", exp.to_identifier(_OF_KAFKA[node.name.lower()], quoted=True))
-        set_place(node.this, own_place(facet))
+        set_span(node.this, own_span(facet))
         node.set("table", source)
     node.set("db", None)
 
@@ -332,7 +332,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
             "FEATURE_NOT_SUPPORTED",
             "_value as a whole is not supported",
             sql=sql,
-            span=place_of(node),
+            span=node_span(node),
             hint="Select its fields, or all of them: *. Use _value IS NULL to find records without a value.",
         )
     select = node.find_ancestor(exp.Select)
@@ -355,7 +355,7 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
             "FEATURE_NOT_SUPPORTED",
             "a slice of an array is not supported",
             sql=sql,
-            span=place_of(node),
+            span=node_span(node),
             hint="Select elements one by one: items[0].",
         )
     if place.is_int and isinstance(place, exp.Literal):
@@ -375,12 +375,12 @@ def _read_header(node: exp.Anonymous, sql: str) -> None:
             "SYNTAX_ERROR",
             "HEADERASSTRING takes the name of a header",
             sql=sql,
-            span=place_of(node),
+            span=node_span(node),
             hint='Write HEADERASSTRING("name").',
         )
     headers = exp.column(exp.to_identifier(RECORD_HEADERS, quoted=True))
     made = exp.JSONExtractScalar(this=headers, expression=arguments[0].copy())
-    set_place(made, own_place(node))
+    set_span(made, own_span(node))
     node.replace(made)
 
 

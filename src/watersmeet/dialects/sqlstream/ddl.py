@@ -29,7 +29,7 @@ from watersmeet.dialects.tree.definitions import (
     MergeClauses,
     Watermark,
 )
-from watersmeet.dialects.tree.queries import Parameters, is_marked, name_of, place_of, read_tree
+from watersmeet.dialects.tree.queries import Parameters, is_marked, name_of, node_span, read_tree
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Insert, Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
@@ -61,7 +61,7 @@ def merging_query(merge: Merge) -> exp.Expression:
             "SYNTAX_ERROR",
             "a pump runs until it is stopped: USING (SELECT STREAM …) was expected",
             sql=merge.text,
-            span=place_of(query),
+            span=node_span(query),
         )
     return StreamSelect(**query.args, stream=exp.Var(this="STREAM"))
 
@@ -142,7 +142,7 @@ class _Reader:
         return column_name(tree.this, self._place(tree))
 
     def _place(self, tree: exp.Expression) -> Span:
-        return place_of(tree) or self._table.span
+        return node_span(tree) or self._table.span
 
     def _lacking(self, what: str, tree: Any, hint: str | None = None) -> Exception:
         place = self._place(tree) if isinstance(tree, exp.Expression) else self._table.span
@@ -205,8 +205,8 @@ def read_foreign_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any], 
     definition.read_columns()
     cursor.expect("SERVER")
     server = cursor.relation_name()
-    places: dict[str, Span] = {}
-    options = read_options(cursor, places) if cursor.take("OPTIONS") else {}
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.take("OPTIONS") else {}
     _skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
@@ -225,7 +225,7 @@ def read_foreign_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any], 
         if_not_exists=if_not_exists,
         server=server,
         options=options,
-        places=places,
+        spans=spans,
     )
 
 
@@ -238,8 +238,8 @@ def read_foreign_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], r
         definition.read_columns()
     cursor.expect("SERVER")
     server = cursor.relation_name()
-    places: dict[str, Span] = {}
-    options = read_options(cursor, places) if cursor.take("OPTIONS") else {}
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.take("OPTIONS") else {}
     _skip_description(cursor)
     cursor.end()
     if definition.bare_names:
@@ -259,14 +259,14 @@ def read_foreign_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], r
         if_not_exists=if_not_exists,
         server=server,
         options=options,
-        places=places,
+        spans=spans,
     )
 
 
-def read_options(cursor: Cursor, places: dict[str, Span]) -> dict[str, str]:
+def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
     """`("NAME" 'value', name 'value', …)`: names as they are written, those without quotes in upper case.
 
-    places: gets that of each option. CONNECTOR_OPTION for one that is given twice.
+    spans: gets that of each option. CONNECTOR_OPTION for one that is given twice.
     """
     cursor.expect("(")
     options: dict[str, str] = {}
@@ -279,7 +279,7 @@ def read_options(cursor: Cursor, places: dict[str, Span]) -> dict[str, str]:
         if name.name in options:
             raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
         options[name.name] = read_value(cursor)
-        places[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
+        spans[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
         if not cursor.take(","):
             break
     cursor.expect(")")
@@ -418,7 +418,7 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
             "SYNTAX_ERROR",
             "a pump runs until it is stopped: SELECT STREAM was expected",
             sql=cursor.text,
-            span=place_of(query),
+            span=node_span(query),
             hint="INSERT INTO … SELECT without CREATE PUMP writes the stored rows once.",
         )
     return CreatePump(**made, query=query, into=into, targets=targets)

@@ -16,7 +16,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
 from watersmeet.dialects.tree.tokens import span_of
-from watersmeet.values.places import set_place
+from watersmeet.values.spans import set_span
 
 
 class StreamSelect(MarkedSelect):
@@ -107,7 +107,7 @@ class WatersmeetSqlstream(Base):
             ):
                 return super()._parse_hint()
             mark = exp.Var(this="STREAM")
-            set_place(mark, span_of([self._curr]))
+            set_span(mark, span_of([self._curr]))
             self._advance()
             return mark
 
@@ -154,7 +154,7 @@ class WatersmeetSqlstream(Base):
                 and window.args.get("order") is None
             ):
                 self.raise_error("a window was expected", token)
-            set_place(window, span_of([token, self._prev]))
+            set_span(window, span_of([token, self._prev]))
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
@@ -177,7 +177,7 @@ class WatersmeetSqlstream(Base):
                     self.raise_error("a unit of time was expected")
                 unit = exp.IntervalSpan(this=unit, expression=last)
             found = self.expression(exp.Interval(this=text, unit=unit))
-            set_place(found, span_of([start, self._prev]))
+            set_span(found, span_of([start, self._prev]))
             return found
 
         def _parse_unit(self) -> exp.Var | None:

@@ -122,14 +122,14 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
         rest = cursor.rest
         if not rest:
             raise cursor.error(detail="A column was expected here.")
-        place = span_of(rest)
+        span = span_of(rest)
         field, more = read_column(cursor)
         cursor.end()
         return AddColumn(
             **base,
             column=field,
             column_span=span_of(rest[:1]),
-            definition=cursor.text[place.start : place.end],
+            definition=cursor.text[span.start : span.end],
             if_not_exists=if_not_exists,
             **more,
         )
@@ -154,16 +154,16 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
 
 
 def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
-    """`SET name {= | TO} value` to the end, and the place from the name on; None if something else is there."""
+    """`SET name {= | TO} value` to the end, and the span from the name on; None if something else is there."""
     if not cursor.take("SET", name):
         return None
     start = cursor.index - 1
     if not cursor.take("TO"):
         cursor.expect("=")
     value = read_value(cursor)
-    place = span_of(cursor.tokens[start : cursor.index])
+    span = span_of(cursor.tokens[start : cursor.index])
     cursor.end()
-    return value, place
+    return value, span
 
 
 def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -138,7 +138,7 @@ def read_move(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def _timeout(cursor: Cursor) -> float:
     """`(timeout = '1s')`: the cursor is behind WITH."""
-    place = span_of(cursor.rest or cursor.tokens)
+    span = span_of(cursor.rest or cursor.tokens)
     options = read_options(cursor)
     length = length_us(options.get("timeout", ""))
     if options.keys() != {"timeout"} or length is None or length < 0:
@@ -146,7 +146,7 @@ def _timeout(cursor: Cursor) -> float:
             "INVALID_PARAMETER",
             "FETCH has the option timeout, a length of time",
             sql=cursor.text,
-            span=place,
+            span=span,
             hint="Write WITH (timeout = '1s').",
         )
     return length / 1e6

@@ -86,10 +86,10 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         "POLICY",
     )
     if word in lacking:
-        place = span_of([cursor.tokens[0], token])
+        span = span_of([cursor.tokens[0], token])
         temporary = _INSTEAD_OF_DBT if _OF_DBT in cursor.text else _INSTEAD_OF_TEMPORARY
         hint = temporary if word in ("TEMPORARY", "TEMP") else None
-        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place, hint=hint))
+        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, span, hint=hint))
     raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
 
 
@@ -174,9 +174,9 @@ def refused_create(
     """
     for words in lacking:
         if cursor.at(*words):
-            place = span_of(cursor.tokens[: cursor.index + len(words)])
+            span = span_of(cursor.tokens[: cursor.index + len(words)])
             refusal = not_supported(
-                f"CREATE {' '.join(words)}", cursor.text, place, hint=f"CREATE {there} are supported."
+                f"CREATE {' '.join(words)}", cursor.text, span, hint=f"CREATE {there} are supported."
             )
             return Refused(**base, error=refusal)
     return None
@@ -301,6 +301,6 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if token is None:
         raise cursor.error()
     if token.text.upper() in _LACKING:
-        place = span_of([cursor.tokens[0], token])
-        return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))
+        span = span_of([cursor.tokens[0], token])
+        return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, span))
     raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")

@@ -11,7 +11,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, place_of, read_tree
+from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, node_span, read_tree
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Select, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
@@ -53,7 +53,7 @@ class CopyTo(Copy):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyIn(Statement):
-    """`COPY table [(columns)] FROM STDIN [options]`. options: by name in lower case. stream: the place of STDIN."""
+    """`COPY table [(columns)] FROM STDIN [options]`. options: by name in lower case. stream: the span of STDIN."""
 
     takes: ClassVar[str | None] = None
 
@@ -65,7 +65,7 @@ class CopyIn(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOut(Statement):
-    """`COPY {table [(columns)] | (query)} TO STDOUT [options]`. stream: the place of STDOUT."""
+    """`COPY {table [(columns)] | (query)} TO STDOUT [options]`. stream: the span of STDOUT."""
 
     takes: ClassVar[str | None] = None
 
@@ -93,16 +93,16 @@ def read_copy(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[To
     comes = query is None and cursor.take("FROM")
     if not comes:
         cursor.expect("TO")
-    place = span_of(cursor.rest[:1] or cursor.tokens)
+    span = span_of(cursor.rest[:1] or cursor.tokens)
     if comes and cursor.take("STDIN"):
         assert table is not None
-        return CopyIn(**base, table=table, columns=columns, options=_stream_options(cursor), stream=place)
+        return CopyIn(**base, table=table, columns=columns, options=_stream_options(cursor), stream=span)
     if not comes and cursor.take("STDOUT"):
         options = _stream_options(cursor)
-        return CopyOut(**base, table=table, columns=columns, query=query, options=options, stream=place)
+        return CopyOut(**base, table=table, columns=columns, query=query, options=options, stream=span)
     if any(map(cursor.at, _STREAMS)):
         feature = f"COPY {'FROM' if comes else 'TO'} {cursor.rest[0].text.upper()}"
-        refused = not_supported(feature, cursor.text, place, hint="Name a file.")
+        refused = not_supported(feature, cursor.text, span, hint="Name a file.")
         return Refused(**base, error=refused)
     if query is not None and not isinstance(query, Select):
         raise cursor.error(detail="COPY to a file takes a query.")
@@ -111,7 +111,7 @@ def read_copy(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[To
     spans: dict[str, Span] = {}
     options = read_copy_options(cursor, spans) if cursor.at("(") else {}
     cursor.end()
-    base = {**base, "path": path, "path_span": place, "options": options, "spans": spans, "columns": columns}
+    base = {**base, "path": path, "path_span": span, "options": options, "spans": spans, "columns": columns}
     if comes:
         assert table is not None
         return CopyFrom(**base, table=table)
@@ -177,9 +177,9 @@ def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
     for name, value in tree.args.items():
         if value and name not in allowed:
             shown = _CLAUSES.get(name, name.strip("_").upper())
-            place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
+            span = node_span(value) if isinstance(value, exp.Expression) else node_span(tree)
             hint = "A row replaces the one with its key: leave the clause out." if name == "conflict" else None
-            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place, hint=hint)
+            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], span, hint=hint)
 
 
 def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:
@@ -189,7 +189,7 @@ def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name
         raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
     allow(tree, base, "this", "alias", "db")
     alias, schema = tree.args.get("alias"), tree.args.get("db")
-    name = plain_name(tree.this, place_of(tree.this) or base["span"], name_of(schema) if schema else None)
+    name = plain_name(tree.this, node_span(tree.this) or base["span"], name_of(schema) if schema else None)
     return name, name_of(alias.this) if alias else None
 
 
@@ -228,7 +228,7 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
     columns: tuple[Name, ...] = ()
     target = tree.this
     if isinstance(target, exp.Schema):
-        columns = tuple(column_name(c, place_of(c) or base["span"]) for c in target.expressions)
+        columns = tuple(column_name(c, node_span(c) or base["span"]) for c in target.expressions)
         target = target.this
     name, _ = target_name(target, base)
     if tree.args.get("default") or tree.expression is None:
@@ -243,11 +243,11 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
     for item in tree.expressions:
         target = item.this
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
-            raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
-        place = place_of(target.this) or Span(0, 0)
+            raise not_supported("this form of SET", base["text"], node_span(item) or name.span)
+        span = node_span(target.this) or Span(0, 0)
         if is_default(item.expression):
-            raise not_supported("DEFAULT in UPDATE", base["text"], place_of(item.expression))
-        assignments.append((plain_name(target.this, place), item.expression))
+            raise not_supported("DEFAULT in UPDATE", base["text"], node_span(item.expression))
+        assignments.append((plain_name(target.this, span), item.expression))
     where = tree.args.get("where")
     return Update(
         **base,

@@ -200,10 +200,10 @@ def read_explain_row(cursor: Cursor, base: dict[str, Any], read: Callable[[Curso
 def _limit(cursor: Cursor) -> int:
     cursor.expect("(")
     cursor.expect("LIMIT")
-    place = span_of(cursor.rest[:1]) if cursor.rest else None
+    span = span_of(cursor.rest[:1]) if cursor.rest else None
     found = cursor.integer()
     if not 0 < found <= MOST:
-        raise error("INVALID_PARAMETER", f"LIMIT is from 1 to {MOST}", sql=cursor.text, span=place)
+        raise error("INVALID_PARAMETER", f"LIMIT is from 1 to {MOST}", sql=cursor.text, span=span)
     cursor.expect(")")
     return found
 

@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare(Statement):
-    """`PREPARE name [(type, …)] AS statement`. body: the place of the statement."""
+    """`PREPARE name [(type, …)] AS statement`. body: the span of the statement."""
 
     takes: ClassVar[str | None] = None
 

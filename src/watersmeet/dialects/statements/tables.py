@@ -393,8 +393,8 @@ class Definition:
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
             elif cursor.at("GENERATED"):
                 cursor.until(",", ")")
-                place = span_of(cursor.tokens[start : cursor.index])
-                self.refuse("GENERATED … AS", place, f"Write {name.name} {kind.sql} AS (expression).")
+                span = span_of(cursor.tokens[start : cursor.index])
+                self.refuse("GENERATED … AS", span, f"Write {name.name} {kind.sql} AS (expression).")
             elif any(cursor.at(word) for word in ("UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "COLLATE")):
                 word = cursor.tokens[start].text.upper()
                 cursor.until(",", ")")

@@ -112,10 +112,10 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """SET SCHEMA 'name' (SQLstream's document; PostgreSQL): the text is read as a name."""
-    place = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
+    span = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
     name = unquoted(cursor.string(), cursor.folding)
     cursor.end()
-    return SetVariable(**base, name="search_path", value=None, schema=Name(name, place))
+    return SetVariable(**base, name="search_path", value=None, schema=Name(name, span))
 
 
 def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:

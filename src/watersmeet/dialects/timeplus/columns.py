@@ -190,8 +190,8 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
             nullable = True
         else:
             cursor.until(",", ")")
-            place = span_of(cursor.tokens[start : cursor.index])
-            raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, place)
+            span = span_of(cursor.tokens[start : cursor.index])
+            raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, span)
     return Field(name.name, kind.type, nullable), kind
 
 
@@ -203,8 +203,8 @@ def read_default(cursor: Cursor, dialect: Dialect) -> exp.Expression:
 def refuse_default(cursor: Cursor, of: str) -> None:
     """FEATURE_NOT_SUPPORTED for DEFAULT behind a column that can have none."""
     if cursor.at("DEFAULT"):
-        place = span_of(cursor.until(",", ")"))
-        raise not_supported(f"DEFAULT of a column {of}", cursor.text, place)
+        span = span_of(cursor.until(",", ")"))
+        raise not_supported(f"DEFAULT of a column {of}", cursor.text, span)
 
 
 def read_columns(

@@ -111,9 +111,9 @@ def _view_into(cursor: Cursor, dialect: Dialect, base: dict[str, Any], place: in
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """ALTER STREAM, ALTER VIEW …: the cursor stands behind ALTER."""
     if cursor.at("NAMED", "COLLECTION"):
-        place = span_of(cursor.tokens[: cursor.index + 2])
+        span = span_of(cursor.tokens[: cursor.index + 2])
         hint = "Streams take its settings over when they are created: drop them, and create it and them again."
-        return Refused(**base, error=not_supported("ALTER NAMED COLLECTION", cursor.text, place, hint=hint))
+        return Refused(**base, error=not_supported("ALTER NAMED COLLECTION", cursor.text, span, hint=hint))
     changed = _read_settings(cursor, base)
     if changed is not None:
         return changed
@@ -285,8 +285,8 @@ class _Stream:
                 or cursor.take("COMMENT")
             ):
                 cursor.until("PRIMARY", "SETTINGS", "ORDER", "PARTITION", "TTL", "COMMENT")
-                place = span_of(cursor.tokens[start : cursor.index])
-                raise not_supported(f"{cursor.tokens[start].text.upper()} of a stream", cursor.text, place)
+                span = span_of(cursor.tokens[start : cursor.index])
+                raise not_supported(f"{cursor.tokens[start].text.upper()} of a stream", cursor.text, span)
             else:
                 raise cursor.error()
 

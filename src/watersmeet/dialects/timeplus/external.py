@@ -12,7 +12,7 @@ from sqlglot import Dialect, exp
 from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.columns import key_names, read_columns, read_default
 from watersmeet.dialects.tree.definitions import Clause, CreateDictionary, CreateExternalStream, CreateExternalTable
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import error
@@ -95,8 +95,8 @@ def read_dictionary(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> S
             bounds = _range(cursor)
         elif cursor.at("SETTINGS") or cursor.at("COMMENT"):
             cursor.index += 1
-            place = span_of(cursor.tokens[start : cursor.index])
-            raise not_supported(f"{cursor.tokens[start].text.upper()} of a dictionary", cursor.text, place)
+            span = span_of(cursor.tokens[start : cursor.index])
+            raise not_supported(f"{cursor.tokens[start].text.upper()} of a dictionary", cursor.text, span)
         else:
             raise cursor.error()
     for word, found in (("PRIMARY KEY", key), ("SOURCE", source), ("LAYOUT", layout)):
@@ -107,7 +107,7 @@ def read_dictionary(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> S
     _check_key((*key, *bounds), [c.name for c in columns], cursor)
     for part in key:
         if part.name in declared:
-            raise not_supported("DEFAULT of a column of the key", cursor.text, place_of(declared[part.name]))
+            raise not_supported("DEFAULT of a column of the key", cursor.text, node_span(declared[part.name]))
     keys = tuple(k.name for k in key)
     return CreateDictionary(
         **base,

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.timeplus.columns import cast_type, tree_of
 from watersmeet.dialects.tree.nodes import wrap
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 
 Arguments = Sequence[exp.Expression]
 _Build = Callable[..., exp.Expression | None]
@@ -364,11 +364,11 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
         made = _made(node)
         if made is None:
             continue
-        place = own_place(node)
-        if place is not None and all(own_place(n) is None for n in made.walk()):
-            set_place(made, place)
-        if place is not None and isinstance(made, exp.Filter):  # an aggregate over some rows: errors name all of it
-            set_place(made.this, place)
+        span = own_span(node)
+        if span is not None and all(own_span(n) is None for n in made.walk()):
+            set_span(made, span)
+        if span is not None and isinstance(made, exp.Filter):  # an aggregate over some rows: errors name all of it
+            set_span(made.this, span)
         if node is tree:
             tree = made
         else:

@@ -25,10 +25,10 @@ from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable, cut_emit
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, retyped
-from watersmeet.dialects.tree.queries import depth_checked, place_of
+from watersmeet.dialects.tree.queries import depth_checked, node_span
 from watersmeet.dialects.tree.tokens import not_supported, span_of
 from watersmeet.errors import error
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
 #: What the copies of a statement may have in all: aliases of aliases may double each time.
@@ -50,7 +50,7 @@ class _Writing:
                 "FEATURE_NOT_SUPPORTED",
                 "aliases that expand to such a large expression are not supported",
                 sql=self.text,
-                span=place_of(column),
+                span=node_span(column),
             )
         made = value.copy()
         if isinstance(made, (exp.Binary, exp.Not)):
@@ -135,7 +135,7 @@ class _Select:
                     "CYCLIC_ALIASES",
                     f'the aliases "{inner}" and "{name}" refer to each other',
                     sql=self.writing.text,
-                    span=place_of(column),
+                    span=node_span(column),
                     hint=f"A relation in front names the column: relation.{inner}.",
                 )
             found = self._put(column, inner, self._expand(inner, done, (*around, name)))
@@ -150,7 +150,7 @@ class _Select:
                 "AMBIGUOUS_COLUMN",
                 f'the alias "{name}" stands for two expressions',
                 sql=self.writing.text,
-                span=place_of(column),
+                span=node_span(column),
                 hint=f"If the column is meant, put its relation in front: relation.{name}.",
             )
         return self.writing.put(column, value)
@@ -284,7 +284,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             found: exp.SetOperation | None = super().parse_set_operation(*args, **kwargs)
             if isinstance(found, exp.Union) and not says_mode(after):
                 found = retyped(found, PlainUnion)
-                set_place(found, span_of([union]))
+                set_span(found, span_of([union]))
             return found
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
@@ -418,7 +418,7 @@ def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
         called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
         name = node.this.name.lower() if called else ""
         if name in _LACKING:
-            raise not_supported(f"{name}(stream, …) in FROM", sql, place_of(node.this), hint=_LACKING[name])
+            raise not_supported(f"{name}(stream, …) in FROM", sql, node_span(node.this), hint=_LACKING[name])
 
 
 def adapted(tree: exp.Expression) -> exp.Expression:
@@ -497,7 +497,7 @@ def _interval(node: exp.Column) -> exp.Expression | None:
     if found is None or found[2] not in _UNITS:
         return None
     made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}s"), exp.DType.INTERVAL)
-    set_place(made, own_place(node.this))
+    set_span(made, own_span(node.this))
     return made
 
 

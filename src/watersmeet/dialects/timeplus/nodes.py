@@ -14,7 +14,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.tokens import not_supported, span_of, syntax_error
-from watersmeet.values.places import set_place
+from watersmeet.values.spans import set_span
 from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 
 
@@ -35,7 +35,7 @@ class EmitClause(exp.Expression):  # type: ignore[misc]
 
 
 class PlainUnion(exp.Union):  # type: ignore[misc]
-    """A UNION that says neither ALL nor DISTINCT. Its own place is that of its word."""
+    """A UNION that says neither ALL nor DISTINCT. Its own span is that of its word."""
 
 
 class DictionaryJoin(exp.Join):  # type: ignore[misc]
@@ -123,7 +123,7 @@ class _Clause:
                 raise self._lacking()
             raise syntax_error(self.text, rest)
         made = EmitClause(mode=mode, length_us=length_us)
-        set_place(made, span_of(self.tokens))
+        set_span(made, span_of(self.tokens))
         return made
 
     def _mode(self) -> tuple[str, int]:

@@ -187,7 +187,7 @@ class CreateServer(CreateOptions):
 class CreateForeignStream(CreateRelation):
     """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
 
-    places: of the options.
+    spans: of the options.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -195,7 +195,7 @@ class CreateForeignStream(CreateRelation):
     makes: ClassVar[type[Relation]] = Source
 
     server: Name
-    places: Mapping[str, Span] = field(default_factory=dict)
+    spans: Mapping[str, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +326,7 @@ class CreateSink(Create):
     """`CREATE SINK name [INTO into [(targets)]] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
 
     source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
-    places: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
+    spans: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
     those behind ENCODE.
     """
 
@@ -340,7 +340,7 @@ class CreateSink(Create):
     query_text: str
     into: Name | None
     options: Mapping[str, str]
-    places: Mapping[str, Span]
+    spans: Mapping[str, Span]
     targets: tuple[Name, ...] = ()
     format: MessageFormat | None = None
 
@@ -400,7 +400,7 @@ class AddColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterConnector(Alter):
-    """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options. clause: the words that say so."""
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: of the options. clause: the words that say so."""
 
     takes: ClassVar[str | None] = ADMIN
 
@@ -411,7 +411,7 @@ class AlterConnector(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterQuery(Alter):
-    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: the places of the settings."""
+    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: of the settings."""
 
     settings: Mapping[str, str]
     spans: Mapping[str, Span]
@@ -491,7 +491,7 @@ class CreateDictionary(CreateRelation):
 class CreateForeignTable(CreateRelation):
     """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
 
-    places: of the options. Without columns it has those of the table there.
+    spans: of the options. Without columns it has those of the table there.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -500,7 +500,7 @@ class CreateForeignTable(CreateRelation):
 
     server: Name
     options: Mapping[str, str] = field(default_factory=dict)
-    places: Mapping[str, Span] = field(default_factory=dict)
+    spans: Mapping[str, Span] = field(default_factory=dict)
 
 
 Pairs = tuple[tuple[Name, exp.Expression], ...]

@@ -16,7 +16,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Span
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import unit_us
 
 #: The part that only a NULL in the place of a parameter has.
@@ -134,7 +134,7 @@ def own_parts(node: exp.Expression) -> frozenset[str]:
 def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
     """The node as one of `kind`, with further parts, in the place of `node`."""
     made: Kind = kind(**{**node.args, **parts})
-    set_place(made, own_place(node))
+    set_span(made, own_span(node))
     node.replace(made)
     return made
 
@@ -156,7 +156,7 @@ def plain(node: exp.Expression) -> exp.Expression:
         return node
     added = own_parts(node)
     made: exp.Expression = kind(**{n: part for n, part in node.args.items() if n not in added})
-    set_place(made, own_place(node))
+    set_span(made, own_span(node))
     return made
 
 
@@ -293,13 +293,13 @@ class Marking:
         return found
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-        """Marks a join with the place of its keyword; one that is written as a comma is a node of its own."""
+        """Marks a join with the span of its keyword; one that is written as a comma is a node of its own."""
         token: Token | None = self._curr  # type: ignore[attr-defined]
         join: exp.Join | None = super()._parse_join(*args, **kwargs)  # type: ignore[misc]
         if join is not None and token is not None:
             if token.token_type == TokenType.COMMA:
                 join = retyped(join, CommaJoin)
-            set_place(join, span_of([token]))
+            set_span(join, span_of([token]))
         return join
 
     def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
@@ -309,9 +309,9 @@ class Marking:
         if found is not None and token is not None:
             last: Token = self._prev  # type: ignore[attr-defined]
             if last.token_type == TokenType.R_PAREN:
-                set_place(found, span_of([token, last]))
+                set_span(found, span_of([token, last]))
             elif isinstance(found, _BARE):
-                set_place(found, span_of([token]))
+                set_span(found, span_of([token]))
         return found
 
     def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
@@ -322,9 +322,9 @@ class Marking:
     def _parse_window(self, this: exp.Expression | None, *args: Any, **kwargs: Any) -> exp.Expression | None:
         """Marks the call in front of FILTER and OVER up to its parenthesis."""
         last: Token = self._prev  # type: ignore[attr-defined]
-        place = own_place(this) if isinstance(this, exp.Func) else None
-        if place is not None and last.token_type == TokenType.R_PAREN:
-            set_place(this, Span(place.start, last.end + 1))
+        span = own_span(this) if isinstance(this, exp.Func) else None
+        if span is not None and last.token_type == TokenType.R_PAREN:
+            set_span(this, Span(span.start, last.end + 1))
         found: exp.Expression | None = super()._parse_window(this, *args, **kwargs)  # type: ignore[misc]
         return found
 
@@ -333,11 +333,11 @@ class Marking:
         first: Token | None = self._curr  # type: ignore[attr-defined]
         found: exp.Expression | None = super()._parse_paren()  # type: ignore[misc]
         if isinstance(found, exp.Paren) and first is not None:
-            set_place(found, span_of([first, self._prev]))  # type: ignore[attr-defined]
+            set_span(found, span_of([first, self._prev]))  # type: ignore[attr-defined]
         return found
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
-        """Raises at once, with the place of the token."""
+        """Raises at once, with the span of the token."""
         place = token or self._curr or None  # type: ignore[attr-defined]
         found = ParseError(message)
         found.errors = [{"description": message, "token": place}]

@@ -22,14 +22,14 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.dialects.tree.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
 from watersmeet.dialects.tree.tokens import syntax_error
 from watersmeet.errors import Error, Span, error
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSON_DEPTH_RULE
 
 _REFUSED: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def refused_character(text: str) -> int | None:
-    """The place of the first character that text can't hold, None if there is none."""
+    """The index of the first character that text can't hold, None if there is none."""
     found = _REFUSED.search(text)
     return None if found is None else found.start()
 
@@ -87,11 +87,11 @@ UNBOUND: Final = Unbound()
 Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
 
 
-def place_of(node: exp.Expression) -> Span | None:
-    """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
+def node_span(node: exp.Expression) -> Span | None:
+    """The span of a tree: from its first to its last node that has one; that of its surroundings if none has one."""
     around: exp.Expression | None = node
     while around is not None:
-        places = [place for n in around.walk() if (place := own_place(n)) is not None]
+        places = [span for n in around.walk() if (span := own_span(n)) is not None]
         if places:
             return Span(min(p.start for p in places), max(p.end for p in places))
         around = around.parent
@@ -99,7 +99,7 @@ def place_of(node: exp.Expression) -> Span | None:
 
 
 def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:
-    """The tree of a query, INSERT, UPDATE or DELETE. Its nodes' places are in `text`."""
+    """The tree of a query, INSERT, UPDATE or DELETE. The spans of its nodes are in `text`."""
     _check_tokens(tokens, text)
     parser = dialect.parser()
     try:
@@ -120,11 +120,11 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
         made = _OVER_QUERIES.get(str(call.this).upper())
         if made is not None and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.SetOperation):
             read = made(this=call.expressions[0])
-            set_place(read, own_place(call))
+            set_span(read, own_span(call))
             call.replace(read)
     whole = Span(tokens[0].start, tokens[-1].end + 1)
-    if place_of(tree) is None:
-        set_place(tree, whole)
+    if node_span(tree) is None:
+        set_span(tree, whole)
     _check(tree, text, whole)
     return tree if isinstance(parameters, Unbound) else bind_parameters(tree, parameters, text)
 
@@ -151,8 +151,8 @@ def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp
         raise syntax_error(text, tokens[-1])
     found: exp.Expression = tree.expressions[0]
     found = found.this if isinstance(found, ImpliedAlias) else found
-    if place_of(found) is None:
-        set_place(found, Span(tokens[0].start, tokens[-1].end + 1))
+    if node_span(found) is None:
+        set_span(found, Span(tokens[0].start, tokens[-1].end + 1))
     return found
 
 
@@ -177,7 +177,7 @@ def _is_word(token: Token, words: frozenset[str]) -> bool:
 
 
 def _check(tree: exp.Expression, text: str, whole: Span) -> None:
-    """whole: the place of the tree, for what has none of its own."""
+    """whole: the span of the tree, for nodes without one."""
     for node in tree.walk():
         if isinstance(node, exp.Join):
             _check_join(node, text)
@@ -186,25 +186,25 @@ def _check(tree: exp.Expression, text: str, whole: Span) -> None:
                 "FEATURE_NOT_SUPPORTED",
                 "LIMIT … BY is not supported",
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).",
             )
         elif isinstance(node, exp.Select) and not node.expressions:
-            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node) or whole)
+            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=node_span(node) or whole)
         elif isinstance(node, exp.Select) and node.args.get("joins") and not node.args.get("from_"):
             raise _join_without_from(node.args["joins"][0], text)
         elif isinstance(node, exp.In) and not _has_alternatives(node):
-            raise error("SYNTAX_ERROR", "IN without a list", sql=text, span=place_of(node) or whole)
+            raise error("SYNTAX_ERROR", "IN without a list", sql=text, span=node_span(node) or whole)
         elif isinstance(node, exp.Values) and not all(_has_content(row) for row in node.expressions):
-            raise error("SYNTAX_ERROR", "a row of VALUES without values", sql=text, span=place_of(node) or whole)
+            raise error("SYNTAX_ERROR", "a row of VALUES without values", sql=text, span=node_span(node) or whole)
         elif isinstance(node, exp.Group) and not _has_content(node):
-            raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
+            raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=node_span(tree))
         elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
             raise error(
-                "FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=place_of(node)
+                "FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=node_span(node)
             )
         elif isinstance(node, exp.Order) and not node.expressions:
-            raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=place_of(tree))
+            raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=node_span(tree))
 
 
 def _has_content(node: exp.Expression) -> bool:
@@ -219,12 +219,12 @@ def _has_alternatives(node: exp.In) -> bool:
 def _join_without_from(join: exp.Join, text: str) -> Exception:
     """`SELECT a JOIN b`, which the parser reads as a query without FROM whose joins nobody would see."""
     return error(
-        "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_place(join) or place_of(join), hint="Write FROM."
+        "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_span(join) or node_span(join), hint="Write FROM."
     )
 
 
 def _check_join(join: exp.Join, text: str) -> None:
-    span = own_place(join) or place_of(join)
+    span = own_span(join) or node_span(join)
     has_condition = bool(join.args.get("on") or join.args.get("using"))
     method, kind = join.method.upper(), join.kind.upper()
     free = isinstance(join, CommaJoin) or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
@@ -294,13 +294,13 @@ def bind_parameters(
                 "INVALID_PARAMETER",
                 f"no value for parameter {shown}",
                 sql=text,
-                span=place_of(holder),
+                span=node_span(holder),
                 detail=f"{len(parameters)} values were given.",
             )
         used.add(key)
-        place = place_of(holder)
-        literal = literal_of(parameters[key], text, place)  # type: ignore[index]
-        set_place(literal, place)  # without one, each look for its place goes through all that is around it
+        span = node_span(holder)
+        literal = literal_of(parameters[key], text, span)  # type: ignore[index]
+        set_span(literal, span)  # without one, each look for its place goes through all that is around it
         if holder is tree:
             return literal
         _put(literal, holder)

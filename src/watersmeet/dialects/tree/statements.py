@@ -1,7 +1,7 @@
 """Statements: what `dialects.parse` returns. Frozen, free of any meaning of names.
 
 Names are already folded by the dialect's rule (unquoted names in lower case). Queries and expressions are sqlglot trees
-in the source dialect whose nodes know their place in `text`; `binder` gives them meaning.
+in the source dialect whose nodes have a span in `text`; `binder` gives them meaning.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ExplainFormat = Literal["text", "json", "dot"]
 class Statement:
     """Base of all statements.
 
-    text: the whole text that was parsed; the places of all tree nodes and spans are in it.
-    sql: the statement alone, without its semicolon. span: the place of `sql` in `text`.
+    text: the whole text that was parsed; the spans of all tree nodes are in it.
+    sql: the statement alone, without its semicolon. span: of `sql` in `text`.
 
     takes: the fixed role that running it takes; None: none. What it reads and writes is checked where its names are
     looked up. defines: it waits for views while other threads run statements; only one such statement runs at a time.
@@ -40,7 +40,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Name:
-    """A name and its place. folded: written without quotes, so that case does not tell it from others.
+    """A name and its span. folded: written without quotes, so that case does not tell it from others.
 
     schema: of a relation, as written in front of it; None without one. path: of a field of a column, the names behind.
     """
@@ -233,7 +233,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class KillQuery(Statement):
-    """`KILL QUERY WHERE query_id = '…'`: ends queries that run. ids: of them, with their places."""
+    """`KILL QUERY WHERE query_id = '…'`: ends queries that run. ids: of them, with their spans."""
 
     takes: ClassVar[str | None] = None
     defines: ClassVar[bool] = True

@@ -29,7 +29,7 @@ _QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEREDOC_STRI
 
 
 def span_of(tokens: Sequence[Token]) -> Span:
-    """The place of one or more tokens."""
+    """The span of one or more tokens."""
     return Span(tokens[0].start, tokens[-1].end + 1)
 
 
@@ -74,7 +74,7 @@ def syntax_error(
 
 
 class Cursor:
-    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place.
+    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a span.
 
     folding: what becomes of names without quotes.
     """
@@ -204,9 +204,9 @@ class Cursor:
         return str(token.text)
 
     def query_id(self) -> Name:
-        """The id of a query: a text, with its place."""
-        place = span_of(self.rest[:1] or self.tokens)
-        return Name(self.string(), place)
+        """The id of a query: a text, with its span."""
+        span = span_of(self.rest[:1] or self.tokens)
+        return Name(self.string(), span)
 
     def integer(self) -> int:
         """The value of the next token, an integer literal."""
@@ -250,7 +250,7 @@ def not_supported(feature: str, text: str, span: Span | None, *, hint: str | Non
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:
-    """`(name = value, …)`; names may contain dots and are lower-cased. spans: gets the place of each option."""
+    """`(name = value, …)`; names may contain dots and are lower-cased. spans: gets the span of each option."""
     cursor.expect("(")
     options: dict[str, str] = {}
     while not cursor.at(")"):

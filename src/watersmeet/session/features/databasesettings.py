@@ -30,7 +30,7 @@ class AlterDatabase(Statement):
     defines: ClassVar[bool] = True
 
     parallelism: str
-    place: Span
+    value_span: Span
 
 
 @reads("ALTER DATABASE")
@@ -44,9 +44,9 @@ def read_alter_database(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if not cursor.take("TO"):
         cursor.expect("=")
     value = read_value(cursor)
-    place = span_of(cursor.tokens[cursor.index - 1 : cursor.index])
+    span = span_of(cursor.tokens[cursor.index - 1 : cursor.index])
     cursor.end()
-    return AlterDatabase(**base, parallelism=value, place=place)
+    return AlterDatabase(**base, parallelism=value, value_span=span)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class AlterSystem(Statement):
 
     name: str
     value: str | None
-    place: Span
+    value_span: Span
 
 
 @reads("SHOW COMMITS")
@@ -100,7 +100,7 @@ def read_alter_system(cursor: Cursor, base: dict[str, Any]) -> Statement:
             end = cursor.rest[0].end + 1 if cursor.rest else end
             value = read_value(cursor)
     cursor.end()
-    return AlterSystem(**base, name=name.name, value=value, place=Span(name.span.start, end))
+    return AlterSystem(**base, name=name.name, value=value, value_span=Span(name.span.start, end))
 
 
 _COMMITS: Final[Schema] = (
@@ -166,7 +166,7 @@ def alter_system(session: Session, statement: AlterSystem) -> Result:
     if statement.name not in (RETENTION, _RETENTION_MS):
         raise error_at(
             statement,
-            statement.place,
+            statement.value_span,
             "UNDEFINED_OBJECT",
             f'there is no setting "{statement.name}" of the database',
             hint=did_you_mean(statement.name, [RETENTION, _CLOCK])
@@ -183,12 +183,12 @@ def _reset_clock(session: Session, statement: AlterSystem) -> Result:
     if statement.value is not None:
         raise error_at(
             statement,
-            statement.place,
+            statement.value_span,
             "INVALID_PARAMETER",
             "clock can only be reset",
             hint="ALTER SYSTEM RESET clock lets the time of epochs begin again at the machine's clock.",
         )
-    with located(statement, statement.place):
+    with located(statement, statement.value_span):
         reset_clock(session)
     return Result("ALTER SYSTEM")
 
@@ -200,7 +200,7 @@ def _length_us(statement: AlterSystem, value: str) -> int:
     if length is None:
         raise error_at(
             statement,
-            statement.place,
+            statement.value_span,
             "INVALID_PARAMETER",
             f'{statement.name} can\'t be "{value}"',
             hint="Write a length of time such as '1 day', or 0."
@@ -220,7 +220,9 @@ def alter_database(session: Session, statement: AlterDatabase) -> Result:
     session.require_no_transaction(_COMMAND)
     value = statement.parallelism
     if not value.isdecimal():
-        raise error_at(statement, statement.place, "INVALID_PARAMETER", f'parallelism is a whole number, not "{value}"')
-    with located(statement, statement.place):
+        raise error_at(
+            statement, statement.value_span, "INVALID_PARAMETER", f'parallelism is a whole number, not "{value}"'
+        )
+    with located(statement, statement.value_span):
         session.database.rescale(int(value))
     return Result(_COMMAND)

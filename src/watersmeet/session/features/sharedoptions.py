@@ -91,11 +91,11 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
             if_not_exists=if_not_exists,
         )
     cursor.expect("AS")
-    place = span_of(cursor.rest[:1] or cursor.tokens)
+    span = span_of(cursor.rest[:1] or cursor.tokens)
     value = cursor.string()
     cursor.end()
-    stars = "*" * (place.end - place.start - 2)
-    text = f"{cursor.text[: place.start]}'{stars}'{cursor.text[place.end :]}"
+    stars = "*" * (span.end - span.start - 2)
+    text = f"{cursor.text[: span.start]}'{stars}'{cursor.text[span.end :]}"
     base = {**base, "text": text, "sql": f"CREATE SECRET {name.name}"}
     if backend.pop("backend", "") != "meta" or backend:
         hint = "Write WITH (backend = 'meta') AS '…', (backend = 'env', name = '…') or (backend = 'file', path = '…')."

@@ -77,8 +77,8 @@ def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
         first = cursor.index
         for name, value in _clause(cursor).items():
             if name in clauses:
-                place = span_of(cursor.tokens[first : cursor.index])
-                raise error("SYNTAX_ERROR", f"{name} is given twice", sql=cursor.text, span=place)
+                span = span_of(cursor.tokens[first : cursor.index])
+                raise error("SYNTAX_ERROR", f"{name} is given twice", sql=cursor.text, span=span)
             clauses[name] = value
     return SubscribeChanges(**base, relations=tuple(relations), **clauses)
 
@@ -131,18 +131,16 @@ def _options(cursor: Cursor) -> dict[str, Any]:
                 span=name.span,
                 hint="The options are snapshot, progress, envelope and key.",
             )
-        place = span_of(cursor.rest[1:2]) if cursor.at("=") and len(cursor.rest) > 1 else name.span
+        span = span_of(cursor.rest[1:2]) if cursor.at("=") and len(cursor.rest) > 1 else name.span
         value = read_value(cursor) if cursor.take("=") else "true"
         if name.name == "envelope":
-            found |= {"envelope": _known(cursor, Name(value.lower(), place)), "envelope_span": place}
+            found |= {"envelope": _known(cursor, Name(value.lower(), span)), "envelope_span": span}
         elif name.name == "key":
-            found["key"] = tuple(Name(part.strip(), place, folded=True) for part in value.split(","))
+            found["key"] = tuple(Name(part.strip(), span, folded=True) for part in value.split(","))
         elif value.lower() in (*_TRUE, *_FALSE):
             found[name.name] = value.lower() in _TRUE
         else:
-            raise error(
-                "INVALID_PARAMETER", f'{name.name} is true or false, not "{value}"', sql=cursor.text, span=place
-            )
+            raise error("INVALID_PARAMETER", f'{name.name} is true or false, not "{value}"', sql=cursor.text, span=span)
         if not cursor.take(","):
             break
     cursor.expect(")")
@@ -240,7 +238,7 @@ class AlterRetention(Statement):
 
     name: Name
     retention: str
-    place: Span
+    value_span: Span
     if_exists: bool = False
 
 
@@ -254,7 +252,7 @@ def read_create_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement:
     start = cursor.index
     options = read_options(cursor) if cursor.take("WITH") else {}
     cursor.end()
-    place = span_of(cursor.tokens[start:]) if options else name.span
+    span = span_of(cursor.tokens[start:]) if options else name.span
     return CreateSubscription(
         **base,
         name=name.name,
@@ -263,7 +261,7 @@ def read_create_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement:
         if_not_exists=if_not_exists,
         source=source,
         options=options,
-        options_span=place,
+        options_span=span,
     )
 
 
@@ -278,9 +276,9 @@ def read_retention(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     if not cursor.take("TO"):
         cursor.expect("=")
     value = read_value(cursor)
-    place = span_of(cursor.tokens[start + 1 : cursor.index])
+    span = span_of(cursor.tokens[start + 1 : cursor.index])
     cursor.end()
-    return AlterRetention(**base, name=name, retention=value, place=place, if_exists=if_exists)
+    return AlterRetention(**base, name=name, retention=value, value_span=span, if_exists=if_exists)
 
 
 _SHOWN: Final[Schema] = (
@@ -342,7 +340,7 @@ def alter_retention(session: Session, statement: AlterRetention) -> Result:
         session.notice(f'subscription "{statement.name.shown}" does not exist, skipping')
         return Result("ALTER SUBSCRIPTION")
     found = _named(session, statement.name, statement)
-    retention_us = _length_us(statement, statement.retention, statement.place)
+    retention_us = _length_us(statement, statement.retention, statement.value_span)
     session.put(replace(found, retention_us=retention_us))
     return Result("ALTER SUBSCRIPTION")
 
@@ -421,12 +419,12 @@ def _named(session: Session, name: Name, statement: Statement) -> NamedSubscript
     )
 
 
-def _length_us(statement: Statement, value: str, place: Span) -> int:
+def _length_us(statement: Statement, value: str, span: Span) -> int:
     length = timeout_us(value)
     if length is None:
         raise error_at(
             statement,
-            place,
+            span,
             "INVALID_PARAMETER",
             f'retention can\'t be "{value}"',
             hint="Write a length of time, such as '1D' or '36 hours'.",

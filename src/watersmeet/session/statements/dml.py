@@ -76,7 +76,7 @@ from watersmeet.database.writing import (
 )
 from watersmeet.dialects.statements.sessionstate import Truncate
 from watersmeet.dialects.tree.definitions import Merge
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
@@ -388,7 +388,7 @@ def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None
         if value.is_star:
             raise error_at(
                 statement,
-                place_of(value) or statement.span,
+                node_span(value) or statement.span,
                 "SYNTAX_ERROR",
                 "* is only possible as an item of the select list",
             )

@@ -75,7 +75,7 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
     values = [c.name for c in statement.columns if c.name not in parts]
     options = {**inherited, **statement.options}
     asked = next((options.pop(name) for name in list(options) if name.upper() == OPTIONS_QUERY), "")
-    with located(statement, statement.name_span, statement.places):
+    with located(statement, statement.name_span, statement.spans):
         options |= queried_options(session, asked) if asked else {}
         meant = foreign_options(kind, options, values)
         relation = replace(_stream(session, statement, meant, parts, depends_on), options_query=asked)
@@ -167,7 +167,7 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE FOREIGN TABLE")
     server = _server_of_table(session, statement)
-    with located(statement, statement.name_span, statement.places):
+    with located(statement, statement.name_span, statement.spans):
         options = {**revealed_options(server.options), **statement.options}
         max_age_us = taken_max_age_us(options)
         external = replace(foreign_table(options, statement.name), max_age_us=max_age_us)

@@ -161,8 +161,8 @@ class RunningQuery:
         """Which column of the view each column comes from. The first ones are not shown; the one after the last is
         `emit_version()`.
         """
-        width = len(columns) - first + len(request.places)
-        special = {p.index(width): p for p in request.places}
+        width = len(columns) - first + len(request.computed)
+        special = {p.index(width): p for p in request.computed}
         own = iter([*enumerate(columns)][first:])
         shown = [
             (len(columns), Field(special[i].name, BIGINT, nullable=False)) if i in special else next(own)

@@ -89,7 +89,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
                 "a sink needs a connector",
                 hint="Write WITH (connector = …, …).",
             )
-        with located(statement, statement.places.get("connector", statement.name_span)):
+        with located(statement, statement.spans.get("connector", statement.name_span)):
             connector_named(statement.options["connector"].lower())
         # It has its id before its query, which it owns.
         sink = new_relation(
@@ -98,13 +98,13 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         session.put(sink)
         relation, depends_on = _delivered(session, statement, sink)
         sink = kept(session, _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation))
-        with located(statement, statement.name_span, statement.places):
+        with located(statement, statement.name_span, statement.spans):
             limits = {RATE_LIMIT: session.variables.get(RATE_LIMIT), **statement.options}
             sink = replace(sink, rate_limit=rate_limit(limits, RATE_LIMIT))
         if isinstance(replaced, Sink):
             sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
         delivery = delivery_of(sink)
-        with located(statement, statement.places.get("connector", statement.name_span), statement.places):
+        with located(statement, statement.spans.get("connector", statement.name_span), statement.spans):
             session.require_files({**sink.format.options, **sink.connector})
             connector_of(delivery).check(delivery)
         snapshot = _truth(statement, "snapshot", statement.options.get("snapshot", "true"))
@@ -128,7 +128,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
     take.
     """
     for option in ("format", *statement.options):
-        if option in statement.places and option not in ("type", "force_append_only", "on_error"):
+        if option in statement.spans and option not in ("type", "force_append_only", "on_error"):
             raise _refused(
                 statement,
                 option,
@@ -346,7 +346,7 @@ def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str,
             if name not in known:
                 raise error_at(
                     statement,
-                    statement.places.get("primary_key"),
+                    statement.spans.get("primary_key"),
                     "UNDEFINED_COLUMN",
                     f'column "{name}" named in primary_key does not exist',
                     hint=did_you_mean(name, known) or f"The columns are: {', '.join(known)}.",
@@ -354,7 +354,7 @@ def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str,
         if len(set(key)) < len(key):
             raise error_at(
                 statement,
-                statement.places.get("primary_key"),
+                statement.spans.get("primary_key"),
                 "DUPLICATE_COLUMN",
                 "a column appears twice in primary_key",
             )
@@ -376,7 +376,7 @@ def _truth(statement: CreateSink, option: str, value: str) -> bool:
 
 def _refused(statement: CreateSink, option: str, message: str, hint: str | None = None) -> Error:
     """CONNECTOR_OPTION at the place of an option; at the name of the sink if it is not given."""
-    span = statement.places.get(option, statement.name_span)
+    span = statement.spans.get(option, statement.name_span)
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
 
 

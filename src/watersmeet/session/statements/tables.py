@@ -25,7 +25,7 @@ from watersmeet.database.transaction import Change
 from watersmeet.database.writing import apply
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
@@ -207,7 +207,7 @@ def _defaults(statement: CreateRelation) -> dict[str, str]:
     if statement.declared and "connector" in statement.options:
         raise error_at(
             statement,
-            place_of(next(iter(statement.declared.values()))),
+            node_span(next(iter(statement.declared.values()))),
             "FEATURE_NOT_SUPPORTED",
             "DEFAULT on a column that a connector gives is not supported",
             hint="Write a generated column: other type AS (coalesce(column, …)).",

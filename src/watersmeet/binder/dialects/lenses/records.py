@@ -43,7 +43,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 from watersmeet.dialects.lenses.grammar import RecordSelect
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, of_scalar
@@ -291,7 +291,7 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
             "UNDEFINED_COLUMN",
             "the records have no fields",
             sql=text,
-            span=place_of(node),
+            span=node_span(node),
             hint=f"Select what they have: {KEY_COLUMN}.",
         )
     names = [c.name for c in fields]
@@ -301,7 +301,7 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
             "AMBIGUOUS_COLUMN",
             f'both sources have a field "{twice}"',
             sql=text,
-            span=place_of(node),
+            span=node_span(node),
             hint="List the fields, with their sources in front.",
         )
     return fields
@@ -380,7 +380,7 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
             "COLUMN_NOT_GROUPED",
             "records without a key can't be grouped by it",
             sql=text,
-            span=place_of(node),
+            span=node_span(node),
             hint="Add GROUP BY.",
         )
     return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
@@ -405,7 +405,7 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
         "JOIN_AND_GROUP",
         "joining and grouping in one query is not supported",
         sql=text,
-        span=place_of(place),
+        span=node_span(place),
         hint="Join in a query of WITH, and group its result.",
     )
 
@@ -420,7 +420,7 @@ def check_select(node: exp.Select, text: str) -> None:
             "SYNTAX_ERROR",
             "a query inside a query over records must say STREAM or TABLE",
             sql=text,
-            span=place_of(node),
+            span=node_span(node),
             hint="Write SELECT STREAM or SELECT TABLE.",
         )
     joins = node.args.get("joins") or []
@@ -429,7 +429,7 @@ def check_select(node: exp.Select, text: str) -> None:
             "JOIN_SOURCES",
             "a query joins two sources only",
             sql=text,
-            span=place_of(joins[1]),
+            span=node_span(joins[1]),
             hint="Join the first two in a query of WITH, and its result with the third one.",
         )
     group = node.args.get("group")
@@ -448,7 +448,7 @@ def check_select(node: exp.Select, text: str) -> None:
                 "FEATURE_NOT_SUPPORTED",
                 f"{shown} in a query over records is not supported",
                 sql=text,
-                span=place_of(node.args[name]),
+                span=node_span(node.args[name]),
                 hint=hint,
             )
     own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
@@ -460,6 +460,6 @@ def check_select(node: exp.Select, text: str) -> None:
                 "FEATURE_NOT_SUPPORTED",
                 f"{what} in a query over records is not supported",
                 sql=text,
-                span=place_of(inner),
+                span=node_span(inner),
                 hint="Join the sources, or group them.",
             )

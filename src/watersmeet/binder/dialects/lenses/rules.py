@@ -58,7 +58,7 @@ from watersmeet.binder.dialects.lenses.records import (
 )
 from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
@@ -80,7 +80,7 @@ class LensesRules(DialectRules):
                 "FEATURE_NOT_SUPPORTED",
                 "SELECT TABLE of records without a key is not supported",
                 sql=text,
-                span=place_of(asked),
+                span=node_span(asked),
                 hint="Select one: expression AS _key.",
             )
         return records_of(query)
@@ -105,7 +105,7 @@ class LensesRules(DialectRules):
         if windowed is not None:
             raise env.not_supported(
                 f"{windowed.function.upper()} over records",
-                windowed.place,
+                windowed.call,
                 hint="Group by a truncated time: date_trunc('minute', _meta.timestamp).",
             )
         return plain()
@@ -123,9 +123,9 @@ class LensesRules(DialectRules):
         if isinstance(relation, View):
             raise env.not_supported("a view in FROM", node, hint="Make a materialized view of it.")
         kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
-        tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, place_of(node))
+        tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, node_span(node))
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
-        check_alias_list(item.names, width, item.shown, env.text, place_of(node))
+        check_alias_list(item.names, width, item.shown, env.text, node_span(node))
         topic = relation.topic
         layout = (
             PLAIN
@@ -138,7 +138,7 @@ class LensesRules(DialectRules):
         records = None if bound is None else records_in(bound)
         if bound is None or records is None:
             return super().item_scope(tree, item, env, bound)
-        check_alias_list(item.names, bound.width, item.shown, env.text, place_of(item.node))
+        check_alias_list(item.names, bound.width, item.shown, env.text, node_span(item.node))
         return scope_of_records(tree, item, records.nature, records.layout, env)
 
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
@@ -153,7 +153,7 @@ class LensesRules(DialectRules):
                 "FEATURE_NOT_SUPPORTED",
                 "WITHIN in a query without STREAM and TABLE is not supported",
                 sql=text,
-                span=place_of(within[0]),
+                span=node_span(within[0]),
                 hint="Write SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
             )
         if not isinstance(node, RecordSelect):
@@ -166,7 +166,7 @@ class LensesRules(DialectRules):
         if node.find_ancestor(exp.SetOperation) is not None:
             what = f"a set operation of SELECT {node.word}"
             hint = "Write each side to a topic, and read these without STREAM and TABLE."
-        raise error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=place_of(node), hint=hint)
+        raise error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=node_span(node), hint=hint)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return record_join(clause)

@@ -62,7 +62,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
 )
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
-from watersmeet.dialects.tree.queries import is_marked, place_of
+from watersmeet.dialects.tree.queries import is_marked, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value
@@ -236,7 +236,7 @@ def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
     """The scope of an item of FROM. A stream has its rowtime, which `*` leaves out."""
     rowtime = rowtime_of(tree)
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
-    check_alias_list(item.names, len(columns), item.shown, env.text, place_of(item.node))
+    check_alias_list(item.names, len(columns), item.shown, env.text, node_span(item.node))
     stream = None if rowtime is None else StreamInput(ScopeColumn(ROWTIME, value_of(rowtime)))
     return single(item.alias, scope_columns(columns, item.names), item.schema, stream)
 
@@ -293,7 +293,7 @@ def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
             "FEATURE_NOT_SUPPORTED",
             "a view of streams without STREAM is not supported",
             sql=text,
-            span=place_of(query),
+            span=node_span(query),
             detail="Without STREAM a query reads the stored rows once.",
             hint="Write SELECT STREAM.",
         )
@@ -322,7 +322,7 @@ def with_rowtime(
                 "DATATYPE_MISMATCH",
                 "a ROWTIME must rise",
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 detail="Later rows may have lower values in this column.",
                 hint="Use a TIMESTAMP column of a stream unchanged, or the rowtime of the query, also "
                 "rounded down by FLOOR(… TO HOUR).",
@@ -431,7 +431,7 @@ class SqlstreamRules(DialectRules):
                 "FEATURE_NOT_SUPPORTED",
                 "a window of a join in a bounded query is not supported",
                 sql=text,
-                span=place_of(window),
+                span=node_span(window),
                 detail="Stored rows are joined as a whole.",
                 hint="Write SELECT STREAM, or leave OVER out.",
             )

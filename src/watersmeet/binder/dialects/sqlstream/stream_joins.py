@@ -67,7 +67,7 @@ from watersmeet.binder.context.binding import Environment, value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import Unit, after, floor, unit_of
@@ -355,9 +355,9 @@ def stream_table_join(
             hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.",
         )
     if left.stream is not None and isinstance(node.this, exp.Lateral):
-        place = place_of(node)
+        span = node_span(node)
         asked = transform_up(
-            joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == place else n
+            joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == span else n
         )
         return asked, replace(scope, stream=StreamInput(left.stream.rowtime))
     window = join_window(stream.window, env)
@@ -371,13 +371,13 @@ def _joined(
     joined: Node, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Node, ScopeColumn]:
     """The join and its rowtime. unit: when the window of the stream empties; None if it doesn't."""
-    place = place_of(node.this)
+    span = node_span(node.this)
     if not isinstance(joined, Join):
         raise error(
             "FEATURE_NOT_SUPPORTED",
             "a subquery in ON of a stream-table join is not supported",
             sql=env.text,
-            span=place,
+            span=span,
             hint="Write it in WHERE, or join a view with its result.",
         )
     rowtime = next(c for c in joined.columns if c.id == time.value.finish().column)
@@ -387,18 +387,18 @@ def _joined(
     stream_stays = joined.kind in ("full", "left" if on_left else "right")
     table_stays = joined.kind in ("full", "right" if on_left else "left")
     if not keys and (node.args.get("on") is not None or joined.kind != "inner"):
-        raise _no_equality(env.text, place)
+        raise _no_equality(env.text, span)
     if table_stays and unit is None:
         raise error(
             "JOIN_KIND",
             "an outer join of a stream and a table can't preserve the table",
             sql=env.text,
-            span=place,
+            span=span,
             detail="The stream never ends, so it is never known that a row of the table has no match.",
             hint=_KEPT_HINT,
         )
     kind: Literal["inner", "left"] = "left" if stream_stays else "inner"
-    met = TemporalJoin(stream, table, kind, keys, joined.residual, None, span=place)
+    met = TemporalJoin(stream, table, kind, keys, joined.residual, None, span=span)
     if not table_stays or unit is None:
         return met, time
     relation, rowtime = _with_the_rest(met, joined.columns, rowtime, unit, binding)

@@ -33,10 +33,10 @@ from watersmeet.catalog import AddressRanges, Relation
 from watersmeet.dialects.schemas import find_relation, relation_in_from
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin
 from watersmeet.dialects.tree.nodes import KnownTable, MarkedTable
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.context import duckdb_cast
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSONB, VARCHAR, SqlType
 
 #: By name: whether an attribute is named, and whether a value for missing keys comes last.
@@ -79,7 +79,7 @@ def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.S
                 continue
             for call in reversed([n for n in tree.walk(prune=lambda n: isinstance(n, exp.Query)) if _called(n)]):
                 value = _Call(call, env, binding).value(joins)
-                set_place(value, own_place(call))
+                set_span(value, own_span(call))
                 call.replace(value)
     if joins and made.args.get("from_") is None:
         one = exp.Subquery(
@@ -138,7 +138,7 @@ class _Call:
             keys = [exp.Anonymous(this="$address_network", expressions=[address.copy()])]
             moment = exp.Anonymous(this="$address_rest", expressions=[address.copy()])
             for call in (*keys, moment):
-                set_place(call, place_of(address))
+                set_span(call, node_span(address))
         alias = self._joined(relation, keys, moment, joins)
         is_there = exp.Not(this=exp.Is(this=_column(alias, relation.primary_key[0]), expression=exp.Null()))
         if self.name == "dict_has":
@@ -227,7 +227,7 @@ class _Call:
                 alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names),
                 relation_id=relation.id,
             )
-            set_place(table, place_of(self.call))
+            set_span(table, node_span(self.call))
             parts: list[exp.Expression] = [
                 exp.EQ(this=k.copy(), expression=_column(alias, n))
                 for k, n in zip(keys, relation.key_columns, strict=True)

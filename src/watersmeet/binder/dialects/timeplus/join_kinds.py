@@ -63,11 +63,11 @@ from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, 
 from watersmeet.catalog import TIME_COLUMN, Index
 from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.dialects.tree.nodes import CommaJoin, retyped, sql_of
-from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Value, duckdb_cast, fill
-from watersmeet.values.places import own_place, set_place
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import SECOND_US, UNITS_US
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE
 
@@ -194,7 +194,7 @@ def check_kind(node: exp.Join, text: str) -> None:
             "JOIN_KIND",
             f"{kind} JOIN is not supported",
             sql=text,
-            span=place_of(node.this),
+            span=node_span(node.this),
             detail="Stream join only supports inner/left join." if kind != "FULL" else None,
             hint="Exchange the sides and write LEFT JOIN." if kind == "RIGHT" else "Write JOIN … ON with a condition.",
         )
@@ -269,7 +269,7 @@ def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> 
                 "JOIN_WITHOUT_EQUALITY",
                 "Stream to Stream join only supports only one disjunct join clause",
                 sql=env.text,
-                span=place_of(node.args["on"]),
+                span=node_span(node.args["on"]),
                 hint="Make a view of each alternative, and UNION them.",
                 code=48,
             )
@@ -286,10 +286,10 @@ def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding)
 def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
     """LATEST: for each join key, the right row that arrived last (TP-08, TP-57 to TP-59)."""
     _check_appended(joined, node, env, binding)
-    place = place_of(node.this)
+    span = node_span(node.this)
     if not joined.keys:
         raise error(
-            "JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=place
+            "JOIN_WITHOUT_EQUALITY", "LATEST join needs at least one equal-join column", sql=env.text, span=span
         )
     if joined.residual is not None:
         raise error(
@@ -297,7 +297,7 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
             "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
             detail="A LATEST JOIN compares with = only.",
             sql=env.text,
-            span=place,
+            span=span,
             hint="In WHERE, it filters the row that arrived last.",
         )
     found = newest(joined.right, [k.right for k in joined.keys], binding)
@@ -315,7 +315,7 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
             "DATATYPE_MISMATCH",
             f"ASOF join not supported for type: {'string' if kind.name == 'varchar' else kind.sql}",
             sql=env.text,
-            span=place_of(node.this),
+            span=node_span(node.this),
             hint="Compare numbers, dates or times.",
             code=169,
         )
@@ -353,7 +353,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
     """A direct join looks up rows of a mutable stream by a prefix of its primary key or of an index (TP-50 to
     TP-54).
     """
-    place = place_of(node.this)
+    span = node_span(node.this)
     right = joined.right
     relation = binding.catalog.relations[right.relation_id] if isinstance(right, Scan) else None
     if relation is None or relation.mode != "mutable":
@@ -361,7 +361,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
             "DIRECT_RIGHT_SIDE",
             f"'{_shown(right, binding)}' can't be looked up by a direct join",
             sql=env.text,
-            span=place,
+            span=span,
             hint="A mutable stream or a dictionary can.",
         )
     assert isinstance(right, Scan)
@@ -380,7 +380,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
             "DIRECT_KEY",
             f'the condition has no key by which "{relation.name}" can be looked up',
             sql=env.text,
-            span=place,
+            span=span,
             detail="Its keys are " + ", ".join("(" + ", ".join(k) + ")" for k in keys if k) + ".",
             hint="Compare the first column of its primary key or of an index, or leave join_algorithm out.",
         )
@@ -486,7 +486,7 @@ def _one(kind: type[exp.Binary], call: exp.Expression, number: exp.Expression) -
 def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
     length = exp.cast(exp.Literal.string(f"{bound.seconds} seconds"), exp.DType.INTERVAL)
     made = bound.kind(this=bound.one.copy(), expression=exp.Add(this=bound.other.copy(), expression=length))
-    set_place(made, place_of(part))
+    set_span(made, node_span(part))
     return made
 
 
@@ -498,7 +498,7 @@ def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: M
     upper = [b.seconds for b in bounds if b.kind in (exp.LT, exp.LTE)]
     if not lower or not upper:
         return False
-    check_lengths(max(lower), min(upper), place_of(part), text, settings)
+    check_lengths(max(lower), min(upper), node_span(part), text, settings)
     return True
 
 
@@ -576,21 +576,21 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
             "SYNTAX_ERROR",
             f"wrong arguments of {_NAME}",
             sql=text,
-            span=place_of(call),
+            span=node_span(call),
             hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).",
         )
     bound = bounds[0]
     length_us = duration_us(bound)
     if length_us is not None:
         seconds = length_us / 1_000_000
-        check_lengths(0 - seconds, seconds, place_of(call), text, settings, both_ways=True)
+        check_lengths(0 - seconds, seconds, node_span(call), text, settings, both_ways=True)
     one, other = columns or (_time_column(left, call, text), _time_column(right, call, text))
     within = [
         exp.GTE(this=one.copy(), expression=exp.Sub(this=other.copy(), expression=bound.copy())),
         exp.LTE(this=one.copy(), expression=exp.Add(this=other.copy(), expression=bound.copy())),
     ]
     for part in within:
-        set_place(part, own_place(call))
+        set_span(part, own_span(call))
     return exp.Paren(this=exp.And(this=within[0], expression=within[1]))
 
 
@@ -606,6 +606,6 @@ def _no_one(several: bool, call: exp.Anonymous, text: str) -> Error:
         "AMBIGUOUS_COLUMN" if several else "UNDEFINED_COLUMN",
         f"{'more than one relation' if several else 'no relation'} of one side has a column {TIME_COLUMN}",
         sql=text,
-        span=place_of(call),
+        span=node_span(call),
         hint=f"Name the columns: {_NAME}(left_stream.time, right_stream.time, 2m).",
     )

@@ -28,7 +28,7 @@ from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
 from watersmeet.binder.clauses.timewindows import NAMES, newest, window_call
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
-from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Emission, EmitMode, Place, Request
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, ComputedColumn, Emission, EmitMode, Request
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -51,10 +51,10 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
 )
 from watersmeet.catalog import DELTA_COLUMN, Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, EmitClause, PlainUnion, StreamTable
-from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
-from watersmeet.values.places import own_place
+from watersmeet.values.spans import own_span
 
 #: Settings that a query may have and that change no result here.
 _TUNING: Final = frozenset(
@@ -127,7 +127,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
             or not isinstance(node.this, exp.Column)
             or not isinstance(node.expression, (exp.Literal, exp.Boolean))
         ):
-            raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=place_of(node))
+            raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=node_span(node))
         said = node.expression
         name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
         if name in _TUNING:
@@ -138,7 +138,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 "UNDEFINED_OBJECT",
                 f'setting "{name}" of a query does not exist',
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 hint=did_you_mean(name, [*_VALUES, *_TUNING]),
             )
         wanted = _VALUES[name]
@@ -153,7 +153,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 "INVALID_PARAMETER",
                 f'setting {name} can\'t be "{value}"',
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 hint=("It must be a whole number." if name in _ZERO else "Write a whole number above 0.")
                 if wanted is None
                 else _FORMS.get(name) or "Choose one of " + ", ".join(wanted) + ".",
@@ -172,7 +172,7 @@ def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) ->
                 "FEATURE_NOT_SUPPORTED",
                 f"setting {name} = '{settings[name]}' of a stream in the database is not supported",
                 sql=text,
-                span=place_of(node),
+                span=node_span(node),
                 detail="Times, offsets and partitions are those of topics.",
                 hint="Write WHERE _tp_time >= …, or seek_to = 'earliest'.",
             )
@@ -233,7 +233,7 @@ def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
         return query, Emission("window close", is_default=True) if _groups_by_window(query) else None
     query = query.copy()
     query.set("emit", None)
-    return query, Emission(cast("EmitMode", clause.mode), clause.length_us, place_of(clause))
+    return query, Emission(cast("EmitMode", clause.mode), clause.length_us, node_span(clause))
 
 
 def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
@@ -278,7 +278,7 @@ def _names_query(setting: exp.Expression) -> bool:
     return named and isinstance(value, exp.Literal) and bool(value.name)
 
 
-def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[Place, ...]]:
+def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[ComputedColumn, ...]]:
     """The query without output columns that no relation has, and these columns.
 
     FEATURE_NOT_SUPPORTED for a list that has no others.
@@ -291,7 +291,7 @@ def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple
             "FEATURE_NOT_SUPPORTED",
             "a select list without a column of a stream is not supported",
             sql=text,
-            span=place_of(items[0]),
+            span=node_span(items[0]),
             hint="Select a column of a stream, too.",
         )
     places = []
@@ -300,12 +300,12 @@ def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple
         if kind is not None:
             stars = any(n.is_star for n in items[:i])
             places.append(
-                Place(
+                ComputedColumn(
                     kind,
                     item.alias or (DELTA_COLUMN if kind == "delta" else f"{_VERSION}()"),
                     len(items) - 1 - i if stars else i,
                     stars,
-                    place_of(item),
+                    node_span(item),
                 )
             )
     query = query.copy()
@@ -372,7 +372,7 @@ def check_said(node: exp.SetOperation, env: Environment) -> None:
             "SYNTAX_ERROR",
             "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
             sql=env.text,
-            span=own_place(union),
+            span=own_span(union),
             hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' after the query.",
             code=558,
         )
@@ -401,8 +401,8 @@ class TimeplusRules(DialectRules):
         """Also the setting with the query's id, and output columns that no stream has."""
         query, query_id = with_id(query)
         found = super().request(query, text)
-        query, places = with_places(found.query, text)
-        return replace(found, query=query, places=places, query_id=query_id)
+        query, computed = with_computed(found.query, text)
+        return replace(found, query=query, computed=computed, query_id=query_id)
 
     def item(
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
