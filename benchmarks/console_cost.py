@@ -112,7 +112,7 @@ class Watching:
             for line in self._response:
                 if line.startswith(b"data: "):
                     found = json.loads(line[6:])
-                    assert self.looks or len(found["figures"]) == self._views + 10
+                    assert self.looks or len(found["metrics"]) == self._views + 10
                     self.looks += 1
         except (OSError, ValueError):
             if not self._ended.is_set():

@@ -238,7 +238,7 @@ def test_explain_analyze(serving):
             profile = client.execute("EXPLAIN ANALYZE SELECT * FROM v", prepare=prepare).fetchall()
             assert any("2 rows" in line for (line,) in profile)
         found = client.execute("EXPLAIN (ANALYZE, FORMAT JSON) v").fetchall()
-        assert json.loads("\n".join(line for (line,) in found))["plan"]["figures"]["rows_out"] == 2
+        assert json.loads("\n".join(line for (line,) in found))["plan"]["metrics"]["rows_out"] == 2
 
 
 def test_settings(serving):

@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from watersmeet.catalog import Catalog, Table
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.server.web.details import Graphs
-from watersmeet.server.web.watch import Figures, Watch
+from watersmeet.server.web.watch import RelationMetrics, Watch
 
 SHOP = """
 CREATE TABLE customers (id int PRIMARY KEY, name varchar);
@@ -49,7 +49,7 @@ def test_topology_by_mouse_and_by_keys(shop, browser):
     browser.open(shop.url)
     browser.until(lambda: len(browser.all(".node[data-level]")) == 5, "five relations")
     assert {browser.text(t) for t in browser.all(".arrow text")} >= {"inner join on customer", "group by name"}
-    browser.until(lambda: "up to date" in browser.text(browser.find(node("totals") + " .figures")))
+    browser.until(lambda: "up to date" in browser.text(browser.find(node("totals") + " .metrics")))
     assert browser.find("#pulse").text.startswith("running")
     # What happens is seen without a click.
     stop_one(shop)
@@ -231,8 +231,8 @@ class Many:
         arrows = [Arrow(f"t{n}", f"m{i}", "inner join on k") for i in range(350) for n in rng.sample(range(10), 2)]
         arrows += [Arrow(f"m{rng.randrange(350)}", f"m{i}", "group by k") for i in range(350, 500)]
         self.diagram = Diagram("many", boxes, tuple(arrows))
-        self.figures = {i: Figures("running", 0, 0.0, 12.0, 3.0, 1000, 2000) for i in self.ids}
-        self.figures["m77"] = Figures("running", 2, 75.0, note="late")
+        self.metrics = {i: RelationMetrics("running", 0, 0.0, 12.0, 3.0, 1000, 2000) for i in self.ids}
+        self.metrics["m77"] = RelationMetrics("running", 2, 75.0, note="late")
 
 
 def test_500_views_stay_usable(serving, browser, monkeypatch):
@@ -241,7 +241,7 @@ def test_500_views_stay_usable(serving, browser, monkeypatch):
 
     def looked(self):
         found = look(self)
-        object.__setattr__(found, "figures", dict(many.figures))
+        object.__setattr__(found, "metrics", dict(many.metrics))
         object.__setattr__(found, "catalog", many.catalog)
         return found
 
@@ -271,8 +271,8 @@ def test_500_views_stay_usable(serving, browser, monkeypatch):
     watched = "document.querySelector('.topology > g'), {subtree: true, childList: true, characterData: true}"
     observer = f"new MutationObserver((m) => {{ window.changes += m.length; }}).observe({watched})"
     browser.run(f"window.changes = 0; {observer}")
-    many.figures = {**many.figures, "m9": many.figures["m9"]._replace(rows_in=99.0)}
-    browser.until(lambda: "99 rows/s" in browser.text(browser.find('.node[data-id="m9"] .figures')))
+    many.metrics = {**many.metrics, "m9": many.metrics["m9"]._replace(rows_in=99.0)}
+    browser.until(lambda: "99 rows/s" in browser.text(browser.find('.node[data-id="m9"] .metrics')))
     assert browser.run("return window.changes") <= 2
     browser.click("#pages a", "Relations")
     browser.until(lambda: len(browser.all("table.list tbody tr")) == 510)

@@ -106,9 +106,9 @@ def test_what_is_not_granted_is_not_there(serving):
     assert results[0]["data"][0] == ["Ann", "11.5"]
     assert results[1]["error"]["condition"] == "UNDEFINED_RELATION"
     with served.events("/api/live?tab=b", {"Authorization": "Basic Ym9iOm90aGVy"}) as events:
-        assert events.next("look").data["figures"].keys() == {ids["totals"]}
+        assert events.next("look").data["metrics"].keys() == {ids["totals"]}
         served.python.execute("GRANT SELECT ON joined TO bob")
-        assert next(e for e in events if ids["joined"] in e.data.get("figures", {}))
+        assert next(e for e in events if ids["joined"] in e.data.get("metrics", {}))
     assert bob("/subscribe?view=c").status == 404
 
 
@@ -238,12 +238,12 @@ def test_the_topology_and_one_relation(shop):
     def nodes(tree):
         return [tree, *(n for i in tree["inputs"] for n in nodes(i))]
 
-    plan = {n["name"]: n["figures"] for n in nodes(joined["plan"]["root"])}
+    plan = {n["name"]: n["metrics"] for n in nodes(joined["plan"]["root"])}
     assert plan["StreamHashJoin"] | {"rows_in": 5, "rows_out": 3, "made_rows": 3} == plan["StreamHashJoin"]
     assert plan["StreamHashJoin"]["us_per_epoch"] > 0
     assert 0 < plan["StreamHashJoin"]["share"] < joined["plan"]["share"] < 1
     assert (
-        sum(n["figures"].get("state_rows", 0) for n in nodes(joined["plan"]["root"]) if n["name"] == "StreamArrange")
+        sum(n["metrics"].get("state_rows", 0) for n in nodes(joined["plan"]["root"]) if n["name"] == "StreamArrange")
         == 5
     )
     assert shop.http("/api/relations/m99").condition == "UNDEFINED_RELATION"
@@ -381,16 +381,16 @@ def test_a_server_that_ends_waits_for_no_statement(serving):
     assert not thread.is_alive()
 
 
-def test_figures_follow_what_happens(shop):
+def test_metrics_follow_what_happens(shop):
     with shop.events("/api/live?tab=t") as events:
-        names = shop.http("/api/session").json["figures"]
+        names = shop.http("/api/session").json["metrics"]
         ids = {b["name"]: b["id"] for b in shop.http("/api/topology").json["boxes"]}
 
-        def figures(look, name):
-            return dict(zip(names, look.data["figures"][ids[name]], strict=True))
+        def metrics(look, name):
+            return dict(zip(names, look.data["metrics"][ids[name]], strict=True))
 
         first = events.next("look")
-        assert figures(first, "totals") | {"state": "running", "level": 0, "rows": 2, "errors": 0} == figures(
+        assert metrics(first, "totals") | {"state": "running", "level": 0, "rows": 2, "errors": 0} == metrics(
             first, "totals"
         )
         assert first.data["database"]["state"] == "running"
@@ -399,9 +399,9 @@ def test_figures_follow_what_happens(shop):
         assert behind.data["database"]["behind"] == 2
         shop.python.execute("FLUSH")
         done = next(
-            e for e in events if ids["totals"] in e.data.get("figures", {}) and figures(e, "totals")["rows"] == 3
+            e for e in events if ids["totals"] in e.data.get("metrics", {}) and metrics(e, "totals")["rows"] == 3
         )
-        assert figures(done, "totals")["rows_in"] > 0
+        assert metrics(done, "totals")["rows_in"] > 0
         shop.python.execute("DROP MATERIALIZED VIEW totals")
         assert (
             next(e for e in events if ids["totals"] in e.data.get("gone", ())).data["version"] > first.data["version"]
@@ -426,12 +426,12 @@ def test_a_view_that_is_stopped_says_why(serving):
             AS SELECT a.k FROM t a JOIN t b ON a.g = b.g;"""
     served = serving(script, http_port=0)
     with served.events("/api/live?tab=t") as events:
-        names = served.http("/api/session").json["figures"]
+        names = served.http("/api/session").json["metrics"]
         events.next()
         served.python.execute("INSERT INTO t SELECT i, 1 FROM generate_series(1, 9) g(i)")
         served.python.execute("FLUSH")
         for event in events:
-            shown = {i: dict(zip(names, f, strict=True)) for i, f in event.data.get("figures", {}).items()}
+            shown = {i: dict(zip(names, f, strict=True)) for i, f in event.data.get("metrics", {}).items()}
             if stopped := [i for i, f in shown.items() if f["state"] == "stopped"]:
                 break
     assert shown[stopped[0]] | {"level": 2, "errors": 1} == shown[stopped[0]]

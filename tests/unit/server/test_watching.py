@@ -21,7 +21,7 @@ from watersmeet.server.web.watch import (
     History,
     Sample,
     Watch,
-    figures,
+    relation_metrics,
     inputs_of_views,
     level_of,
 )
@@ -95,7 +95,7 @@ def test_history_begins_with_the_commits_that_are_there(tmp_path):
         assert [r for r in series["rows"] if r is not None][-1] == 1
         assert [d for d in watch.history.read("")["epoch_s"] if d is not None]
         assert watch.look().status.state == "stopped"
-        assert watch.look().figures[view].level is None
+        assert watch.look().metrics[view].level is None
 
 
 @pytest.mark.parametrize(("lag_s", "level"), [(0, 0), (0.99, 0), (1, 1), (59, 1), (60, 2), (1e9, 2), (math.inf, 2)])
@@ -125,7 +125,7 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         def shown(name, **status):
             (source,) = look.status.sources
             reporting = replace(source, reported={**source.reported, **status.pop("source", {})})
-            return figures(replace(look.status, sources=(reporting,), **status), look.catalog, inputs, {})[ids[name]]
+            return relation_metrics(replace(look.status, sources=(reporting,), **status), look.catalog, inputs, {})[ids[name]]
 
         late = {"lag_seconds": 75.0}
         assert [shown(n, **late).level for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
@@ -161,8 +161,8 @@ def test_sources_that_stand_are_logged_once(tmp_path, caplog):
                 ("waiting", "no broker"),
                 ("running", None),
             ):
-                shown = {**look.figures, source: look.figures[source]._replace(state=state, note=note)}
-                watch._say(replace(look, figures=shown))
+                shown = {**look.metrics, source: look.metrics[source]._replace(state=state, note=note)}
+                watch._say(replace(look, metrics=shown))
     assert [(r.levelname, r.getMessage(), r.relation, r.state) for r in caplog.records] == [
         ("WARNING", 'source "s" is waiting: no broker', "s", "waiting"),
         ("INFO", 'source "s" is running', "s", "running"),

@@ -46,20 +46,20 @@ def shop(connection):
 def test_a_join_with_known_rows(shop):
     found = analyzed(shop, "joined")
     tree = nodes(found["plan"])
-    by_name = {n["name"]: n["figures"] for n in tree}
+    by_name = {n["name"]: n["metrics"] for n in tree}
     # Rows of both sides: 4, 2 of the second epoch, 3; out: 3, then one more and one less.
     join = by_name["StreamHashJoin"]
     assert (join["rows_in"], join["rows_out"], join["made_rows"]) == (4 + 2 + 3, 3 + 2, 3 + 2)
     assert join["fan_out"] == pytest.approx(5 / 9)
     assert (by_name["StreamMaterialize"]["rows_in"], by_name["StreamMaterialize"]["rows_out"]) == (5, 5)
-    kept = sorted(n["figures"]["state_rows"] for n in tree if n["name"] == "StreamArrange")
+    kept = sorted(n["metrics"]["state_rows"] for n in tree if n["name"] == "StreamArrange")
     assert kept[0] == 3
-    scans = {n["fields"]["table"]: n["figures"]["rows_out"] for n in tree if n["name"] == "StreamTableScan"}
+    scans = {n["fields"]["table"]: n["metrics"]["rows_out"] for n in tree if n["name"] == "StreamTableScan"}
     assert scans == {"o": 6, "c": 3}
     # Times are of this machine: there are some, and they add up.
-    own = sum(n["figures"].get("took_us", 0) for n in tree)
+    own = sum(n["metrics"].get("took_us", 0) for n in tree)
     assert 0 < own == found["operators_us"] <= found["tasks_us"] <= found["time_us"]
-    assert 0 < sum(n["figures"].get("share", 0) for n in tree) <= 1
+    assert 0 < sum(n["metrics"].get("share", 0) for n in tree) <= 1
     assert join["rows_out_per_epoch"] == 5 / found["epochs"]
     assert join["rows_out_per_second"] == pytest.approx(5 / found["seconds"])
 
@@ -75,8 +75,8 @@ def test_who_shares_an_operator(shop):
     # A view that another one reads has its own operators: only what comes out of it is told, and it shares nothing.
     root = analyzed(shop, "totals")["plan"]
     (leaf,) = [n for n in nodes(root) if not n["children"]]
-    assert (leaf["fields"]["table"], leaf["figures"]["rows_out"], leaf["shared_with"]) == ("joined", 5, [])
-    assert "took_us" not in leaf["figures"]
+    assert (leaf["fields"]["table"], leaf["metrics"]["rows_out"], leaf["shared_with"]) == ("joined", 5, [])
+    assert "took_us" not in leaf["metrics"]
 
 
 def test_the_text_has_a_line_for_each_operator(shop):
@@ -111,7 +111,7 @@ def test_an_operator_that_is_read_twice_is_shown_once(connection, run):
            CREATE MATERIALIZED VIEW v AS SELECT b FROM t WHERE b > 2 UNION ALL SELECT b FROM t WHERE b < 9;
            INSERT INTO t VALUES (1, 2), (1, 3); FLUSH""")
     tree = nodes(analyzed(connection, "v")["plan"])
-    ids = [n["id"] for n in tree if n["figures"]]
+    ids = [n["id"] for n in tree if n["metrics"]]
     assert len(ids) == len(set(ids))
     assert any(n["shown_before"] for n in tree)
     assert any("[shown above]" in line for line in lines(connection, "EXPLAIN ANALYZE v"))
@@ -157,6 +157,6 @@ def test_the_text_tells_of_merges_that_wait(shop, monkeypatch):
     assert not any("merges under way" in line for line in lines(shop, "EXPLAIN ANALYZE MATERIALIZED VIEW joined"))
     sizes = epochstatus.StateManifest.merge_debt_bytes
     monkeypatch.setattr(epochstatus.StateManifest, "merge_debt_bytes", lambda self, i: sizes(self, i) + 1000)
-    kept = [n for n in nodes(analyzed(shop, "joined")["plan"]) if n["figures"] and n["figures"].get("merge_debt_bytes")]
+    kept = [n for n in nodes(analyzed(shop, "joined")["plan"]) if n["metrics"] and n["metrics"].get("merge_debt_bytes")]
     told = [t for t in lines(shop, "EXPLAIN ANALYZE MATERIALIZED VIEW joined") if "merges under way" in t]
     assert told == [f"Of the state {1000 * len(kept):,} bytes wait for merges under way"]

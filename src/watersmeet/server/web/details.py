@@ -16,13 +16,13 @@ from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.server.web.tabs import Sight
 from watersmeet.server.web.watch import Look
-from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, figures_json, recent_epochs
+from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, metrics_json, recent_epochs
 from watersmeet.session.statements.show import create_text
 from watersmeet.system import secretvalues
 
 _LETTERS: Final = 100
 
-#: Figures of an operator's state, as of the newest epoch.
+#: Metrics of an operator's state, as of the newest epoch.
 _KEPT: Final = ("stage", "state_rows", "state_bytes", "expression_errors")
 
 #: What sources say of themselves that has a place of its own elsewhere.
@@ -99,14 +99,14 @@ def _plan_json(
     found = analyzed(view, catalog, producers, operators, recent)
 
     def node(shown: AnalyzedOperator) -> dict[str, object]:
-        is_own = shown.figures is not None and shown.figures.rows_in is not None
+        is_own = shown.metrics is not None and shown.metrics.rows_in is not None
         kept = operators.get(shown.operator_id) if is_own else None
         state = {} if kept is None else {name: getattr(kept, name) for name in _KEPT}
         return {
             "name": shown.plan.name,
             "flags": list(shown.plan.flags),
             "fields": dict(shown.plan.fields),
-            "figures": {**state, **figures_json(found, shown)},
+            "metrics": {**state, **metrics_json(found, shown)},
             "shared_with": list(shown.shared_with),
             "shown_before": shown.shown_before,
             "inputs": [node(i) for i in shown.inputs],
@@ -122,8 +122,8 @@ def _plan_json(
     }
 
 
-#: A line as long as the figures of a box may get: boxes keep their size while figures change.
-_FIGURES: Final = "888,888 rows/s  ·  888.8 s behind"
+#: A line as long as the metrics of a box may get: boxes keep their size while metrics change.
+_BOX_TEXT: Final = "888,888 rows/s  ·  888.8 s behind"
 
 _TITLE: Final = "topology"
 
@@ -151,7 +151,7 @@ class Graphs:
             made = len(database.plans.producers) if not database.read_only else -1
             if self._version != (catalog.version, made):
                 self._producers = dict(producers_of(self._session))
-                facts = dict.fromkeys(catalog.relations, (_FIGURES,))
+                facts = dict.fromkeys(catalog.relations, (_BOX_TEXT,))
                 self._diagram = topology(catalog, self._producers, facts, _TITLE)
                 self._version = (catalog.version, made)
             return catalog, self._diagram

@@ -188,8 +188,8 @@ def _of_database(found: _Found, look: Look) -> None:
 
 def _of_views(found: _Found, look: Look) -> None:
     for view in look.status.views:
-        name, figures = view.name, look.figures[view.id]
-        found.add("lag_seconds", figures.lag_s, name)
+        name, metrics = view.name, look.metrics[view.id]
+        found.add("lag_seconds", metrics.lag_s, name)
         found.add("view_failed", bool(view.error), name)
         found.add("view_filling", not view.ready, name)
         found.add("view_rows", view.rows, name)

@@ -37,7 +37,7 @@ from watersmeet.server.web.access import (
 from watersmeet.server.web.details import Graphs, shown_graph
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
-from watersmeet.server.web.watch import STEP_S, Figures, Watch
+from watersmeet.server.web.watch import STEP_S, RelationMetrics, Watch
 from watersmeet.server.web.worksheets import MOST_ROWS, Send, Worksheet
 from watersmeet.values import DIALECTS
 
@@ -235,7 +235,7 @@ class WebServer:
             "dialects": list(DIALECTS),
             "dialect": self._host.dialect,
             "read_only": self._host.database.read_only,
-            "figures": list(Figures._fields),
+            "metrics": list(RelationMetrics._fields),
             "most_rows": MOST_ROWS,
         }
         return answer(known)

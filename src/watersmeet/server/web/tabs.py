@@ -1,6 +1,6 @@
 """Clients of HTTP and their server-sent events: tabs of the console, subscriptions, single requests.
 
-Browsers open at most six connections to a server by HTTP 1.1, so a tab has one stream, for figures and the rows of its
+Browsers open at most six connections to a server by HTTP 1.1, so a tab has one stream, for metrics and the rows of its
 worksheet. `GET /subscribe?view=v&view=w` sends the content of views, then the changes of each commit. The id of an
 event is the number of the commit that it completes, so that browsers resume by themselves (Last-Event-ID); other
 clients give `after`. See docs/SERVING.md.
@@ -26,7 +26,7 @@ from watersmeet.server.clients import Activity, Clients, Speaks, State
 from watersmeet.server.users import Login, expired
 from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.access import compact
-from watersmeet.server.web.watch import Figures, Look
+from watersmeet.server.web.watch import RelationMetrics, Look
 from watersmeet.server.web.worksheets import Worksheet
 from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch, Update
@@ -156,9 +156,9 @@ class Frames:
 
 
 def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
-    known: dict[str, Figures] = {} if before is None else before.figures
-    changed = {i: _seen(i, f, sight) for i, f in look.figures.items() if known.get(i) != f and sight.shows(i)}
-    gone = [i for i in known if i not in look.figures and sight.shows(i)]
+    known: dict[str, RelationMetrics] = {} if before is None else before.metrics
+    changed = {i: _seen(i, f, sight) for i, f in look.metrics.items() if known.get(i) != f and sight.shows(i)}
+    gone = [i for i in known if i not in look.metrics and sight.shows(i)]
     parts: dict[str, object] = {}
     if before is None or before.database != look.database:
         error = look.database["error"]
@@ -166,7 +166,7 @@ def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
     if before is None or before.catalog.version != look.catalog.version:
         parts["version"] = look.catalog.version
     if changed:
-        parts["figures"] = changed
+        parts["metrics"] = changed
     if gone:
         parts["gone"] = gone
     for name in ("sources", "sinks"):
@@ -176,11 +176,11 @@ def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
     return event("look", {**parts, "time_us": look.time_us}) if parts else b""
 
 
-def _seen(relation_id: str, figures: Figures, sight: Sight) -> Figures:
-    """Figures as a user may see them."""
+def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationMetrics:
+    """RelationMetrics as a user may see them."""
     if sight.shown is None or relation_id in sight.known:
-        return figures
-    return figures._replace(note=None, held_back_by=None)
+        return metrics
+    return metrics._replace(note=None, held_back_by=None)
 
 
 def _outside(look: Look, name: str) -> tuple[SourceStatus | SinkStatus, ...]:

@@ -46,8 +46,8 @@ _STALE: Final[Level] = 2
 _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost", "fenced")
 
 
-class Figures(NamedTuple):
-    """The figures of a relation.
+class RelationMetrics(NamedTuple):
+    """The metrics of a relation.
 
     state: running, filling, stopped, and those of sources and sinks. level: see `Level`. lag_s: how old the oldest
     input is that it does not reflect; None if that is not known. rows_in, rows_out: a second. rows: of the content.
@@ -73,15 +73,15 @@ class Figures(NamedTuple):
     unit: str | None = None
 
 
-def figures(
+def relation_metrics(
     status: Status,
     catalog: Catalog,
     inputs: Mapping[str, Sequence[str]],
     rates: Mapping[str, float],
     sinks: Iterable[SinkStatus] = (),
     progress: float | None = None,
-) -> dict[str, Figures]:
-    """The figures of all relations, by id.
+) -> dict[str, RelationMetrics]:
+    """The metrics of all relations, by id.
 
     inputs: by view, as `inputs_of_views` says. rates: a second, by id what comes in, by `>id` what goes out. progress:
     of the views that are being filled.
@@ -111,15 +111,15 @@ def level_of(lag_s: float) -> Level:
     return _FRESH if lag_s < LATE_S else _LATE if lag_s < STALE_S else _STALE
 
 
-def _table(table: TableStatus, rates: Mapping[str, float]) -> Figures:
+def _table(table: TableStatus, rates: Mapping[str, float]) -> RelationMetrics:
     rows_in = _rounded(rates.get(table.id, 0))
-    return Figures("running", rows_in=rows_in, rows=table.rows, size_bytes=table.size_bytes)
+    return RelationMetrics("running", rows_in=rows_in, rows=table.rows, size_bytes=table.size_bytes)
 
 
-def _source(source: SourceStatus, rates: Mapping[str, float], *, running: bool) -> Figures:
+def _source(source: SourceStatus, rates: Mapping[str, float], *, running: bool) -> RelationMetrics:
     health, messages, size_bytes = source.health, source.backlog_messages, source.backlog_bytes
     level: Level = _STALE if health.state in _STANDS else _LATE if messages or size_bytes else _FRESH
-    return Figures(
+    return RelationMetrics(
         health.state if running else "stopped",
         level if running else None,
         rows_in=_rounded(rates.get(source.id, 0)),
@@ -137,12 +137,12 @@ def _source(source: SourceStatus, rates: Mapping[str, float], *, running: bool) 
 def _view(
     view: ViewStatus,
     status: Status,
-    reads: Sequence[tuple[Relation, Figures]],
+    reads: Sequence[tuple[Relation, RelationMetrics]],
     rates: Mapping[str, float],
     progress: float | None,
-) -> Figures:
+) -> RelationMetrics:
     state, level, lag_s, note = _freshness(view, status, reads)
-    return Figures(
+    return RelationMetrics(
         state,
         level,
         lag_s,
@@ -160,7 +160,7 @@ def _view(
 
 
 def _freshness(
-    view: ViewStatus, status: Status, reads: Sequence[tuple[Relation, Figures]]
+    view: ViewStatus, status: Status, reads: Sequence[tuple[Relation, RelationMetrics]]
 ) -> tuple[str, Level, float | None, str | None]:
     """The state, how fresh it is, how far it is behind, and why."""
     failure = status.health_of(view).reason
@@ -184,10 +184,10 @@ def _freshness(
     return "running", level, _lag(lag_s), None
 
 
-def _sink(sink: SinkStatus) -> Figures:
+def _sink(sink: SinkStatus) -> RelationMetrics:
     state, seconds = sink.state or "unknown", sink.lag_seconds
     level: Level = None if seconds is None else level_of(seconds)
-    return Figures(
+    return RelationMetrics(
         state,
         _STALE if state in _STANDS else level,
         None if seconds is None else _lag(seconds),
@@ -396,7 +396,7 @@ class Epochs:
 class Look:
     """What was there at a moment.
 
-    figures: by relation id. status: without memory. captured: the status of captured databases, by id. retained: how
+    metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: how
     many commits there are. oldest_hold: how many commits the reader is behind that is furthest behind; None without
     readers.
     """
@@ -404,7 +404,7 @@ class Look:
     time_us: int
     catalog: Catalog
     status: Status
-    figures: dict[str, Figures]
+    metrics: dict[str, RelationMetrics]
     sinks: tuple[SinkStatus, ...]
     captured: dict[str, dict[str, Any]]
     epochs: Epochs | None
@@ -489,7 +489,7 @@ class Watch:
         progress = self._filling.progress(database.layout, status)
         if self._inputs[0] != catalog.version:
             self._inputs = (catalog.version, inputs_of_views(catalog))
-        found = figures(status, catalog, self._inputs[1], rates, sink_states, progress)
+        found = relation_metrics(status, catalog, self._inputs[1], rates, sink_states, progress)
         head = database.log.head()
         holds = [h.commit for h in read_holds(database.layout)]
         look = Look(
@@ -513,7 +513,7 @@ class Watch:
         self._kept_step = look.time_us // (STEP_S * 1_000_000)
         last = self.session.database.log.last_epoch()
         samples = {} if last is None else samples_of(last)
-        for relation_id, shown in look.figures.items():
+        for relation_id, shown in look.metrics.items():
             samples[relation_id] = samples.get(relation_id, Sample())._replace(
                 rows=_number(shown.rows),
                 lag_s=_number(shown.lag_s),
@@ -523,7 +523,7 @@ class Watch:
         whole = samples.get(DATABASE, Sample())
         samples[DATABASE] = whole._replace(lag_s=look.status.lag_seconds)
         self.history.add(look.time_us, samples)
-        self.history.forget(look.figures)
+        self.history.forget(look.metrics)
 
     def _follow(self, head: int) -> Epochs:
         """Counts the epochs up to that commit. The process that writes has them in memory."""
@@ -550,7 +550,7 @@ class Watch:
         known = look.catalog.relations
         said = {
             i: (f.state, f.note)
-            for i, f in look.figures.items()
+            for i, f in look.metrics.items()
             if look.status.state == "running" and i in known and not isinstance(known[i], MaterializedView)
         }
         for relation_id, (state, note) in said.items():

@@ -56,7 +56,7 @@ class Recent:
         return max(0, self.ended_us - self.began_us) / 1e6
 
 
-class Figures(NamedTuple):
+class OperatorMetrics(NamedTuple):
     """What one operator did in some epochs, and keeps as of the newest. rows_in: None of another view's operator.
 
     took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: of its state,
@@ -81,13 +81,13 @@ class Figures(NamedTuple):
 class AnalyzedOperator:
     """A line of a plan. plan: with its own fields, without inputs.
 
-    figures: None where the line is a part of the operator above it, or was shown before. shown_before: the same
+    metrics: None where the line is a part of the operator above it, or was shown before. shown_before: the same
     operator is above, with its inputs. shared_with: the names of other relations for which it works, too.
     """
 
     plan: PlanTree
     operator_id: str
-    figures: Figures | None
+    metrics: OperatorMetrics | None
     inputs: tuple[AnalyzedOperator, ...]
     shown_before: bool = False
     shared_with: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Analysis:
     @property
     def own_us(self) -> int:
         """The time of all its operators."""
-        return sum(node.figures.took_us for node in self.root.walk() if node.figures is not None)
+        return sum(node.metrics.took_us for node in self.root.walk() if node.metrics is not None)
 
     def share(self, took_us: int) -> float | None:
         """Which part of the epochs' time that is."""
@@ -140,16 +140,16 @@ def analyzed(
             return AnalyzedOperator(plan, operator_id, None, inputs)
         did = recent.counts.get(operator_id, OperatorCounts())
         if not tree.inputs and not isinstance(operators[operator_id], (Constant, Scan)):
-            return AnalyzedOperator(plan, operator_id, Figures(None, did.rows_out), ())
+            return AnalyzedOperator(plan, operator_id, OperatorMetrics(None, did.rows_out), ())
         keeps = kept.get(operator_id)
-        figures = Figures(
+        metrics = OperatorMetrics(
             did.rows_in,
             did.rows_out,
             did.made_rows,
             did.took_us,
             *(() if keeps is None else (keeps.state_rows, keeps.state_bytes, keeps.merge_debt_bytes)),
         )
-        return AnalyzedOperator(plan, operator_id, figures, inputs, shared_with=tuple(users.get(operator_id, ())))
+        return AnalyzedOperator(plan, operator_id, metrics, inputs, shared_with=tuple(users.get(operator_id, ())))
 
     return Analysis(node(stored_plan(relation, catalog, producers), ""), recent)
 
@@ -289,7 +289,7 @@ def _node_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
     value: dict[str, Any] = {
         "id": node.operator_id,
         **node.plan.to_json(),
-        "figures": figures_json(found, node),
+        "metrics": metrics_json(found, node),
         "shared_with": list(node.shared_with),
         "shown_before": node.shown_before,
     }
@@ -297,27 +297,27 @@ def _node_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
     return value
 
 
-def figures_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
-    """What is known of an operator; empty if its line has no figures."""
-    figures, recent = node.figures, found.recent
-    if figures is None or not recent.epochs:
+def metrics_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
+    """What is known of an operator; empty if its line has no metrics."""
+    metrics, recent = node.metrics, found.recent
+    if metrics is None or not recent.epochs:
         return {}
-    rates = {"rows_out_per_epoch": figures.rows_out / recent.epochs}
+    rates = {"rows_out_per_epoch": metrics.rows_out / recent.epochs}
     if recent.seconds:
-        rates["rows_out_per_second"] = figures.rows_out / recent.seconds
-    if figures.rows_in is None:
-        return {"rows_out": figures.rows_out, **rates}
+        rates["rows_out_per_second"] = metrics.rows_out / recent.seconds
+    if metrics.rows_in is None:
+        return {"rows_out": metrics.rows_out, **rates}
     return {
-        **figures._asdict(),
+        **metrics._asdict(),
         **rates,
-        "fan_out": figures.fan_out,
-        "us_per_epoch": figures.took_us / recent.epochs,
-        "share": found.share(figures.took_us),
+        "fan_out": metrics.fan_out,
+        "us_per_epoch": metrics.took_us / recent.epochs,
+        "share": found.share(metrics.took_us),
     }
 
 
 def _lines(title: str, found: Analysis, *, verbose: bool) -> list[str]:
-    """A line for each operator: its figures, then its place in the tree."""
+    """A line for each operator: its metrics, then its place in the tree."""
     recent = found.recent
     if not recent.epochs:
         first = [f"{title}: no epoch has run it in this time"]
@@ -328,7 +328,7 @@ def _lines(title: str, found: Analysis, *, verbose: bool) -> list[str]:
         f"{title} in its last {epochs}: within {recent.seconds:,.1f} s, the newest {ago:,.1f} s ago",
         f"An epoch took {_ms(found, recent.duration_us)} ms, its tasks {_ms(found, recent.tasks_us)} ms",
     ]
-    debt_bytes = sum(n.figures.merge_debt_bytes for n in found.root.walk() if n.figures is not None)
+    debt_bytes = sum(n.metrics.merge_debt_bytes for n in found.root.walk() if n.metrics is not None)
     if debt_bytes:
         first.append(f"Of the state {debt_bytes:,} bytes wait for merges under way")
     cells: list[tuple[str, ...]] = [_HEAD, *[_cells(found, node) for node in found.root.walk()]]
@@ -369,20 +369,20 @@ def _tree(node: AnalyzedOperator, *, verbose: bool) -> list[str]:
 
 
 def _cells(found: Analysis, node: AnalyzedOperator) -> tuple[str, ...]:
-    figures, recent = node.figures, found.recent
-    if figures is None:
+    metrics, recent = node.metrics, found.recent
+    if metrics is None:
         return ("",) * len(_HEAD)
-    fan_out = figures.fan_out
-    time_cells = ("", "") if figures.rows_in is None else _time(found, figures.took_us)
+    fan_out = metrics.fan_out
+    time_cells = ("", "") if metrics.rows_in is None else _time(found, metrics.took_us)
     return (
         *time_cells,
-        "" if figures.rows_in is None else f"{figures.rows_in:,}",
-        f"{figures.rows_out:,}",
-        _rounded(figures.rows_out / recent.epochs),
-        _rounded(figures.rows_out / recent.seconds) if recent.seconds else "",
+        "" if metrics.rows_in is None else f"{metrics.rows_in:,}",
+        f"{metrics.rows_out:,}",
+        _rounded(metrics.rows_out / recent.epochs),
+        _rounded(metrics.rows_out / recent.seconds) if recent.seconds else "",
         "" if fan_out is None else _rounded(fan_out),
-        f"{figures.state_rows:,}" if figures.state_rows else "",
-        f"{figures.state_bytes:,}" if figures.state_bytes else "",
+        f"{metrics.state_rows:,}" if metrics.state_rows else "",
+        f"{metrics.state_bytes:,}" if metrics.state_bytes else "",
     )
 
 

@@ -1,4 +1,4 @@
-// One relation, opened beside the page: figures, the last hour, its SQL, its plan, what was set aside.
+// One relation, opened beside the page: metrics, the last hour, its SQL, its plan, what was set aside.
 
 import { get } from "./api.js";
 import { h, mark, say, tabbed } from "./dom.js";
@@ -103,7 +103,7 @@ class Detail {
   }
 
   fill() {
-    const f = known.figures.get(this.id);
+    const f = known.metrics.get(this.id);
     if (!f || !this.relation) return;
     mark(this.state, "class", `state ${levelName(f.level)}`);
     const why = this.relation.error ? `${this.relation.error.condition}: ${this.relation.error.message}` : f.note;

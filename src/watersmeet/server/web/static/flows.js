@@ -56,13 +56,13 @@ function table(title, columns, nothing, go) {
     for (const x of found) {
       if (!rows.has(x.id)) { rows.set(x.id, made(x)); body.append(rows.get(x.id).row); }
       const { cells, dot, link } = rows.get(x.id);
-      const f = known.figures.get(x.id);
+      const f = known.metrics.get(x.id);
       columns.forEach(([, text], i) => say(i ? cells[i] : link, text(x, f)));
       mark(dot, "class", `dot ${levelName(f?.level)}`);
     }
     empty.hidden = found.length > 0;
     list.hidden = !found.length;
-    say(total, found.length ? `${whole(found.length)}, ${rate(found.reduce((sum, x) => sum + (known.figures.get(x.id)?.rows_in ?? 0), 0))}` : "");
+    say(total, found.length ? `${whole(found.length)}, ${rate(found.reduce((sum, x) => sum + (known.metrics.get(x.id)?.rows_in ?? 0), 0))}` : "");
     total.hidden = title !== "Sources";
   }
   return { element: h("section", {}, h("h1", {}, title, " ", total), empty, list), draw };

@@ -2,8 +2,8 @@
 
 import { get } from "./api.js";
 
-/** What is known. figures: by relation id, objects; they are replaced, never changed. */
-export const known = { session: null, database: null, version: 0, figures: new Map(), sources: [], sinks: [], connected: false };
+/** What is known. metrics: by relation id, objects; they are replaced, never changed. */
+export const known = { session: null, database: null, version: 0, metrics: new Map(), sources: [], sinks: [], connected: false };
 
 /** Tells `look` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
 export const bus = new EventTarget();
@@ -28,14 +28,14 @@ function randomName() {
 }
 
 function look(data) {
-  const names = known.session.figures;
+  const names = known.session.metrics;
   const changed = new Set();
-  if (data.figures && !known.connected) known.figures.clear();
-  for (const [id, values] of Object.entries(data.figures ?? {})) {
-    known.figures.set(id, Object.fromEntries(names.map((name, i) => [name, values[i]])));
+  if (data.metrics && !known.connected) known.metrics.clear();
+  for (const [id, values] of Object.entries(data.metrics ?? {})) {
+    known.metrics.set(id, Object.fromEntries(names.map((name, i) => [name, values[i]])));
     changed.add(id);
   }
-  for (const id of data.gone ?? []) known.figures.delete(id);
+  for (const id of data.gone ?? []) known.metrics.delete(id);
   for (const name of ["database", "sources", "sinks", "version"]) if (data[name] !== undefined) known[name] = data[name];
   if (!known.connected) {
     known.connected = true;

@@ -8,7 +8,7 @@ export const called = (name) => name.replace(/^Stream/, "").replace(/([a-z])([A-
 
 const milliseconds = (us) => `${short(us / 1000)} ms`;
 
-function figures(f, most) {
+function metrics(f, most) {
   const parts = [];
   if (f.us_per_epoch !== undefined) parts.push(h("span", { class: "time", title: `${(100 * f.share).toFixed(1)} % of the epochs' time` }, milliseconds(f.us_per_epoch)));
   if (f.rows_in || (f.rows_in === 0 && !f.rows_out)) parts.push(h("span", {}, `${short(f.rows_in)} in`));
@@ -27,7 +27,7 @@ function node(tree, most) {
     h("div", { class: "operator" }, h("p", {}, h("b", {}, called(tree.name)), flags.map((f) => h("span", { class: "flag" }, f)),
       tree.shared_with.length ? h("span", { class: "flag", title: "It works for these relations, too" }, `shared with ${tree.shared_with.join(", ")}`) : null),
       fields.length ? h("dl", {}, fields.map(([name, value]) => [h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, value)])) : null,
-      Object.keys(tree.figures).length ? figures(tree.figures, most) : null),
+      Object.keys(tree.metrics).length ? metrics(tree.metrics, most) : null),
     tree.inputs.length ? h("ul", {}, tree.inputs.map((i) => node(i, most))) : null);
 }
 
@@ -40,6 +40,6 @@ function summary(plan) {
 
 export function planned(plan) {
   const all = (tree) => [tree, ...tree.inputs.flatMap(all)];
-  const most = Math.max(0, ...all(plan.root).map((t) => t.figures.took_us ?? 0));
+  const most = Math.max(0, ...all(plan.root).map((t) => t.metrics.took_us ?? 0));
   return h("div", { class: "plan" }, h("p", { class: "quiet" }, summary(plan)), h("ul", {}, node(plan.root, most)));
 }

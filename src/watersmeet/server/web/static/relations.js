@@ -94,8 +94,8 @@ class Relations {
     const [, , fits] = FILTERS.find(([name]) => name === this.filter);
     const [name, direction] = this.sort;
     const [, , , key] = COLUMNS.find(([n]) => n === name);
-    const found = this.boxes.filter((b) => b.name.toLowerCase().includes(this.text) && fits(b, known.figures.get(b.id)))
-      .map((box) => [key(box, known.figures.get(box.id)), box])
+    const found = this.boxes.filter((b) => b.name.toLowerCase().includes(this.text) && fits(b, known.metrics.get(b.id)))
+      .map((box) => [key(box, known.metrics.get(box.id)), box])
       .sort(([a, x], [b, y]) => direction * compared(a, b) || compared(x.name, y.name)).map(([, box]) => box);
     for (const th of this.head.children) mark(th, "aria-sort", th.dataset.name === name ? (direction > 0 ? "ascending" : "descending") : null);
     for (const chip of this.chips.children) mark(chip, "aria-pressed", chip.dataset.name === this.filter);
@@ -118,7 +118,7 @@ class Relations {
   fill(id) {
     const drawn = this.rows.get(id);
     if (!drawn) return;
-    const f = known.figures.get(id);
+    const f = known.metrics.get(id);
     COLUMNS.forEach(([, , text], i) => { if (i) say(drawn.cells[i], text(drawn.box, f)); });
     mark(drawn.dot, "class", `dot ${levelName(f?.level)}`);
     mark(drawn.cells[2], "title", f?.note);

@@ -45,7 +45,7 @@ export async function openSearch(go) {
   function draw() {
     rows = found(boxes, input.value);
     list.replaceChildren(...rows.map((box, i) => {
-      const f = known.figures.get(box.id);
+      const f = known.metrics.get(box.id);
       return h("li", { id: `hit${i}`, role: "option", "aria-selected": String(i === at), onclick: () => choose(box) },
         h("span", { class: `dot ${levelName(f?.level)}` }), h("span", { class: "name" }, box.name),
         h("span", { class: "quiet" }, box.what), h("span", { class: "quiet end" }, freshness(f)));

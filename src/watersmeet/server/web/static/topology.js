@@ -1,4 +1,4 @@
-// The topology: boxes and arrows as the server has placed them, with live figures. Pan, zoom, keys, an overview.
+// The topology: boxes and arrows as the server has placed them, with live metrics. Pan, zoom, keys, an overview.
 
 import { get } from "./api.js";
 import { h, mark, s, say } from "./dom.js";
@@ -151,10 +151,10 @@ class Topology {
   }
 
   box(box) {
-    const open = () => known.figures.has(box.id) && this.go(null, { relation: box.id });
+    const open = () => known.metrics.has(box.id) && this.go(null, { relation: box.id });
     const parts = {
       level: s("rect", { x: 0.500, y: 0.500, width: 5, height: box.height - 1, class: "level", rx: 2 }),
-      figures: s("text", { x: 16, y: box.height / 2 + 19, class: "figures" }),
+      metrics: s("text", { x: 16, y: box.height / 2 + 19, class: "metrics" }),
       done: s("rect", { x: 6, y: box.height - 4, width: 0, height: 3, class: "done" }),
       glyph: s("path", { d: KINDS[box.kind] ?? KINDS.plain, transform: `translate(${box.width - 26} ${box.height / 2 - 20})`, class: "glyph" }),
     };
@@ -165,14 +165,14 @@ class Topology {
     },
     s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.level, parts.done,
     s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name),
-    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), parts.figures, parts.glyph);
+    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), parts.metrics, parts.glyph);
     this.boxes.set(box.id, { box, node, ...parts });
     return node;
   }
 
   fill(id) {
     const drawn = this.boxes.get(id);
-    const f = known.figures.get(id);
+    const f = known.metrics.get(id);
     if (!drawn || !f) return;
     const fresh = freshness(f);
     const { kind } = drawn.box;
@@ -182,7 +182,7 @@ class Topology {
       source: f.state === "running" ? `${rate(f.rows_in)}  ·  ${held}` : f.state,
       sink: f.lag_s === null ? f.state : `${short(f.rows)} rows  ·  ${fresh}`,
     }[kind] ?? (f.state === "running" ? `${rate(f.rows_in)}  ·  ${fresh}` : fresh);
-    say(drawn.figures, f.errors ? `${text}  ·  ${short(f.errors)} ${f.errors === 1 ? "error" : "errors"}` : text);
+    say(drawn.metrics, f.errors ? `${text}  ·  ${short(f.errors)} ${f.errors === 1 ? "error" : "errors"}` : text);
     mark(drawn.node, "data-level", levelName(f.level));
     mark(drawn.node, "data-state", f.state);
     mark(drawn.node, "aria-label", `${drawn.box.what} ${drawn.box.name}: ${text}${f.note ? `, ${f.note}` : ""}`);
@@ -193,7 +193,7 @@ class Topology {
   count() {
     const found = { stale: [], late: [], filling: [] };
     for (const { box } of this.boxes.values()) {
-      const f = known.figures.get(box.id);
+      const f = known.metrics.get(box.id);
       if (!f) continue;
       if (f.state === "filling") found.filling.push(box);
       else if (f.level === 2) found.stale.push(box);
