@@ -77,7 +77,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
         browser.driver.save_screenshot(str(folder / f"{name}.png"))
 
     browser.open(f"{url}/#/topology", height=860)
-    browser.until(lambda: len(browser.all(".node[data-level]")) > 10)
+    browser.until(lambda: len(browser.all(".node[data-health]")) > 10)
     save("console-topology")
     browser.click('.node[aria-label*=" order_lines:"]')
     browser.find(".drawer .facts dd")
@@ -95,7 +95,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
     browser.click('.result [role="tab"]', "Chart")
     save("console-worksheet-dark")
     browser.open(f"{url}/#/topology", width=420, height=800)
-    browser.until(lambda: browser.all(".node[data-level]"))
+    browser.until(lambda: browser.all(".node[data-health]"))
     save("console-small")
 
 

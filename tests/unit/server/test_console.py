@@ -47,13 +47,13 @@ def node(name: str) -> str:
 
 def test_topology_by_mouse_and_by_keys(shop, browser):
     browser.open(shop.url)
-    browser.until(lambda: len(browser.all(".node[data-level]")) == 5, "five relations")
+    browser.until(lambda: len(browser.all(".node[data-health]")) == 5, "five relations")
     assert {browser.text(t) for t in browser.all(".arrow text")} >= {"inner join on customer", "group by name"}
     browser.until(lambda: "up to date" in browser.text(browser.find(node("totals") + " .metrics")))
     assert browser.find("#pulse").text.startswith("running")
     # What happens is seen without a click.
     stop_one(shop)
-    browser.until(lambda: browser.find(node("limited")).get_attribute("data-level") == "stale", "a view is stopped")
+    browser.until(lambda: browser.find(node("limited")).get_attribute("data-health") == "stale", "a view is stopped")
     browser.click(".counts .chip.stale")
     assert "limited" in chosen(browser)
     # From box to box by keys; Enter opens, Esc closes and goes back to where one was.
@@ -159,7 +159,7 @@ def test_nothing_keeps_people_out(shop, browser, axe, scheme):
         found[page] = browser.driver.execute_async_script(script)
 
     browser.open(shop.url, scheme=scheme)
-    browser.until(lambda: len(browser.all(".node[data-level]")) == 5)
+    browser.until(lambda: len(browser.all(".node[data-health]")) == 5)
     check("topology")
     browser.click(node("limited"))
     browser.find(".drawer h2", "limited")
@@ -188,7 +188,7 @@ def test_themes_small_windows_and_logging_in(serving, browser):
     browser.find("#password").send_keys("wrong", Keys.ENTER)
     browser.until(lambda: browser.find(".login .problem").text == "User or password is wrong.")
     browser.find("#password").send_keys("sécret", Keys.ENTER)
-    browser.until(lambda: len(browser.all(".node[data-level]")) == 5)
+    browser.until(lambda: len(browser.all(".node[data-health]")) == 5)
     assert [c for c in browser.complaints() if "401" not in c] == []
 
     def paper():
@@ -249,7 +249,7 @@ def test_500_views_stay_usable(serving, browser, monkeypatch):
     monkeypatch.setattr(Graphs, "diagram", lambda _: (many.catalog, many.diagram))
     served = serving("CREATE TABLE t (a int)", http_port=0)
     browser.open(served.url)
-    browser.until(lambda: len(browser.all(".node[data-level]")) == 510, "510 boxes")
+    browser.until(lambda: len(browser.all(".node[data-health]")) == 510, "510 boxes")
     width, height = browser.run(
         "const b = document.querySelector('.topology > g').getBBox(); return [b.width, b.height]"
     )

@@ -390,7 +390,7 @@ def test_metrics_follow_what_happens(shop):
             return dict(zip(names, look.data["metrics"][ids[name]], strict=True))
 
         first = events.next("look")
-        assert metrics(first, "totals") | {"state": "running", "level": 0, "rows": 2, "errors": 0} == metrics(
+        assert metrics(first, "totals") | {"state": "running", "health": 0, "rows": 2, "errors": 0} == metrics(
             first, "totals"
         )
         assert first.data["database"]["state"] == "running"
@@ -434,7 +434,7 @@ def test_a_view_that_is_stopped_says_why(serving):
             shown = {i: dict(zip(names, f, strict=True)) for i, f in event.data.get("metrics", {}).items()}
             if stopped := [i for i, f in shown.items() if f["state"] == "stopped"]:
                 break
-    assert shown[stopped[0]] | {"level": 2, "errors": 1} == shown[stopped[0]]
+    assert shown[stopped[0]] | {"health": 2, "errors": 1} == shown[stopped[0]]
     assert shown[stopped[0]]["note"].startswith("AMPLIFICATION_LIMIT: ")
     assert served.http(f"/api/relations/{stopped[0]}").json["error"]["condition"] == "AMPLIFICATION_LIMIT"
     assert b'watersmeet_view_failed{view="v"} 1.0' in served.http("/metrics").body

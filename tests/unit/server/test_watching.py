@@ -23,7 +23,7 @@ from watersmeet.server.web.watch import (
     Watch,
     relation_metrics,
     inputs_of_views,
-    level_of,
+    health_of_lag,
 )
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.layout import Layout
@@ -95,12 +95,12 @@ def test_history_begins_with_the_commits_that_are_there(tmp_path):
         assert [r for r in series["rows"] if r is not None][-1] == 1
         assert [d for d in watch.history.read("")["epoch_s"] if d is not None]
         assert watch.look().status.state == "stopped"
-        assert watch.look().metrics[view].level is None
+        assert watch.look().metrics[view].health is None
 
 
-@pytest.mark.parametrize(("lag_s", "level"), [(0, 0), (0.99, 0), (1, 1), (59, 1), (60, 2), (1e9, 2), (math.inf, 2)])
-def test_levels(lag_s, level):
-    assert level_of(lag_s) == level
+@pytest.mark.parametrize(("lag_s", "health"), [(0, 0), (0.99, 0), (1, 1), (59, 1), (60, 2), (1e9, 2), (math.inf, 2)])
+def test_health_of_a_lag(lag_s, health):
+    assert health_of_lag(lag_s) == health
 
 
 def test_freshness_follows_what_a_view_reads(tmp_path):
@@ -128,19 +128,19 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
             return relation_metrics(replace(look.status, sources=(reporting,), **status), look.catalog, inputs, {})[ids[name]]
 
         late = {"lag_seconds": 75.0}
-        assert [shown(n, **late).level for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
+        assert [shown(n, **late).health for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
         assert [shown(n, **late).lag_s for n in ("of_table", "of_source")] == [75.0, 0.0]
         away = {"source": {"state": "waiting", "reason": "the brokers can't be reached"}}
-        assert [shown(n, **away).level for n in ("s", "of_source", "of_both", "of_table")] == [2, 2, 2, 0]
+        assert [shown(n, **away).health for n in ("s", "of_source", "of_both", "of_table")] == [2, 2, 2, 0]
         assert shown("of_both", **away).note == '"s" is waiting'
         assert shown("s", **away).note == "the brokers can't be reached"
         behind = {"source": {"backlog_messages": 1200}}
-        assert (shown("of_source", **behind).level, shown("of_source", **behind).note) == (
+        assert (shown("of_source", **behind).health, shown("of_source", **behind).note) == (
             1,
             '"s" has 1,200 messages to read',
         )
         failed = shown("of_table", state="failed", error={"condition": "DISK_FULL", "message": "no space"})
-        assert (failed.state, failed.level, failed.note) == ("stopped", 2, "DISK_FULL: no space")
+        assert (failed.state, failed.health, failed.note) == ("stopped", 2, "DISK_FULL: no space")
 
 
 def test_sources_that_stand_are_logged_once(tmp_path, caplog):

@@ -36,11 +36,11 @@ STALE_S: Final = 60.0
 
 #: How fresh: as far as is known, a second behind or less; behind; a minute behind or more, or not followed at all.
 #: None: nothing can be said, as nobody keeps it up to date.
-Level = Literal[0, 1, 2] | None
+HealthLevel = Literal[0, 1, 2] | None
 
-_FRESH: Final[Level] = 0
-_LATE: Final[Level] = 1
-_STALE: Final[Level] = 2
+_FRESH: Final[HealthLevel] = 0
+_LATE: Final[HealthLevel] = 1
+_STALE: Final[HealthLevel] = 2
 
 #: Of a source, or of what delivers a sink: states that mean that nothing goes on until something changes.
 _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost", "fenced")
@@ -49,7 +49,7 @@ _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost"
 class RelationMetrics(NamedTuple):
     """The metrics of a relation.
 
-    state: running, filling, stopped, and those of sources and sinks. level: see `Level`. lag_s: how old the oldest
+    state: running, filling, stopped, and those of sources and sinks. health: see `HealthLevel`. lag_s: how old the oldest
     input is that it does not reflect; None if that is not known. rows_in, rows_out: a second. rows: of the content.
     size_bytes: of a table on disk, of a view its state. errors: of all kinds, since it was made. note: what is wrong,
     or holds it back. progress: of one that is filled, from 0 to 1. backlog: what is left to be read or delivered, in
@@ -57,7 +57,7 @@ class RelationMetrics(NamedTuple):
     """
 
     state: str
-    level: Level = _FRESH
+    health: HealthLevel = _FRESH
     lag_s: float | None = None
     rows_in: float = 0
     rows_out: float = 0
@@ -106,8 +106,8 @@ def inputs_of_views(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     return {i: tuple(catalog.upstream([i]) - views) for i in views}
 
 
-def level_of(lag_s: float) -> Level:
-    """The level of what is that far behind."""
+def health_of_lag(lag_s: float) -> HealthLevel:
+    """The health of what is that far behind."""
     return _FRESH if lag_s < LATE_S else _LATE if lag_s < STALE_S else _STALE
 
 
@@ -117,16 +117,16 @@ def _table(table: TableStatus, rates: Mapping[str, float]) -> RelationMetrics:
 
 
 def _source(source: SourceStatus, rates: Mapping[str, float], *, running: bool) -> RelationMetrics:
-    health, messages, size_bytes = source.health, source.backlog_messages, source.backlog_bytes
-    level: Level = _STALE if health.state in _STANDS else _LATE if messages or size_bytes else _FRESH
+    state, messages, size_bytes = source.health.state, source.backlog_messages, source.backlog_bytes
+    health: HealthLevel = _STALE if state in _STANDS else _LATE if messages or size_bytes else _FRESH
     return RelationMetrics(
-        health.state if running else "stopped",
-        level if running else None,
+        state if running else "stopped",
+        health if running else None,
         rows_in=_rounded(rates.get(source.id, 0)),
         rows=source.rows,
         size_bytes=source.size_bytes,
         errors=source.errors,
-        note=health.reason,
+        note=source.health.reason,
         watermark=source.watermark,
         late=source.late,
         backlog=size_bytes if messages is None else messages,
@@ -141,10 +141,10 @@ def _view(
     rates: Mapping[str, float],
     progress: float | None,
 ) -> RelationMetrics:
-    state, level, lag_s, note = _freshness(view, status, reads)
+    state, health, lag_s, note = _freshness(view, status, reads)
     return RelationMetrics(
         state,
-        level,
+        health,
         lag_s,
         _rounded(rates.get(view.id, 0)),
         _rounded(rates.get(f">{view.id}", 0)),
@@ -161,7 +161,7 @@ def _view(
 
 def _freshness(
     view: ViewStatus, status: Status, reads: Sequence[tuple[Relation, RelationMetrics]]
-) -> tuple[str, Level, float | None, str | None]:
+) -> tuple[str, HealthLevel, float | None, str | None]:
     """The state, how fresh it is, how far it is behind, and why."""
     failure = status.health_of(view).reason
     if failure:
@@ -174,22 +174,22 @@ def _freshness(
         return "retrying", _STALE, None, failure_text(view.writing)
     # Transactions of the session concern those that read tables.
     lag_s = status.lag_seconds if any(not r.connector for r, _ in reads) else 0.0
-    level = level_of(lag_s)
-    standing = [f'"{r.shown}" is {f.state}' for r, f in reads if f.level == _STALE]
+    health = health_of_lag(lag_s)
+    standing = [f'"{r.shown}" is {f.state}' for r, f in reads if f.health == _STALE]
     if standing:
         return "running", _STALE, _lag(lag_s), ", ".join(standing)
-    behind = [f'"{r.shown}" has {f.backlog:,} {f.unit} to read' for r, f in reads if f.level == _LATE]
-    if behind and level == _FRESH:
+    behind = [f'"{r.shown}" has {f.backlog:,} {f.unit} to read' for r, f in reads if f.health == _LATE]
+    if behind and health == _FRESH:
         return "running", _LATE, _lag(lag_s), ", ".join(behind)
-    return "running", level, _lag(lag_s), None
+    return "running", health, _lag(lag_s), None
 
 
 def _sink(sink: SinkStatus) -> RelationMetrics:
     state, seconds = sink.state or "unknown", sink.lag_seconds
-    level: Level = None if seconds is None else level_of(seconds)
+    health: HealthLevel = None if seconds is None else health_of_lag(seconds)
     return RelationMetrics(
         state,
-        _STALE if state in _STANDS else level,
+        _STALE if state in _STANDS else health,
         None if seconds is None else _lag(seconds),
         rows=sink.delivered_rows,
         errors=1 if sink.detail else 0,

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, mark, say, tabbed } from "./dom.js";
-import { behindClock, count, duration, freshness, levelName, rate, short, size, whole } from "./format.js";
+import { behindClock, count, duration, freshness, healthName, rate, short, size, whole } from "./format.js";
 import { known, on } from "./live.js";
 import { hour } from "./chart.js";
 import { planned } from "./plan.js";
@@ -105,7 +105,7 @@ class Detail {
   fill() {
     const f = known.metrics.get(this.id);
     if (!f || !this.relation) return;
-    mark(this.state, "class", `state ${levelName(f.level)}`);
+    mark(this.state, "class", `state ${healthName(f.health)}`);
     const why = this.relation.error ? `${this.relation.error.condition}: ${this.relation.error.message}` : f.note;
     say(this.state, why ? `${freshness(f)} – ${why}` : freshness(f));
     const isView = this.relation.plan !== null;

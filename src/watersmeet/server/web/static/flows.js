@@ -1,7 +1,7 @@
 // Sources and sinks: where rows come from and go to, how far that is, and what is in the way.
 
 import { h, mark, say } from "./dom.js";
-import { behindClock, duration, levelName, rate, short, size, whole } from "./format.js";
+import { behindClock, duration, healthName, rate, short, size, whole } from "./format.js";
 import { known, on } from "./live.js";
 
 const backlog = (x) => (x.backlog_messages != null ? `${short(x.backlog_messages)} messages` : x.backlog_bytes != null ? size(x.backlog_bytes) : "–");
@@ -58,7 +58,7 @@ function table(title, columns, nothing, go) {
       const { cells, dot, link } = rows.get(x.id);
       const f = known.metrics.get(x.id);
       columns.forEach(([, text], i) => say(i ? cells[i] : link, text(x, f)));
-      mark(dot, "class", `dot ${levelName(f?.level)}`);
+      mark(dot, "class", `dot ${healthName(f?.health)}`);
     }
     empty.hidden = found.length > 0;
     list.hidden = !found.length;

@@ -44,8 +44,8 @@ export function behindClock(text) {
   return Number.isNaN(time) ? null : Math.max(0, (Date.now() - time) / 1000);
 }
 
-/** The class of a level of freshness. */
-export const levelName = (level) => ["fresh", "late", "stale"][level] ?? "unknown";
+/** The class of a health of freshness. */
+export const healthName = (health) => ["fresh", "late", "stale"][health] ?? "unknown";
 
 /** How fresh something is, in words. */
 export function freshness(f) {
@@ -54,7 +54,7 @@ export function freshness(f) {
   if (f.state !== "running") return f.state;
   if (f.lag_s) return `${duration(f.lag_s)} behind`;
   if (f.backlog) return `${short(f.backlog)} ${f.unit} left`;
-  if (f.level === 2) return "held back";
+  if (f.health === 2) return "held back";
   return "up to date";
 }
 

@@ -65,8 +65,8 @@ function pulse() {
     say($("pulse"), known.connected ? "" : "connecting …");
     return;
   }
-  const level = d.state !== "running" ? "stale" : d.lag_s >= 60 ? "stale" : d.lag_s >= 1 ? "late" : "fresh";
-  mark($("pulse"), "class", `pulse ${level}`);
+  const health = d.state !== "running" ? "stale" : d.lag_s >= 60 ? "stale" : d.lag_s >= 1 ? "late" : "fresh";
+  mark($("pulse"), "class", `pulse ${health}`);
   const parts = [d.state === "stopped" ? "no process writes" : d.state];
   if (d.state === "running") parts.push(d.lag_s ? `${duration(d.lag_s)} behind` : "up to date");
   parts.push(`epoch ${whole(d.epoch)}`);

@@ -1,7 +1,7 @@
 // A small picture of the whole topology: what part of it is seen, and where something is wrong.
 
 import { h } from "./dom.js";
-import { levelName } from "./format.js";
+import { healthName } from "./format.js";
 import { known } from "./live.js";
 
 const WIDTH = 176;
@@ -35,7 +35,7 @@ export function overview(move) {
     context.setTransform(2, 0, 0, 2, 0, 0);
     context.clearRect(0, 0, WIDTH, HEIGHT);
     for (const box of graph.boxes) {
-      context.fillStyle = colors[levelName(known.metrics.get(box.id)?.level)];
+      context.fillStyle = colors[healthName(known.metrics.get(box.id)?.health)];
       context.fillRect(placed.left + box.x * scale, placed.upper + box.y * scale, Math.max(2, box.width * scale), Math.max(1, box.height * scale));
     }
     context.strokeStyle = colors.ink;

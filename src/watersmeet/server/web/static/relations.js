@@ -2,14 +2,14 @@
 
 import { get } from "./api.js";
 import { h, mark, say } from "./dom.js";
-import { freshness, levelName, short, size, whole } from "./format.js";
+import { freshness, healthName, short, size, whole } from "./format.js";
 import { known, on } from "./live.js";
 
 /** Columns: name, title, text of a cell, and what it is sorted by; those with numbers stand at the right. */
 const COLUMNS = [
   ["name", "Name", (box) => box.name, (box) => box.name],
   ["what", "Kind", (box) => box.what, (box) => box.what],
-  ["state", "Freshness", (box, f) => (f?.note ? `${freshness(f)} – ${f.note}` : freshness(f)), (box, f) => [f?.level ?? -1, f?.lag_s ?? 0]],
+  ["state", "Freshness", (box, f) => (f?.note ? `${freshness(f)} – ${f.note}` : freshness(f)), (box, f) => [f?.health ?? -1, f?.lag_s ?? 0]],
   ["rows_in", "Rows in/s", (box, f) => (f ? short(f.rows_in) : ""), (box, f) => f?.rows_in ?? -1],
   ["rows_out", "Rows out/s", (box, f) => (f && box.kind === "view" ? short(f.rows_out) : ""), (box, f) => f?.rows_out ?? -1],
   ["rows", "Rows", (box, f) => (f ? short(f.rows) : ""), (box, f) => f?.rows ?? -1],
@@ -22,8 +22,8 @@ const NUMBERS = new Set(["rows_in", "rows_out", "rows", "size", "late", "errors"
 
 const FILTERS = [
   ["all", "All", () => true],
-  ["problems", "Problems", (box, f) => f && (f.level === 2 || f.errors > 0 || f.late > 0)],
-  ["behind", "Behind", (box, f) => f && (f.level === 1 || f.level === 2)],
+  ["problems", "Problems", (box, f) => f && (f.health === 2 || f.errors > 0 || f.late > 0)],
+  ["behind", "Behind", (box, f) => f && (f.health === 1 || f.health === 2)],
   ["filling", "Filling", (box, f) => f?.state === "filling"],
   ["view", "Views", (box) => box.kind === "view"],
   ["table", "Tables", (box) => box.kind === "table"],
@@ -120,7 +120,7 @@ class Relations {
     if (!drawn) return;
     const f = known.metrics.get(id);
     COLUMNS.forEach(([, , text], i) => { if (i) say(drawn.cells[i], text(drawn.box, f)); });
-    mark(drawn.dot, "class", `dot ${levelName(f?.level)}`);
+    mark(drawn.dot, "class", `dot ${healthName(f?.health)}`);
     mark(drawn.cells[2], "title", f?.note);
     mark(drawn.cells[8], "class", f?.errors ? "number bad" : "number");
   }

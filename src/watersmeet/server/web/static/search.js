@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, mark } from "./dom.js";
-import { freshness, levelName } from "./format.js";
+import { freshness, healthName } from "./format.js";
 import { known } from "./live.js";
 
 const MOST = 12;
@@ -47,7 +47,7 @@ export async function openSearch(go) {
     list.replaceChildren(...rows.map((box, i) => {
       const f = known.metrics.get(box.id);
       return h("li", { id: `hit${i}`, role: "option", "aria-selected": String(i === at), onclick: () => choose(box) },
-        h("span", { class: `dot ${levelName(f?.level)}` }), h("span", { class: "name" }, box.name),
+        h("span", { class: `dot ${healthName(f?.health)}` }), h("span", { class: "name" }, box.name),
         h("span", { class: "quiet" }, box.what), h("span", { class: "quiet end" }, freshness(f)));
     }));
     if (!rows.length) list.append(h("li", { class: "quiet" }, boxes.length ? "Nothing has that name." : "…"));

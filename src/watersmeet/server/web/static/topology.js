@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, mark, s, say } from "./dom.js";
-import { freshness, levelName, rate, short, whole } from "./format.js";
+import { freshness, healthName, rate, short, whole } from "./format.js";
 import { known, on } from "./live.js";
 import { overview } from "./overview.js";
 
@@ -153,7 +153,7 @@ class Topology {
   box(box) {
     const open = () => known.metrics.has(box.id) && this.go(null, { relation: box.id });
     const parts = {
-      level: s("rect", { x: 0.500, y: 0.500, width: 5, height: box.height - 1, class: "level", rx: 2 }),
+      health: s("rect", { x: 0.500, y: 0.500, width: 5, height: box.height - 1, class: "health", rx: 2 }),
       metrics: s("text", { x: 16, y: box.height / 2 + 19, class: "metrics" }),
       done: s("rect", { x: 6, y: box.height - 4, width: 0, height: 3, class: "done" }),
       glyph: s("path", { d: KINDS[box.kind] ?? KINDS.plain, transform: `translate(${box.width - 26} ${box.height / 2 - 20})`, class: "glyph" }),
@@ -163,7 +163,7 @@ class Topology {
       onclick: open, onkeydown: (e) => this.key(e, box, open), onfocus: () => this.reveal(box),
       onpointerenter: () => this.near("pointed", box.id), onpointerleave: () => this.near("pointed", null),
     },
-    s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.level, parts.done,
+    s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.health, parts.done,
     s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name),
     s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), parts.metrics, parts.glyph);
     this.boxes.set(box.id, { box, node, ...parts });
@@ -183,7 +183,7 @@ class Topology {
       sink: f.lag_s === null ? f.state : `${short(f.rows)} rows  ·  ${fresh}`,
     }[kind] ?? (f.state === "running" ? `${rate(f.rows_in)}  ·  ${fresh}` : fresh);
     say(drawn.metrics, f.errors ? `${text}  ·  ${short(f.errors)} ${f.errors === 1 ? "error" : "errors"}` : text);
-    mark(drawn.node, "data-level", levelName(f.level));
+    mark(drawn.node, "data-health", healthName(f.health));
     mark(drawn.node, "data-state", f.state);
     mark(drawn.node, "aria-label", `${drawn.box.what} ${drawn.box.name}: ${text}${f.note ? `, ${f.note}` : ""}`);
     mark(drawn.done, "width", f.progress === null ? 0 : Math.round((drawn.box.width - 12) * f.progress));
@@ -196,8 +196,8 @@ class Topology {
       const f = known.metrics.get(box.id);
       if (!f) continue;
       if (f.state === "filling") found.filling.push(box);
-      else if (f.level === 2) found.stale.push(box);
-      else if (f.level === 1) found.late.push(box);
+      else if (f.health === 2) found.stale.push(box);
+      else if (f.health === 1) found.late.push(box);
     }
     const shown = [["stale", "stopped or stale"], ["late", "behind"], ["filling", "filling"]].filter(([name]) => found[name].length);
     const text = [this.boxes.size, ...shown.map(([name]) => `${name}${found[name].length}`)].join();
