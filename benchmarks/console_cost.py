@@ -69,7 +69,7 @@ def served(folder: Path, views: int) -> Iterator[tuple[int, int, int]]:
 
 
 class Watching:
-    """A tab and a scraper, inside a block. looks, scrapes: how many there were.
+    """A tab and a scraper, inside a block. snapshots, scrapes: how many there were.
 
     browser: shows the console; without it the tab is its stream alone.
     """
@@ -77,7 +77,7 @@ class Watching:
     def __init__(self, port: int, views: int, browser: Browser | None) -> None:
         self._port, self._views, self._browser = port, views, browser
         self._ended = threading.Event()
-        self.looks = self.scrapes = 0
+        self.snapshots = self.scrapes = 0
 
     def __enter__(self) -> Self:
         if self._browser is not None:
@@ -88,7 +88,7 @@ class Watching:
         self._stream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         self._stream.request("GET", f"/api/live?tab=t{time.time_ns()}")
         self._response = self._stream.getresponse()
-        self._threads = [threading.Thread(target=f, daemon=True) for f in (self._look, self._scrape)]
+        self._threads = [threading.Thread(target=f, daemon=True) for f in (self._read, self._scrape)]
         for thread in self._threads:
             thread.start()
         return self
@@ -105,15 +105,15 @@ class Watching:
         for thread in self._threads:
             thread.join()
         self._stream.close()
-        assert self.looks > 1, "the tab was told nothing"
+        assert self.snapshots > 1, "the tab was told nothing"
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         try:
             for line in self._response:
                 if line.startswith(b"data: "):
                     found = json.loads(line[6:])
-                    assert self.looks or len(found["metrics"]) == self._views + 10
-                    self.looks += 1
+                    assert self.snapshots or len(found["metrics"]) == self._views + 10
+                    self.snapshots += 1
         except (OSError, ValueError):
             if not self._ended.is_set():
                 raise
@@ -155,20 +155,20 @@ def main(arguments: list[str]) -> int:
         pid, port, http_port = stack.enter_context(served(Path(folder), wanted.views))
         spent: dict[bool, list[float]] = {False: [], True: []}
         work(port, 5, wanted.rate)
-        looks = 0
+        snapshots = 0
         for _ in range(wanted.rounds):
             for watched in (False, True):
                 before = cpu_seconds(pid)
                 if watched:
                     with Watching(http_port, wanted.views, browser) as watching:
                         work(port, wanted.seconds, wanted.rate)
-                    looks += watching.looks
+                    snapshots += watching.snapshots
                 else:
                     work(port, wanted.seconds, wanted.rate)
                 spent[watched].append((cpu_seconds(pid) - before) / wanted.seconds * 100)
         shown = {w: ", ".join(f"{s:.2f}" for s in found) for w, found in spent.items()}
         cost = sorted(spent[True])[len(spent[True]) // 2] - sorted(spent[False])[len(spent[False]) // 2]
         print(f"{wanted.views} views, {wanted.rate:g} transactions/s; percent of a core:")
-        tab = "Chromium" if wanted.browser else f"{looks} looks"
+        tab = "Chromium" if wanted.browser else f"{snapshots} snapshots"
         print(f"  without {shown[False]}; with {shown[True]} ({tab}): the console and metrics cost {cost:.2f} %")
     return 0

@@ -237,15 +237,15 @@ class Many:
 
 def test_500_views_stay_usable(serving, browser, monkeypatch):
     many = Many()
-    look = Watch._looked
+    take = Watch._take
 
-    def looked(self):
-        found = look(self)
+    def taken(self):
+        found = take(self)
         object.__setattr__(found, "metrics", dict(many.metrics))
         object.__setattr__(found, "catalog", many.catalog)
         return found
 
-    monkeypatch.setattr(Watch, "_looked", looked)
+    monkeypatch.setattr(Watch, "_take", taken)
     monkeypatch.setattr(Graphs, "diagram", lambda _: (many.catalog, many.diagram))
     served = serving("CREATE TABLE t (a int)", http_port=0)
     browser.open(served.url)

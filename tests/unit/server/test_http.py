@@ -106,7 +106,7 @@ def test_what_is_not_granted_is_not_there(serving):
     assert results[0]["data"][0] == ["Ann", "11.5"]
     assert results[1]["error"]["condition"] == "UNDEFINED_RELATION"
     with served.events("/api/live?tab=b", {"Authorization": "Basic Ym9iOm90aGVy"}) as events:
-        assert events.next("look").data["metrics"].keys() == {ids["totals"]}
+        assert events.next("snapshot").data["metrics"].keys() == {ids["totals"]}
         served.python.execute("GRANT SELECT ON joined TO bob")
         assert next(e for e in events if ids["joined"] in e.data.get("metrics", {}))
     assert bob("/subscribe?view=c").status == 404
@@ -266,7 +266,7 @@ def test_secrets_are_not_shown(serving):
 
 def test_statements_run_in_the_session_of_a_tab(shop):
     with shop.events("/api/live?tab=one") as events:
-        events.next("look")
+        events.next("snapshot")
 
         def run(text, **more):
             return shop.http("/api/run", body={"text": text, "tab": "one", **more}).json
@@ -299,7 +299,7 @@ def test_statements_run_in_the_session_of_a_tab(shop):
 
 def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
     with shop.events("/api/live?tab=t") as events:
-        events.next("look")
+        events.next("snapshot")
         run = {"text": "SELECT id, amount FROM o WHERE amount > 5", "dialect": "timeplus", "tab": "t"}
         (result,) = shop.http("/api/run", body=run).json["results"]
         shop.python.execute("INSERT INTO o VALUES (4, 1, 10)")
@@ -322,7 +322,7 @@ def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
 
 def test_views_are_followed_in_a_tab(shop):
     with shop.events("/api/live?tab=t") as events:
-        events.next("look")
+        events.next("snapshot")
         followed = shop.http("/api/follow", body={"tab": "t", "names": ["totals", "joined"]}).json["results"]
         assert [c["name"] for c in followed[0]["columns"]] == ["commit", "diff", "name", "total"]
         first = events.next("rows").data
@@ -347,7 +347,7 @@ def test_views_are_followed_in_a_tab(shop):
 
 def test_a_statement_is_stopped_while_it_runs(shop):
     with shop.events("/api/live?tab=t") as events:
-        events.next("look")
+        events.next("snapshot")
         found = {}
 
         def run():
@@ -386,10 +386,10 @@ def test_metrics_follow_what_happens(shop):
         names = shop.http("/api/session").json["metrics"]
         ids = {b["name"]: b["id"] for b in shop.http("/api/topology").json["boxes"]}
 
-        def metrics(look, name):
-            return dict(zip(names, look.data["metrics"][ids[name]], strict=True))
+        def metrics(snapshot, name):
+            return dict(zip(names, snapshot.data["metrics"][ids[name]], strict=True))
 
-        first = events.next("look")
+        first = events.next("snapshot")
         assert metrics(first, "totals") | {"state": "running", "health": 0, "rows": 2, "errors": 0} == metrics(
             first, "totals"
         )

@@ -60,7 +60,7 @@ def test_a_changed_user_ends_connections_tokens_and_streams(serving, change):
         served.events("/subscribe?view=t", bearer) as events,
         served.events("/api/live?tab=x", bearer) as tab,
     ):
-        assert events.next("snapshot").data["complete"] and tab.next("look")
+        assert events.next("snapshot").data["complete"] and tab.next("snapshot")
         adam.execute(change)
         with pytest.raises(psycopg.errors.AdminShutdown, match='"ann" was dropped, renamed'):
             one.execute("SELECT 1")
@@ -78,7 +78,7 @@ def test_the_first_user_ends_all_that_was_trusted(serving):
         served.events("/subscribe?view=t") as events,
         served.events("/api/live?tab=x") as tab,
     ):
-        assert events.next("snapshot").data["complete"] and tab.next("look")
+        assert events.next("snapshot").data["complete"] and tab.next("snapshot")
         failures = []
 
         def run() -> None:
@@ -127,9 +127,9 @@ def test_limits_hold_over_both_protocols_together_and_leave_room_for_admins(serv
         assert served.http("/subscribe?view=t", user="ann:x").status == 503
         assert served.http("/api/live?tab=x", user="ann:x").status == 503
     with served.events("/api/live?tab=x", {"Authorization": "Basic YWRhbTp4"}) as one:
-        assert one.next("look")
+        assert one.next("snapshot")
         with served.events("/api/live?tab=y", {"Authorization": "Basic YWRhbTp4"}) as two:
-            assert two.next("look")
+            assert two.next("snapshot")
             until(lambda: served.http("/api/run", body=run, user="ann:x").status == 503)
             assert served.http("/api/run", body=run, user="adam:x").status == 200, "room for admins"
             with as_user(served, "adam") as adam:
@@ -153,7 +153,7 @@ def test_sessions_of_http_are_seen_and_ended_like_others(serving):
     served = serving(SHOP, http_port=0)
     seen = "SELECT application_name, state FROM pg_stat_activity WHERE usename = 'ann' ORDER BY 1"
     with as_user(served, "adam") as adam, served.events("/api/live?tab=x", {"Authorization": "Basic YW5uOng="}) as tab:
-        assert tab.next("look")
+        assert tab.next("snapshot")
         with served.events("/subscribe?view=t", {"Authorization": "Basic YW5uOng="}) as events:
             assert events.next("snapshot")
             assert adam.execute(seen).fetchall() == [("console", "idle"), ("http subscription", "active")]

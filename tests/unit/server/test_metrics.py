@@ -30,7 +30,7 @@ OWN_LABELS = {"instance", "job", "le"}
 
 def exported(watch, clients=NOBODY):
     """By name, the series: labels and value."""
-    text, kind = Exporter(lambda: watch.look(-1), lambda: clients, Meter().read).text()
+    text, kind = Exporter(lambda: watch.snapshot(-1), lambda: clients, Meter().read).text()
     assert kind.startswith("text/plain")
     found = {}
     for family in text_string_to_metric_families(text.decode()):
@@ -70,11 +70,11 @@ def everything(tmp_path):
 
 def test_all_that_is_declared_is_exported(everything):
     found = exported(everything)
-    look = everything.look(100)
-    source = look.status.sources[0]
+    snapshot = everything.snapshot(100)
+    source = snapshot.status.sources[0]
     reporting = replace(source, reported={**source.reported, "backlog_messages": 7})  # as Kafka does
-    look = replace(look, status=replace(look.status, sources=(reporting, *look.status.sources[1:])))
-    found |= {n: v for n, v in exported_look(look).items() if n not in found}
+    snapshot = replace(snapshot, status=replace(snapshot.status, sources=(reporting, *snapshot.status.sources[1:])))
+    found |= {n: v for n, v in exported_snapshot(snapshot).items() if n not in found}
     names = {n.removeprefix(PREFIX) for n in found if n.startswith(PREFIX)}
     wanted = set()
     for name, family in FAMILIES.items():
@@ -88,10 +88,10 @@ def test_all_that_is_declared_is_exported(everything):
     assert names == wanted
 
 
-def exported_look(look):
+def exported_snapshot(snapshot):
     class Fixed:
-        def look(self, _):
-            return look
+        def snapshot(self, _):
+            return snapshot
 
     return exported(Fixed())
 
@@ -126,7 +126,7 @@ def test_epochs_add_up(everything):
         epochs = epochs.with_epoch(
             Metrics(rows=3, duration_us=9, local=local, moved=1, cache_hits=5, cache_misses=4, fetched_bytes=6)
         )
-    found = exported_look(replace(everything.look(100), epochs=epochs))
+    found = exported_snapshot(replace(everything.snapshot(100), epochs=epochs))
     values = {
         name: found[f"{PREFIX}{name}_total"][0][1]
         for name in (

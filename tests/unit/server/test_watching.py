@@ -53,14 +53,14 @@ def test_a_step_that_has_just_begun_has_the_rate_of_its_own_time():
     assert history.read("v")["rows_in"][-1] == 10.0
 
 
-def test_looks_that_are_dear_are_rare(tmp_path, monkeypatch):
+def test_expensive_snapshots_are_rare(tmp_path, monkeypatch):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         watch = Watch(Session(connection.opened, Variables("risingwave")))
         assert watch.pause_s == 1.0
         times = iter([5.0, 5.001, 6.0, 6.01, 7.0, 9.0])
         monkeypatch.setattr("time.thread_time", lambda: next(times))
         for pause_s in (1.0, 2.0, 10.0):
-            watch.look(-1.0)
+            watch.snapshot(-1.0)
             assert watch.pause_s == pytest.approx(pause_s)
 
 
@@ -94,8 +94,8 @@ def test_history_begins_with_the_commits_that_are_there(tmp_path):
         series = watch.history.read(view)
         assert [r for r in series["rows"] if r is not None][-1] == 1
         assert [d for d in watch.history.read("")["epoch_s"] if d is not None]
-        assert watch.look().status.state == "stopped"
-        assert watch.look().metrics[view].health is None
+        assert watch.snapshot().status.state == "stopped"
+        assert watch.snapshot().metrics[view].health is None
 
 
 @pytest.mark.parametrize(("lag_s", "health"), [(0, 0), (0.99, 0), (1, 1), (59, 1), (60, 2), (1e9, 2), (math.inf, 2)])
@@ -117,15 +117,15 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         for _ in connection.execute_script(script):
             pass
         watch = Watch(Session(connection.opened, Variables("risingwave")))
-        look = watch.look()
-        ids = {r.name: r.id for r in look.catalog.relations.values()}
-        inputs = inputs_of_views(look.catalog)
+        snapshot = watch.snapshot()
+        ids = {r.name: r.id for r in snapshot.catalog.relations.values()}
+        inputs = inputs_of_views(snapshot.catalog)
         assert {*inputs[ids["of_both"]]} == {ids["s"], ids["t"]}
 
         def shown(name, **status):
-            (source,) = look.status.sources
+            (source,) = snapshot.status.sources
             reporting = replace(source, reported={**source.reported, **status.pop("source", {})})
-            return relation_metrics(replace(look.status, sources=(reporting,), **status), look.catalog, inputs, {})[ids[name]]
+            return relation_metrics(replace(snapshot.status, sources=(reporting,), **status), snapshot.catalog, inputs, {})[ids[name]]
 
         late = {"lag_seconds": 75.0}
         assert [shown(n, **late).health for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
@@ -152,8 +152,8 @@ def test_sources_that_stand_are_logged_once(tmp_path, caplog):
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
         connection.execute("FLUSH")
         watch = Watch(Session(connection.opened, Variables("risingwave")))
-        look = watch.look()
-        (source,) = [s.id for s in look.status.sources]
+        snapshot = watch.snapshot()
+        (source,) = [s.id for s in snapshot.status.sources]
         with caplog.at_level(logging.INFO, "watersmeet"):
             for state, note in (
                 ("running", None),
@@ -161,8 +161,8 @@ def test_sources_that_stand_are_logged_once(tmp_path, caplog):
                 ("waiting", "no broker"),
                 ("running", None),
             ):
-                shown = {**look.metrics, source: look.metrics[source]._replace(state=state, note=note)}
-                watch._say(replace(look, metrics=shown))
+                shown = {**snapshot.metrics, source: snapshot.metrics[source]._replace(state=state, note=note)}
+                watch._say(replace(snapshot, metrics=shown))
     assert [(r.levelname, r.getMessage(), r.relation, r.state) for r in caplog.records] == [
         ("WARNING", 'source "s" is waiting: no broker', "s", "waiting"),
         ("INFO", 'source "s" is running', "s", "running"),

@@ -15,7 +15,7 @@ from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.server.web.tabs import Sight
-from watersmeet.server.web.watch import Look
+from watersmeet.server.web.watch import Snapshot
 from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, metrics_json, recent_epochs
 from watersmeet.session.statements.show import create_text
 from watersmeet.system import secretvalues
@@ -29,15 +29,15 @@ _KEPT: Final = ("stage", "state_rows", "state_bytes", "expression_errors")
 _KNOWN: Final = ("id", "name", "connector", "first_dead")
 
 
-def relation_json(session: Session, relation: Relation, look: Look, producers: Producers) -> dict[str, object]:
+def relation_json(session: Session, relation: Relation, snapshot: Snapshot, producers: Producers) -> dict[str, object]:
     """All that who asks may know of a relation. session: of who asks.
 
     How it is made, and why it was stopped, is told to those who may know of all that it reads.
     """
     catalog = session.catalog
     knows = catalog.knows([relation.id])
-    source, view = look.status.source(relation.id), look.status.view(relation.id)
-    sink = next((s.to_dict() for s in look.sinks if s.id == relation.id), None)
+    source, view = snapshot.status.source(relation.id), snapshot.status.view(relation.id)
+    sink = next((s.to_dict() for s in snapshot.sinks if s.id == relation.id), None)
     found: dict[str, object] = {
         "id": relation.id,
         "name": relation.shown,
@@ -51,12 +51,12 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
         "connector": secretvalues.shown(relation.connector) if knows else {},
         "error": None if view is None or not knows else view.error or view.writing,
         "source": None if source is None else {k: v for k, v in source.to_dict().items() if k not in _KNOWN},
-        "captured": look.captured.get(relation.id),
+        "captured": snapshot.captured.get(relation.id),
         "sink": sink,
         "plan": None,
     }
     if knows and isinstance(relation, MaterializedView) and relation.id in producers:
-        found["plan"] = _plan_json(session, relation, catalog, look, producers)
+        found["plan"] = _plan_json(session, relation, catalog, snapshot, producers)
     return found
 
 
@@ -91,9 +91,9 @@ def _named(catalog: Catalog, ids: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _plan_json(
-    session: Session, view: Relation, catalog: Catalog, look: Look, producers: Producers
+    session: Session, view: Relation, catalog: Catalog, snapshot: Snapshot, producers: Producers
 ) -> dict[str, object]:
-    operators = look.status.operators
+    operators = snapshot.status.operators
     database = session.database
     recent = recent_epochs(database.log, database.layout, producers[view.id][-1].id)
     found = analyzed(view, catalog, producers, operators, recent)

@@ -17,7 +17,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.errors import error
 from watersmeet.objectstores.base import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
-from watersmeet.server.web.watch import Look
+from watersmeet.server.web.watch import Snapshot
 from watersmeet.system.process import lazy_import, library
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ FAMILIES: Final[dict[str, Family]] = {
 
 
 class Exporter:
-    """Writes the metrics of a look. memory: measures it. LIBRARY_MISSING without the library."""
+    """Writes the metrics of a snapshot. memory: measures it. LIBRARY_MISSING without the library."""
 
     def __init__(
-        self, look: Callable[[], Look], clients: Callable[[], Clients], memory: Callable[[], Usage | None]
+        self, snapshot: Callable[[], Snapshot], clients: Callable[[], Clients], memory: Callable[[], Usage | None]
     ) -> None:
         library("prometheus_client", "metrics")
-        self._look, self._clients, self._memory = look, clients, memory
+        self._snapshot, self._clients, self._memory = snapshot, clients, memory
         self._registry = prometheus.CollectorRegistry()
         self._registry.register(self)
         prometheus.ProcessCollector(registry=self._registry)
@@ -110,17 +110,17 @@ class Exporter:
         return prometheus.generate_latest(self._registry), prometheus.CONTENT_TYPE_LATEST
 
     def describe(self) -> list[Metric]:
-        """Nothing: names are checked by the tests, and a look costs too much for it."""
+        """Nothing: names are checked by the tests, and a snapshot costs too much for it."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         """The metrics, as the library wants them."""
         found = _Found()
-        look = self._look()
-        _of_database(found, look)
-        _of_views(found, look)
-        _of_sources(found, look)
-        _of_sinks(found, look)
+        snapshot = self._snapshot()
+        _of_database(found, snapshot)
+        _of_views(found, snapshot)
+        _of_sources(found, snapshot)
+        _of_sinks(found, snapshot)
         _of_clients(found, self._clients())
         _of_memory(found, self._memory())
         for operation, times in request_times().items():
@@ -167,28 +167,28 @@ class _Found:
         return self.metrics[name]
 
 
-def _of_database(found: _Found, look: Look) -> None:
-    status = look.status
+def _of_database(found: _Found, snapshot: Snapshot) -> None:
+    status = snapshot.status
     found.add("build_info", 1, __version__)
     found.add("engine_failed", status.state == "failed")
     if status.time_us:
         found.add("last_commit_timestamp_seconds", status.time_us / 1e6)
-    if look.epochs is not None:
-        found.add("epoch_rows", look.epochs.rows)
-        found.add("buckets_local", look.epochs.local)
-        found.add("buckets_moved", look.epochs.moved)
-        found.add("cache_hits", look.epochs.cache_hits)
-        found.add("cache_misses", look.epochs.cache_misses)
-        found.add("store_fetched_bytes", look.epochs.fetched_bytes)
-        found.histogram("epoch_duration_seconds", look.epochs.buckets, look.epochs.number, look.epochs.seconds)
+    if snapshot.epochs is not None:
+        found.add("epoch_rows", snapshot.epochs.rows)
+        found.add("buckets_local", snapshot.epochs.local)
+        found.add("buckets_moved", snapshot.epochs.moved)
+        found.add("cache_hits", snapshot.epochs.cache_hits)
+        found.add("cache_misses", snapshot.epochs.cache_misses)
+        found.add("store_fetched_bytes", snapshot.epochs.fetched_bytes)
+        found.histogram("epoch_duration_seconds", snapshot.epochs.buckets, snapshot.epochs.number, snapshot.epochs.seconds)
     found.add("transactions_behind", status.behind)
-    found.add("commits_retained", look.retained)
-    found.add("oldest_hold_commits", look.oldest_hold)
+    found.add("commits_retained", snapshot.retained)
+    found.add("oldest_hold_commits", snapshot.oldest_hold)
 
 
-def _of_views(found: _Found, look: Look) -> None:
-    for view in look.status.views:
-        name, metrics = view.name, look.metrics[view.id]
+def _of_views(found: _Found, snapshot: Snapshot) -> None:
+    for view in snapshot.status.views:
+        name, metrics = view.name, snapshot.metrics[view.id]
         found.add("lag_seconds", metrics.lag_s, name)
         found.add("view_failed", bool(view.error), name)
         found.add("view_filling", not view.ready, name)
@@ -202,8 +202,8 @@ def _of_views(found: _Found, look: Look) -> None:
         found.add("watermark_timestamp_seconds", seconds_of(view.watermark), name)
 
 
-def _of_sources(found: _Found, look: Look) -> None:
-    for source in look.status.sources:
+def _of_sources(found: _Found, snapshot: Snapshot) -> None:
+    for source in snapshot.status.sources:
         name = source.name
         found.add("watermark_timestamp_seconds", seconds_of(source.watermark), name)
         if not source.connector:  # a table with an event time
@@ -214,15 +214,15 @@ def _of_sources(found: _Found, look: Look) -> None:
         found.add("source_running", source.health.state in ("running", "paused"), name)
         found.add("source_backlog_bytes", source.backlog_bytes, name)
         found.add("source_backlog_messages", source.backlog_messages, name)
-    for relation_id, said in look.captured.items():
-        relation = look.catalog.relations.get(relation_id)
+    for relation_id, said in snapshot.captured.items():
+        relation = snapshot.catalog.relations.get(relation_id)
         if relation is not None:
             found.add("source_running", said.get("state") in ("running", "filling", "starting"), relation.shown)
             found.add("source_backlog_bytes", said.get("lag_bytes"), relation.shown)
 
 
-def _of_sinks(found: _Found, look: Look) -> None:
-    for sink in look.sinks:
+def _of_sinks(found: _Found, snapshot: Snapshot) -> None:
+    for sink in snapshot.sinks:
         found.add("sink_running", None if sink.state is None else sink.state == "running", sink.name)
         found.add("sink_lag_seconds", sink.lag_seconds, sink.name)
         found.add("sink_backlog_rows", sink.rows_behind, sink.name)

@@ -85,8 +85,8 @@ class WebServer:
         self._ending: set[asyncio.Future[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
-        self._exporter = Exporter(self._watch.look, self._clients, session.database.meter.read)
-        self._looking: asyncio.Task[None] | None = None
+        self._exporter = Exporter(self._watch.snapshot, self._clients, session.database.meter.read)
+        self._sampling: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
         self._accepting: Accepting | None = None
         self._stopping = asyncio.Event()
@@ -133,15 +133,15 @@ class WebServer:
             raise error(
                 "INVALID_PARAMETER", f"listening on {self._address}:{self._port} is not possible", detail=f"{cause}."
             ) from cause
-        self._looking = asyncio.get_running_loop().create_task(self._look())
+        self._sampling = asyncio.get_running_loop().create_task(self._take_snapshots())
 
     async def stop(self) -> None:
         """Sends all clients away, and returns when nothing of theirs runs."""
         self._stopping.set()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+                await self._sampling
         if self._accepting is not None:
             self._accepting.close()
         await asyncio.gather(*(worksheet.close() for worksheet in self._alone))
@@ -155,14 +155,14 @@ class WebServer:
         task = partial(action, *arguments, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, task)
 
-    async def _look(self) -> None:
-        """Looks for the tabs, as often as `Watch.pause_s` says, and for the history."""
+    async def _take_snapshots(self) -> None:
+        """Snapshots for the tabs, as often as `Watch.pause_s` says, and for the history."""
         await self._tried(self._watch.begin)
         seconds = 0.0
         while True:
             if self._tabs.open or seconds >= STEP_S:
                 seconds = 0.0
-                await self._tried(self._watch.look)
+                await self._tried(self._watch.snapshot)
                 for tab in self._tabs.open:
                     if self._watch.newest is not None:
                         tab.show(self._watch.newest)
@@ -180,10 +180,10 @@ class WebServer:
         try:
             await self._work(action)
         except Exception:
-            log.exception("the console can't look at the database")
+            log.exception("the console can't snapshot at the database")
 
     def _session(self, login: Login | None = None) -> Session:
-        """A session to look with: as a user, or as one that sees everything."""
+        """A session to snapshot with: as a user, or as one that sees everything."""
         return self._host.users.session(login, Variables(self._host.dialect), files=False)
 
     def _clients(self) -> Clients:
@@ -296,7 +296,7 @@ class WebServer:
             response = event_stream()
             try:
                 await response.prepare(request)
-                tab.show(await self._work(self._watch.look))
+                tab.show(await self._work(self._watch.snapshot))
                 await self._until_stopped(request, client, tab.stream(response, self._frames, self._slow_s))
             finally:
                 # Also if the request is cancelled, as its client is gone: what the tab runs has to end.
@@ -391,9 +391,9 @@ class WebServer:
 
     async def _relation(self, request: web.Request) -> web.Response:
         session, relation = self._asked(request)
-        look = await self._work(self._watch.look)
+        snapshot = await self._work(self._watch.snapshot)
         producers = await self._work(self._graphs.producers)
-        return answer(await self._work(details.relation_json, session, relation, look, producers))
+        return answer(await self._work(details.relation_json, session, relation, snapshot, producers))
 
     async def _history(self, request: web.Request) -> web.Response:
         if "id" in request.match_info:

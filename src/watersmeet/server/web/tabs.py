@@ -26,7 +26,7 @@ from watersmeet.server.clients import Activity, Clients, Speaks, State
 from watersmeet.server.users import Login, expired
 from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.access import compact
-from watersmeet.server.web.watch import RelationMetrics, Look
+from watersmeet.server.web.watch import RelationMetrics, Snapshot
 from watersmeet.server.web.worksheets import Worksheet
 from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch, Update
@@ -139,41 +139,41 @@ def event(name: str, data: object, number: int | None = None) -> bytes:
 
 
 class Frames:
-    """Looks as the events that tell tabs what has changed. One look is written once, however many tabs see the same."""
+    """Snapshots as the events that tell tabs what has changed. One snapshot is written once, however many tabs see the same."""
 
     def __init__(self) -> None:
         self._written: dict[tuple[int, Sight], bytes] = {}
-        self._look: Look | None = None
+        self._snapshot: Snapshot | None = None
 
-    def between(self, before: Look | None, look: Look, sight: Sight) -> bytes | None:
-        """What a tab that knows one look is told of the next; None if that is the same."""
-        if look is not self._look:
-            self._look, self._written = look, {}
+    def between(self, before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes | None:
+        """What a tab that knows one snapshot is told of the next; None if that is the same."""
+        if snapshot is not self._snapshot:
+            self._snapshot, self._written = snapshot, {}
         key = (0 if before is None else before.time_us, sight)
         if key not in self._written:
-            self._written[key] = _frame(before, look, sight)
+            self._written[key] = _frame(before, snapshot, sight)
         return self._written[key] or None
 
 
-def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
+def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
     known: dict[str, RelationMetrics] = {} if before is None else before.metrics
-    changed = {i: _seen(i, f, sight) for i, f in look.metrics.items() if known.get(i) != f and sight.shows(i)}
-    gone = [i for i in known if i not in look.metrics and sight.shows(i)]
+    changed = {i: _seen(i, f, sight) for i, f in snapshot.metrics.items() if known.get(i) != f and sight.shows(i)}
+    gone = [i for i in known if i not in snapshot.metrics and sight.shows(i)]
     parts: dict[str, object] = {}
-    if before is None or before.database != look.database:
-        error = look.database["error"]
-        parts["database"] = look.database if sight.shown is None else {**look.database, "error": error and _BRIEF}
-    if before is None or before.catalog.version != look.catalog.version:
-        parts["version"] = look.catalog.version
+    if before is None or before.database != snapshot.database:
+        error = snapshot.database["error"]
+        parts["database"] = snapshot.database if sight.shown is None else {**snapshot.database, "error": error and _BRIEF}
+    if before is None or before.catalog.version != snapshot.catalog.version:
+        parts["version"] = snapshot.catalog.version
     if changed:
         parts["metrics"] = changed
     if gone:
         parts["gone"] = gone
     for name in ("sources", "sinks"):
-        found = _outside(look, name)
+        found = _outside(snapshot, name)
         if before is None or _outside(before, name) != found:
             parts[name] = [row.to_dict() for row in found if sight.shows(row.id)]
-    return event("look", {**parts, "time_us": look.time_us}) if parts else b""
+    return event("snapshot", {**parts, "time_us": snapshot.time_us}) if parts else b""
 
 
 def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationMetrics:
@@ -183,9 +183,9 @@ def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationM
     return metrics._replace(note=None, held_back_by=None)
 
 
-def _outside(look: Look, name: str) -> tuple[SourceStatus | SinkStatus, ...]:
-    """The sources or sinks of a look."""
-    return look.status.sources if name == "sources" else look.sinks
+def _outside(snapshot: Snapshot, name: str) -> tuple[SourceStatus | SinkStatus, ...]:
+    """The sources or sinks of a snapshot."""
+    return snapshot.status.sources if name == "sources" else snapshot.sinks
 
 
 class Tab:
@@ -197,9 +197,9 @@ class Tab:
         self.opening = asyncio.Lock()
         self._session = session
         self._events: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
-        self._known: Look | None = None
+        self._known: Snapshot | None = None
         self._sight: tuple[object, Sight] = (None, Sight())
-        self._newest: Look | None = None
+        self._newest: Snapshot | None = None
         self._wake = asyncio.Event()
 
     async def send(self, name: str, data: object) -> None:
@@ -207,9 +207,9 @@ class Tab:
         await self._events.put(event(name, data))
         self._wake.set()
 
-    def show(self, look: Look) -> None:
-        """There is a new look."""
-        self._newest = look
+    def show(self, snapshot: Snapshot) -> None:
+        """There is a new snapshot."""
+        self._newest = snapshot
         self._wake.set()
 
     async def stream(self, response: web.StreamResponse, frames: Frames, slow_s: float) -> None:
@@ -228,16 +228,16 @@ class Tab:
 
     def _parts(self, frames: Frames) -> list[bytes]:
         parts = []
-        look, catalog = self._newest, self._session.catalog
+        snapshot, catalog = self._newest, self._session.catalog
         sight = self._sight[1]
         if self._sight[0] != (catalog.version, catalog.granted):
             sight = sight_of(self._session)
             if sight != self._sight[1]:  # it was granted something, or that was taken away: all is told anew
                 self._known = None
             self._sight = ((catalog.version, catalog.granted), sight)
-        if look is not None and look is not self._known:
-            frame = frames.between(self._known, look, sight)
-            self._known = look
+        if snapshot is not None and snapshot is not self._known:
+            frame = frames.between(self._known, snapshot, sight)
+            self._known = snapshot
             if frame is not None:
                 parts.append(frame)
         while not self._events.empty():

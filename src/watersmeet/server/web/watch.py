@@ -200,12 +200,12 @@ def _sink(sink: SinkStatus) -> RelationMetrics:
 
 
 def _lag(lag_s: float) -> float:
-    """So that what is fresh stays as it is from one look to the next."""
+    """So that what is fresh stays as it is from one snapshot to the next."""
     return round(lag_s, 1) if lag_s >= 0.1 else 0.0
 
 
 def _rounded(rate: float) -> float:
-    """Three digits: more would change with each look."""
+    """Three digits: more would change with each snapshot."""
     return float(f"{rate:.3g}")
 
 
@@ -340,10 +340,10 @@ def samples_of(commit: Commit) -> dict[str, Sample]:
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: A look is as good as new for so long.
+#: A snapshot counts as new for so long.
 _FRESH_S: Final = 0.9
 
-#: Looks for tabs are no closer than this, and take no more than this part of a core.
+#: Snapshots for tabs are no closer than this, and take no more than this part of a core.
 _PAUSE_S: Final = 1.0
 
 _PART: Final = 0.005
@@ -351,7 +351,7 @@ _PART: Final = 0.005
 #: Servers of captured databases are asked so often at most.
 _ASK_S: Final = 10.0
 
-#: States that nobody has to look after.
+#: States that nobody has to snapshot after.
 _FINE: Final = ("running", "filling", "paused")
 
 #: Upper bounds of the classes of epochs' durations, in seconds.
@@ -393,7 +393,7 @@ class Epochs:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What was there at a moment.
 
     metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: how
@@ -432,7 +432,7 @@ class Look:
 
 
 class Watch:
-    """Looks, and keeps the last hour. `look` blocks; safe for several threads."""
+    """Snapshots, and keeps the last hour. `snapshot` blocks; safe for several threads."""
 
     def __init__(self, session: Session) -> None:
         """session: one that sees everything, for this alone."""
@@ -440,9 +440,9 @@ class Watch:
         self.session = session
         self._lock = threading.Lock()
         self._rates = Rates()
-        self._look: Look | None = None
+        self._snapshot: Snapshot | None = None
         self._price_s = 0.0
-        self._looked_s = -math.inf
+        self._taken_s = -math.inf
         self._asked_s = -math.inf
         self._captured: dict[str, dict[str, Any]] = {}
         self._followed = 0
@@ -454,13 +454,13 @@ class Watch:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next look: a second, or longer if a look is dear, as with very many views."""
+        """How long to wait before the next snapshot: a second, or longer if a snapshot is dear, as with very many views."""
         return min(max(_PAUSE_S, self._price_s / _PART), STEP_S)
 
     @property
-    def newest(self) -> Look | None:
-        """The newest look, however old it is."""
-        return self._look
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot, however old it is."""
+        return self._snapshot
 
     def begin(self) -> None:
         """Reads what the commits of the last hour say. Blocks."""
@@ -468,17 +468,17 @@ class Watch:
         read_commits(self.history, database.layout, database.log, time.time_ns() // 1000)
         self._followed = database.log.head()
 
-    def look(self, most_age_s: float = _FRESH_S) -> Look:
-        """A look that is not older than that."""
+    def snapshot(self, most_age_s: float = _FRESH_S) -> Snapshot:
+        """A snapshot that is not older than that."""
         with self._lock:
-            if self._look is None or time.monotonic() - self._looked_s > most_age_s:
+            if self._snapshot is None or time.monotonic() - self._taken_s > most_age_s:
                 began_s = time.thread_time()
-                self._look = self._looked()
+                self._snapshot = self._take()
                 self._price_s = time.thread_time() - began_s
-                self._looked_s = time.monotonic()
-            return self._look
+                self._taken_s = time.monotonic()
+            return self._snapshot
 
-    def _looked(self) -> Look:
+    def _take(self) -> Snapshot:
         session = self.session
         database, catalog = session.database, session.catalog
         time_us = time.time_ns() // 1000
@@ -492,7 +492,7 @@ class Watch:
         found = relation_metrics(status, catalog, self._inputs[1], rates, sink_states, progress)
         head = database.log.head()
         holds = [h.commit for h in read_holds(database.layout)]
-        look = Look(
+        snapshot = Snapshot(
             time_us,
             catalog,
             status,
@@ -503,17 +503,17 @@ class Watch:
             head - floor_number(database.layout),
             head - min(holds) if holds else None,
         )
-        self._say(look)
+        self._say(snapshot)
         if time_us // (STEP_S * 1_000_000) > self._kept_step:
-            self._keep(look)
-        return look
+            self._keep(snapshot)
+        return snapshot
 
-    def _keep(self, look: Look) -> None:
+    def _keep(self, snapshot: Snapshot) -> None:
         """The samples of a step."""
-        self._kept_step = look.time_us // (STEP_S * 1_000_000)
+        self._kept_step = snapshot.time_us // (STEP_S * 1_000_000)
         last = self.session.database.log.last_epoch()
         samples = {} if last is None else samples_of(last)
-        for relation_id, shown in look.metrics.items():
+        for relation_id, shown in snapshot.metrics.items():
             samples[relation_id] = samples.get(relation_id, Sample())._replace(
                 rows=_number(shown.rows),
                 lag_s=_number(shown.lag_s),
@@ -521,9 +521,9 @@ class Watch:
                 errors=shown.errors,
             )
         whole = samples.get(DATABASE, Sample())
-        samples[DATABASE] = whole._replace(lag_s=look.status.lag_seconds)
-        self.history.add(look.time_us, samples)
-        self.history.forget(look.metrics)
+        samples[DATABASE] = whole._replace(lag_s=snapshot.status.lag_seconds)
+        self.history.add(snapshot.time_us, samples)
+        self.history.forget(snapshot.metrics)
 
     def _follow(self, head: int) -> Epochs:
         """Counts the epochs up to that commit. The process that writes has them in memory."""
@@ -545,13 +545,13 @@ class Watch:
         self._captured = {i: said for i in ids if (said := captures.status(i)) is not None}
         return self._captured
 
-    def _say(self, look: Look) -> None:
-        """Logs which sources and sinks have another state than at the look before. Of views, epochs tell that."""
-        known = look.catalog.relations
+    def _say(self, snapshot: Snapshot) -> None:
+        """Logs which sources and sinks have another state than at the snapshot before. Of views, epochs tell that."""
+        known = snapshot.catalog.relations
         said = {
             i: (f.state, f.note)
-            for i, f in look.metrics.items()
-            if look.status.state == "running" and i in known and not isinstance(known[i], MaterializedView)
+            for i, f in snapshot.metrics.items()
+            if snapshot.status.state == "running" and i in known and not isinstance(known[i], MaterializedView)
         }
         for relation_id, (state, note) in said.items():
             before = self._said.get(relation_id, ("running", None))
@@ -564,7 +564,7 @@ class Watch:
                 relation.title,
                 state,
                 f": {note}" if note else "",
-                extra={"epoch": look.status.epoch, "relation": relation.shown, "state": state},
+                extra={"epoch": snapshot.status.epoch, "relation": relation.shown, "state": state},
             )
         self._said = said or self._said
 

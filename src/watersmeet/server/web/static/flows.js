@@ -33,7 +33,7 @@ export function show(main, query, go) {
     page[1].draw(known.sinks);
   };
   draw();
-  const stop = on("look", draw);
+  const stop = on("snapshot", draw);
   return () => { stop(); page = null; };
 }
 

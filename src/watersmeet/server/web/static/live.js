@@ -5,7 +5,7 @@ import { get } from "./api.js";
 /** What is known. metrics: by relation id, objects; they are replaced, never changed. */
 export const known = { session: null, database: null, version: 0, metrics: new Map(), sources: [], sinks: [], connected: false };
 
-/** Tells `look` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
+/** Tells `snapshot` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
 export const bus = new EventTarget();
 
 export let tab = "";
@@ -27,7 +27,7 @@ function randomName() {
   return [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-function look(data) {
+function update(data) {
   const names = known.session.metrics;
   const changed = new Set();
   if (data.metrics && !known.connected) known.metrics.clear();
@@ -42,14 +42,14 @@ function look(data) {
     pause = FIRST_PAUSE_MS;
     tell("connected", true);
   }
-  tell("look", { changed, gone: data.gone ?? [], version: data.version });
+  tell("snapshot", { changed, gone: data.gone ?? [], version: data.version });
 }
 
 /** Begins the stream, and again whenever it breaks. `loggedOut` is called when the server wants to know who this is. */
 export function connect(loggedOut) {
   tab = randomName();
   stream = new EventSource(`/api/live?tab=${tab}`);
-  stream.addEventListener("look", (e) => look(JSON.parse(e.data)));
+  stream.addEventListener("snapshot", (e) => update(JSON.parse(e.data)));
   for (const name of ["rows", "ended"]) stream.addEventListener(name, (e) => tell(name, JSON.parse(e.data)));
   stream.onerror = async () => {
     disconnect();

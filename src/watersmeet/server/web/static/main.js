@@ -192,6 +192,6 @@ async function begin() {
 
 window.addEventListener("hashchange", () => { if (!$("bar").hidden) route(); });
 window.addEventListener("keydown", keys);
-on("look", pulse);
+on("snapshot", pulse);
 on("connected", pulse);
 begin();

@@ -35,7 +35,7 @@ let page = null;
 
 export function show(main, query, go) {
   page = new Relations(main, go);
-  const stops = [on("look", (detail) => page.look(detail)), on("connected", (there) => there && page.load())];
+  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => there && page.load())];
   page.load();
   return () => {
     stops.forEach((stop) => stop());
@@ -85,7 +85,7 @@ class Relations {
     this.draw();
   }
 
-  look({ changed, version }) {
+  update({ changed, version }) {
     if (version !== undefined && version !== this.version) this.load();
     for (const id of changed) this.fill(id);
   }

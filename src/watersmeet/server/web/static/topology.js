@@ -29,7 +29,7 @@ export function show(main, query, go) {
   page = new Topology(main, go);
   page.around = query.get("around");
   page.load();
-  const stops = [on("look", (detail) => page.look(detail)), on("connected", (there) => there && page.load())];
+  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => there && page.load())];
   return () => {
     stops.forEach((stop) => stop());
     page.end();
@@ -117,7 +117,7 @@ class Topology {
   }
 
   /** The catalog has changed: after a while, as more may follow. */
-  look({ changed, version }) {
+  update({ changed, version }) {
     if (version !== undefined && version !== this.version && !this.waiting) {
       this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, AGAIN_MS);
     }
