@@ -86,7 +86,7 @@ class Watching:
             self._threads[0].start()
             return self
         self._stream = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        self._stream.request("GET", f"/api/live?tab=t{time.time_ns()}")
+        self._stream.request("GET", f"/api/live?session=t{time.time_ns()}")
         self._response = self._stream.getresponse()
         self._threads = [threading.Thread(target=f, daemon=True) for f in (self._read, self._scrape)]
         for thread in self._threads:

@@ -66,7 +66,7 @@ def test_users_log_in_once_and_have_a_token(serving):
     served = serving(USERS + SHOP, http_port=0)
     assert served.http("/api/session").json | {"lets_in": False, "user": None} == served.http("/api/session").json
     assert served.http("/").status == served.http("/livez").status == served.http("/readyz").status == 200
-    for path in ("/api/topology", "/api/live?tab=x", "/metrics", "/subscribe?view=totals"):
+    for path in ("/api/topology", "/api/live?session=x", "/metrics", "/subscribe?view=totals"):
         refused = served.http(path)
         assert (refused.status, refused.condition) == (401, "AUTHENTICATION_FAILED")
         assert (refused.headers["WWW-Authenticate"] is None) == path.startswith("/api/")
@@ -105,7 +105,7 @@ def test_what_is_not_granted_is_not_there(serving):
     results = bob("/api/run", body={"text": "SELECT * FROM totals ORDER BY 1; SELECT * FROM joined"}).json["results"]
     assert results[0]["data"][0] == ["Ann", "11.5"]
     assert results[1]["error"]["condition"] == "UNDEFINED_RELATION"
-    with served.events("/api/live?tab=b", {"Authorization": "Basic Ym9iOm90aGVy"}) as events:
+    with served.events("/api/live?session=b", {"Authorization": "Basic Ym9iOm90aGVy"}) as events:
         assert events.next("snapshot").data["metrics"].keys() == {ids["totals"]}
         served.python.execute("GRANT SELECT ON joined TO bob")
         assert next(e for e in events if ids["joined"] in e.data.get("metrics", {}))
@@ -152,8 +152,8 @@ BODIES = {
     b'{"text": "SELECT 1", "rows": ' + b"9" * 6000 + b"}": "INVALID_PARAMETER",
     b'{"text": "SELECT 1", "dialect": 5}': "INVALID_PARAMETER",
     b'{"text": "SELECT 1", "dialect": ["a"]}': "INVALID_PARAMETER",
-    b'{"text": "SELECT 1", "tab": {}}': "INVALID_PARAMETER",
-    b'{"text": "SELECT 1", "tab": "\\ud800"}': "UNDEFINED_OBJECT",
+    b'{"text": "SELECT 1", "session": {}}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "session": "\\ud800"}': "UNDEFINED_OBJECT",
 }
 
 
@@ -259,17 +259,17 @@ def test_secrets_are_not_shown(serving):
     failed = served.http(
         "/api/run", body={"text": "CREATE SECRET x WITH (backend = 'meta') AS 'hush-hush' oops"}
     ).body.decode()
-    with served.events("/api/live?tab=1") as events:
+    with served.events("/api/live?session=1") as events:
         live = json.dumps(events.next().data)
     assert "hush-hush" not in shown + failed + live + served.http("/metrics").body.decode()
 
 
 def test_statements_run_in_the_session_of_a_tab(shop):
-    with shop.events("/api/live?tab=one") as events:
+    with shop.events("/api/live?session=one") as events:
         events.next("snapshot")
 
         def run(text, **more):
-            return shop.http("/api/run", body={"text": text, "tab": "one", **more}).json
+            return shop.http("/api/run", body={"text": text, "session": "one", **more}).json
 
         found = run("SELECT id, name, amount FROM joined ORDER BY id")
         (result,) = found["results"]
@@ -292,15 +292,15 @@ def test_statements_run_in_the_session_of_a_tab(shop):
         assert run("COPY o TO STDOUT")["results"][0]["error"]["condition"] == "FEATURE_NOT_SUPPORTED"
         ended = run(f"SET statement_timeout = '100ms'; {SLOW}")["results"][-1]
         assert ended["error"]["condition"] == "QUERY_CANCELED"
-    for wrong in ({"text": 1}, {"text": "x", "rows": 10**9}, {"text": "x", "rows": True, "tab": 1}, [1]):
+    for wrong in ({"text": 1}, {"text": "x", "rows": 10**9}, {"text": "x", "rows": True, "session": 1}, [1]):
         assert shop.http("/api/run", body=wrong).condition == "INVALID_PARAMETER"
-    assert shop.http("/api/run", body={"text": "SELECT 1", "tab": "gone"}).condition == "UNDEFINED_OBJECT"
+    assert shop.http("/api/run", body={"text": "SELECT 1", "session": "gone"}).condition == "UNDEFINED_OBJECT"
 
 
 def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
-    with shop.events("/api/live?tab=t") as events:
+    with shop.events("/api/live?session=t") as events:
         events.next("snapshot")
-        run = {"text": "SELECT id, amount FROM o WHERE amount > 5", "dialect": "timeplus", "tab": "t"}
+        run = {"text": "SELECT id, amount FROM o WHERE amount > 5", "dialect": "timeplus", "session": "t"}
         (result,) = shop.http("/api/run", body=run).json["results"]
         shop.python.execute("INSERT INTO o VALUES (4, 1, 10)")
         rows = []
@@ -309,8 +309,8 @@ def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
             assert told["query"] == result["query"]
             rows += told["data"]
         assert shop.http("/metrics").body.decode().count("watersmeet_subscriptions 1.0")
-        assert shop.http("/api/stop", body={"tab": "t", "query": "q0"}).condition == "UNDEFINED_OBJECT"
-        shop.http("/api/stop", body={"tab": "t", "query": result["query"]})
+        assert shop.http("/api/stop", body={"session": "t", "query": "q0"}).condition == "UNDEFINED_OBJECT"
+        shop.http("/api/stop", body={"session": "t", "query": result["query"]})
         assert events.next("ended").data == {"query": result["query"], "error": None}
         for _ in range(8):
             assert shop.http("/api/run", body=run).json["results"][0]["query"]
@@ -321,9 +321,9 @@ def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
 
 
 def test_views_are_followed_in_a_tab(shop):
-    with shop.events("/api/live?tab=t") as events:
+    with shop.events("/api/live?session=t") as events:
         events.next("snapshot")
-        followed = shop.http("/api/follow", body={"tab": "t", "names": ["totals", "joined"]}).json["results"]
+        followed = shop.http("/api/follow", body={"session": "t", "names": ["totals", "joined"]}).json["results"]
         assert [c["name"] for c in followed[0]["columns"]] == ["commit", "diff", "name", "total"]
         first = events.next("rows").data
         assert first["query"] == followed[0]["query"]
@@ -339,30 +339,30 @@ def test_views_are_followed_in_a_tab(shop):
         )
         assert [r[1:] for r in changed["data"]] == [["-1", "Ann", "11.5"], ["1", "Ann", "13.5"]]
         assert len({r[0] for r in changed["data"]}) == 1
-        shop.http("/api/stop", body={"tab": "t", "query": followed[1]["query"]})
+        shop.http("/api/stop", body={"session": "t", "query": followed[1]["query"]})
         assert {events.next("ended").data["query"] for _ in range(2)} == {f["query"] for f in followed}
-        assert shop.http("/api/follow", body={"tab": "t", "names": ["nothing"]}).condition == "UNDEFINED_RELATION"
-        assert shop.http("/api/follow", body={"tab": "t", "names": "totals"}).condition == "INVALID_PARAMETER"
+        assert shop.http("/api/follow", body={"session": "t", "names": ["nothing"]}).condition == "UNDEFINED_RELATION"
+        assert shop.http("/api/follow", body={"session": "t", "names": "totals"}).condition == "INVALID_PARAMETER"
 
 
 def test_a_statement_is_stopped_while_it_runs(shop):
-    with shop.events("/api/live?tab=t") as events:
+    with shop.events("/api/live?session=t") as events:
         events.next("snapshot")
         found = {}
 
         def run():
             while "results" not in found:  # it may be the one that finds the worksheet busy
-                found.update(shop.http("/api/run", body={"text": SLOW, "tab": "t"}).json)
+                found.update(shop.http("/api/run", body={"text": SLOW, "session": "t"}).json)
 
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            busy = {"text": "SELECT 1", "tab": "t"}
+            busy = {"text": "SELECT 1", "session": "t"}
             until(lambda: (a := shop.http("/api/run", body=busy)).status == 400 and a.condition == "SESSION_BUSY")
         finally:
             until(
                 lambda: (
-                    shop.http("/api/stop", body={"tab": "t"}).status == 200
+                    shop.http("/api/stop", body={"session": "t"}).status == 200
                     and not thread.join(0.2)
                     and not thread.is_alive()
                 )
@@ -382,7 +382,7 @@ def test_a_server_that_ends_waits_for_no_statement(serving):
 
 
 def test_metrics_follow_what_happens(shop):
-    with shop.events("/api/live?tab=t") as events:
+    with shop.events("/api/live?session=t") as events:
         names = shop.http("/api/session").json["metrics"]
         ids = {b["name"]: b["id"] for b in shop.http("/api/topology").json["boxes"]}
 
@@ -414,10 +414,10 @@ def metrics(served):
 
 def test_streams_end_with_the_server_and_have_a_limit(serving):
     served = serving(SHOP, http_port=0, limits=Limits(connections=1))
-    with served.events("/api/live?tab=1") as events:
+    with served.events("/api/live?session=1") as events:
         events.next()
         assert served.http("/subscribe?view=totals").condition == "TOO_MANY_CONNECTIONS"
-    until(lambda: served.http("/api/live?tab=").condition == "INVALID_PARAMETER")
+    until(lambda: served.http("/api/live?session=").condition == "INVALID_PARAMETER")
 
 
 def test_a_view_that_is_stopped_says_why(serving):
@@ -425,7 +425,7 @@ def test_a_view_that_is_stopped_says_why(serving):
         CREATE MATERIALIZED VIEW v WITH (max_join_amplification_rows = 3)
             AS SELECT a.k FROM t a JOIN t b ON a.g = b.g;"""
     served = serving(script, http_port=0)
-    with served.events("/api/live?tab=t") as events:
+    with served.events("/api/live?session=t") as events:
         names = served.http("/api/session").json["metrics"]
         events.next()
         served.python.execute("INSERT INTO t SELECT i, 1 FROM generate_series(1, 9) g(i)")

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 
 from watersmeet.server.clients import Limits
-from watersmeet.server.web import tabs
-from watersmeet.server.web.tabs import written
+from watersmeet.server.web import clientsessions
+from watersmeet.server.web.clientsessions import written
 from watersmeet.subscribing.updates import Update
 
 TABLES = """
@@ -133,10 +133,10 @@ def test_a_relation_that_is_dropped_ends_the_stream_with_its_reason(serving):
 
 
 def test_quiet_streams_say_that_they_go_on(serving, monkeypatch):
-    monkeypatch.setattr(tabs, "STILL_THERE_S", 0.05)
-    monkeypatch.setattr("watersmeet.server.web.tabs.STILL_THERE_S", 0.05)
+    monkeypatch.setattr(clientsessions, "STILL_THERE_S", 0.05)
+    monkeypatch.setattr("watersmeet.server.web.clientsessions.STILL_THERE_S", 0.05)
     served = serving(TABLES, http_port=0)
-    for path in ("/subscribe?view=sums", "/api/live?tab=a"):
+    for path in ("/subscribe?view=sums", "/api/live?session=a"):
         with served.events(path) as events:
             events.next()
             while not events.comments:

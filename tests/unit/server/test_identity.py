@@ -58,7 +58,7 @@ def test_a_changed_user_ends_connections_tokens_and_streams(serving, change):
         as_user(served, "ann") as idle,
         as_user(served, "adam") as adam,
         served.events("/subscribe?view=t", bearer) as events,
-        served.events("/api/live?tab=x", bearer) as tab,
+        served.events("/api/live?session=x", bearer) as tab,
     ):
         assert events.next("snapshot").data["complete"] and tab.next("snapshot")
         adam.execute(change)
@@ -76,7 +76,7 @@ def test_the_first_user_ends_all_that_was_trusted(serving):
         served.connect(autocommit=True) as idle,
         served.connect(autocommit=True) as runs,
         served.events("/subscribe?view=t") as events,
-        served.events("/api/live?tab=x") as tab,
+        served.events("/api/live?session=x") as tab,
     ):
         assert events.next("snapshot").data["complete"] and tab.next("snapshot")
         failures = []
@@ -125,10 +125,10 @@ def test_limits_hold_over_both_protocols_together_and_leave_room_for_admins(serv
         refused = served.http("/api/run", body=run, user="ann:x")
         assert (refused.status, refused.condition) == (503, "TOO_MANY_CONNECTIONS")
         assert served.http("/subscribe?view=t", user="ann:x").status == 503
-        assert served.http("/api/live?tab=x", user="ann:x").status == 503
-    with served.events("/api/live?tab=x", {"Authorization": "Basic YWRhbTp4"}) as one:
+        assert served.http("/api/live?session=x", user="ann:x").status == 503
+    with served.events("/api/live?session=x", {"Authorization": "Basic YWRhbTp4"}) as one:
         assert one.next("snapshot")
-        with served.events("/api/live?tab=y", {"Authorization": "Basic YWRhbTp4"}) as two:
+        with served.events("/api/live?session=y", {"Authorization": "Basic YWRhbTp4"}) as two:
             assert two.next("snapshot")
             until(lambda: served.http("/api/run", body=run, user="ann:x").status == 503)
             assert served.http("/api/run", body=run, user="adam:x").status == 200, "room for admins"
@@ -152,7 +152,10 @@ def test_a_user_can_t_end_the_tokens_of_others(serving):
 def test_sessions_of_http_are_seen_and_ended_like_others(serving):
     served = serving(SHOP, http_port=0)
     seen = "SELECT application_name, state FROM pg_stat_activity WHERE usename = 'ann' ORDER BY 1"
-    with as_user(served, "adam") as adam, served.events("/api/live?tab=x", {"Authorization": "Basic YW5uOng="}) as tab:
+    with (
+        as_user(served, "adam") as adam,
+        served.events("/api/live?session=x", {"Authorization": "Basic YW5uOng="}) as tab,
+    ):
         assert tab.next("snapshot")
         with served.events("/subscribe?view=t", {"Authorization": "Basic YW5uOng="}) as events:
             assert events.next("snapshot")

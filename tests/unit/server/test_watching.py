@@ -21,9 +21,9 @@ from watersmeet.server.web.watch import (
     History,
     Sample,
     Watch,
-    relation_metrics,
-    inputs_of_views,
     health_of_lag,
+    inputs_of_views,
+    relation_metrics,
 )
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.layout import Layout
@@ -125,7 +125,9 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         def shown(name, **status):
             (source,) = snapshot.status.sources
             reporting = replace(source, reported={**source.reported, **status.pop("source", {})})
-            return relation_metrics(replace(snapshot.status, sources=(reporting,), **status), snapshot.catalog, inputs, {})[ids[name]]
+            return relation_metrics(
+                replace(snapshot.status, sources=(reporting,), **status), snapshot.catalog, inputs, {}
+            )[ids[name]]
 
         late = {"lag_seconds": 75.0}
         assert [shown(n, **late).health for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]

@@ -34,19 +34,14 @@ from watersmeet.server.users import Login, Users
 
 COOKIE: Final = "watersmeet"
 
-#: A token that nobody uses is forgotten after so long.
+#: Unused tokens expire.
 _IDLE_S: Final = 12 * 3600.0
-
-#: So many tokens a user has at once: a new one ends the oldest.
+#: The most tokens of a user: a new one ends the oldest.
 _MOST_TOKENS: Final = 16
-
-#: So many checked passwords are remembered.
+#: Checked passwords are cached: a check takes some milliseconds.
 _MOST_CHECKED: Final = 1000
-
-#: A password that was checked is not checked again for so long: that takes some milliseconds of a processor.
 _CHECKED_S: Final = 300.0
-
-#: So many passwords are checked at the same time at most.
+#: The most concurrent checks of passwords.
 _CHECKS: Final = 2
 
 
@@ -57,7 +52,7 @@ class _Token:
 
 
 class Access:
-    """Lets users in. For one event loop. host: on which the server listens."""
+    """Authenticates requests. For one event loop. host: the address of the server."""
 
     def __init__(self, users: Users, host: str, *, encrypted: bool) -> None:
         self._users = users
@@ -70,11 +65,11 @@ class Access:
 
     @property
     def needs_users(self) -> bool:
-        """Whether clients have to say who they are."""
+        """Whether clients must authenticate."""
         return self._users.need_passwords
 
     def check_place(self, request: web.Request) -> None:
-        """INVALID_AUTHORIZATION for a request of another site's page, or for another site."""
+        """INVALID_AUTHORIZATION for a request from a page of another site, or to another host name."""
         if not self.needs_users and not self._is_own(_host_of(request.host)):
             raise error(
                 "INVALID_AUTHORIZATION",
@@ -88,7 +83,7 @@ class Access:
             raise error("INVALID_AUTHORIZATION", "requests of pages of other sites are refused")
 
     async def user(self, request: web.Request) -> Login | None:
-        """The user who asks; None for one who is trusted. AUTHENTICATION_FAILED."""
+        """The user of a request; None for a trusted one. AUTHENTICATION_FAILED."""
         if not self.needs_users:
             return None
         kind, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -117,7 +112,7 @@ class Access:
         return time.monotonic() - token.used_s <= _IDLE_S and self._users.admits(token.login)
 
     def set_cookie(self, response: web.Response, token: str) -> None:
-        """Lets the browser keep a token; an empty one takes it away."""
+        """Sets the cookie of a token; an empty one deletes it."""
         response.set_cookie(
             COOKIE,
             token,
@@ -128,11 +123,11 @@ class Access:
         )
 
     def forget(self, request: web.Request) -> None:
-        """The token of a request is worth nothing any more."""
+        """Revokes the token of a request."""
         self._tokens.pop(_digest(request.cookies.get(COOKIE, "")), None)
 
     async def _proved(self, value: str, address: str) -> Login:
-        """The user of `user:password` in base64, who asks from an address. AUTHENTICATION_FAILED."""
+        """The user of `user:password` in base64, at an address. AUTHENTICATION_FAILED."""
         try:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
@@ -156,7 +151,7 @@ class Access:
         return login
 
     def _is_own(self, host: str) -> bool:
-        """Whether a name means this machine and nothing else."""
+        """Whether a name always means this machine."""
         if host in ("localhost", self._host.lower()):
             return True
         try:
@@ -174,11 +169,11 @@ def _host_of(text: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    """What is kept of a token: who reads the memory can't use it, and a look-up tells nothing by its time."""
+    """The stored hash of a token: useless to readers of the memory, and found in a time that reveals nothing."""
     return hashlib.sha256(token.encode()).digest()
 
 
-#: By condition, the status of an answer. Others are what the client asked for in the wrong way.
+#: The status of an answer by condition; 400 for others.
 _STATUS: Final = {
     "AUTHENTICATION_FAILED": 401,
     "HISTORY_GONE": 410,
@@ -194,7 +189,7 @@ _STATUS: Final = {
 
 _BAD_REQUEST: Final = 400
 
-#: What is asked for is as new as the answer: nobody keeps it.
+#: Answers are never cached.
 _NOT_KEPT: Final = {"Cache-Control": "no-store"}
 
 
@@ -215,7 +210,7 @@ def failed(err: Error) -> web.Response:
 
 
 def refused(request: web.Request, err: web.HTTPException) -> web.Response:
-    """The answer for a request that nothing answers."""
+    """The answer for an unknown path, a wrong method or a large body."""
     told = error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}")
     if isinstance(err, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(err.allowed_methods))
@@ -228,7 +223,7 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
 
 
 async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
-    """The object that a request has as its body. INVALID_PARAMETER; IDLE_TIMEOUT if it takes longer to arrive."""
+    """The JSON object in the body of a request. INVALID_PARAMETER; IDLE_TIMEOUT after `most_s` seconds."""
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
     try:
@@ -246,7 +241,7 @@ async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
 
 
 def text_field(body: dict[str, object], name: str) -> str:
-    """A text of a request. INVALID_PARAMETER if it is missing."""
+    """A text field of a request. INVALID_PARAMETER if it is missing."""
     value = optional_text(body, name)
     if value is None:
         raise error("INVALID_PARAMETER", f'a request needs a text "{name}"')
@@ -254,21 +249,21 @@ def text_field(body: dict[str, object], name: str) -> str:
 
 
 def optional_text(body: dict[str, object], name: str) -> str | None:
-    """A text of a request; None if it is missing. INVALID_PARAMETER for another value."""
+    """A text field of a request; None if it is missing. INVALID_PARAMETER for another type."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise error("INVALID_PARAMETER", f'"{name}" of a request must be a text')
     return value
 
 
-#: How long a connection may wait for its next request.
+#: The longest wait for the next request of a connection.
 _NEXT_REQUEST_S: Final = 75.0
 
 _BACKLOG: Final = 256
 
 
 class Accepting:
-    """A listener whose connections are bounded in number and in the time that they take.
+    """A listener that limits the number of connections and their idle times.
 
     A client has `authentication_s` for TLS and the head of its first request, then `_NEXT_REQUEST_S` from each answer
     to the head of the next request, and `slow_client_s` to read written bytes. With too many connections, the one that
@@ -276,7 +271,7 @@ class Accepting:
     """
 
     def __init__(self, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None, limits: Limits) -> None:
-        """make: returns the protocol that reads the requests of one connection."""
+        """make: creates the protocol that reads the requests of one connection."""
         self.make = make
         self.tls = tls
         self.limits = limits
@@ -305,7 +300,7 @@ class Accepting:
 
     @contextlib.contextmanager
     def answering(self, protocol: asyncio.Protocol | None) -> Iterator[None]:
-        """Inside the block, the connection of a protocol has a request and is not ended to make room."""
+        """Inside the block, the connection of a protocol answers a request and is not ended for a new one."""
         client = None if protocol is None else self._of.get(protocol)
         if client is None:
             yield
@@ -384,7 +379,7 @@ class _Client(asyncio.Protocol):
             self._early = b""
 
     def wait(self, seconds: float | None) -> None:
-        """Ends the connection if nothing happens for a time. None: it may take as long as it likes."""
+        """Ends the connection after a time without a request; None: never."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self._loop.call_later(seconds, self.abort)

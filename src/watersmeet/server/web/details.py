@@ -14,7 +14,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
-from watersmeet.server.web.tabs import Sight
+from watersmeet.server.web.clientsessions import Sight
 from watersmeet.server.web.watch import Snapshot
 from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, metrics_json, recent_epochs
 from watersmeet.session.statements.show import create_text
@@ -25,14 +25,14 @@ _LETTERS: Final = 100
 #: Metrics of an operator's state, as of the newest epoch.
 _KEPT: Final = ("stage", "state_rows", "state_bytes", "expression_errors")
 
-#: What sources say of themselves that has a place of its own elsewhere.
+#: Fields of the status of a source that are shown elsewhere.
 _KNOWN: Final = ("id", "name", "connector", "first_dead")
 
 
 def relation_json(session: Session, relation: Relation, snapshot: Snapshot, producers: Producers) -> dict[str, object]:
-    """All that who asks may know of a relation. session: of who asks.
+    """The details of a relation that the user of a session may see.
 
-    How it is made, and why it was stopped, is told to those who may know of all that it reads.
+    The definition and errors are only for users who may see all relations that it reads.
     """
     catalog = session.catalog
     knows = catalog.knows([relation.id])
@@ -158,10 +158,10 @@ class Graphs:
 
 
 def shown_graph(catalog: Catalog, diagram: Diagram, sight: Sight, around: str | None) -> object:
-    """A diagram as JSON: places of boxes, ways of arrows.
+    """A diagram as JSON, with the positions of boxes and arrows.
 
-    sight: the relations that may be shown. around: only what feeds that relation, and what it feeds, on ways that are
-    shown; nothing if it is not shown itself.
+    sight: the relations that the user may see. around: only this relation with all upstream and downstream ones; empty
+    if the user may not see it.
     """
     if sight.shown is not None:
         diagram = _seen(catalog, diagram, sight)
@@ -179,8 +179,8 @@ def _part(diagram: Diagram, ids: set[str]) -> Diagram:
 
 
 def _seen(catalog: Catalog, diagram: Diagram, sight: Sight) -> Diagram:
-    """The diagram as a user may see it: steps only between relations that are shown, and arrows without a word about
-    how a relation is made that the user may not know.
+    """The diagram that a user may see: steps only between visible relations, and no labels on arrows to relations whose
+    definition the user may not see.
     """
     shown = {b.id for b in diagram.boxes if b.id not in catalog.relations or sight.shows(b.id)}
     while True:
@@ -195,7 +195,7 @@ def _seen(catalog: Catalog, diagram: Diagram, sight: Sight) -> Diagram:
 
 
 def _reached(diagram: Diagram, start: str, *, forward: bool) -> set[str]:
-    """`start` and what rows of it reach, or what reaches it."""
+    """`start` and all boxes downstream of it, or upstream."""
     reached, pending = {start}, [start]
     next_of: dict[str, list[str]] = {}
     for arrow in diagram.arrows:

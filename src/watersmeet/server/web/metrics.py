@@ -1,6 +1,6 @@
-"""Health, and metrics for Prometheus. A series without a value is left out: a placeholder number would set off alerts.
+"""Health, and metrics for Prometheus. Series without a value are omitted, as placeholders would set off alerts.
 
-Names end with their unit. Relations are labelled by their names, which stay when they are made anew.
+Names end with their unit. Labels have the names of relations, which stay when these are created again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREFIX: Final = "watersmeet_"
 
 @dataclass(frozen=True)
 class Clients:
-    """What clients do now: connections by protocol, statements by kind and SQLSTATE, subscriptions."""
+    """Connections by protocol, finished statements by kind and SQLSTATE, current subscriptions."""
 
     connections: Mapping[str, int]
     statements: Mapping[tuple[str, str], int]
@@ -42,17 +42,17 @@ class Clients:
 
 @dataclass(frozen=True)
 class Family:
-    """A metric: its kind, what it says, and its labels."""
+    """A metric: its kind, its documentation and its labels."""
 
     kind: str
     text: str
     labels: tuple[str, ...] = ()
 
 
-#: All metrics by name, without the prefix. Prometheus adds `_total` to counters, `_bucket` and so on to histograms.
+#: All metrics by their names without the prefix. Prometheus appends `_total` to counters, `_bucket` … to histograms.
 FAMILIES: Final[dict[str, Family]] = {
     "build_info": Family("gauge", "The release, as a label.", ("version",)),
-    "engine_failed": Family("gauge", "1 if the engine has failed: no view goes on."),
+    "engine_failed": Family("gauge", "1 if the engine has failed: all views have stopped."),
     "last_commit_timestamp_seconds": Family("gauge", "When the newest epoch was committed."),
     "epoch_duration_seconds": Family("histogram", "How long the tasks of epochs took, since this process started."),
     "epoch_rows": Family("counter", "Rows that epochs read, since this process started."),
@@ -68,11 +68,11 @@ FAMILIES: Final[dict[str, Family]] = {
     "view_rows": Family("gauge", "Rows of the content of a view.", ("view",)),
     "view_rows_in": Family("counter", "Rows that came to a view since it was made.", ("view",)),
     "view_rows_out": Family("counter", "Changes that a view showed since it was made.", ("view",)),
-    "state_bytes": Family("gauge", "State that a view keeps, with what it shares with others.", ("view",)),
+    "state_bytes": Family("gauge", "State of a view, with the parts that it shares with others.", ("view",)),
     "merge_debt_bytes": Family("gauge", "State of a view that waits for merges under way.", ("view",)),
     "expression_errors": Family("counter", "Values of a view that are NULL because of errors.", ("view",)),
     "late_rows": Family("counter", "Rows that a view left out as late.", ("view",)),
-    "watermark_timestamp_seconds": Family("gauge", "How far event time has come.", ("relation",)),
+    "watermark_timestamp_seconds": Family("gauge", "The watermark of event time.", ("relation",)),
     "source_rows": Family("counter", "Rows that were read of a source.", ("source",)),
     "source_late": Family("counter", "Rows of a source that came late.", ("source",)),
     "source_dead": Family("counter", "Rows of a source that were set aside.", ("source",)),
@@ -83,8 +83,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "sink_lag_seconds": Family("gauge", "Age of the oldest change that was not delivered.", ("sink",)),
     "sink_backlog_rows": Family("gauge", "Changes that were not delivered.", ("sink",)),
     "memory_bytes": Family("gauge", "Memory on this machine: own, or mapped files.", ("part", "kind")),
-    "commits_retained": Family("gauge", "Commits that are there."),
-    "oldest_hold_commits": Family("gauge", "How many commits the reader is behind that is furthest behind."),
+    "commits_retained": Family("gauge", "Stored commits."),
+    "oldest_hold_commits": Family("gauge", "Commits since the oldest one that a reader holds."),
     "store_request_seconds": Family("histogram", "Requests of this process for the database's files.", ("op",)),
     "store_failures": Family("counter", "Such requests that failed.", ("op",)),
     "connections": Family("gauge", "Clients that are connected.", ("protocol",)),
@@ -94,7 +94,7 @@ FAMILIES: Final[dict[str, Family]] = {
 
 
 class Exporter:
-    """Writes the metrics of a snapshot. memory: measures it. LIBRARY_MISSING without the library."""
+    """Writes the metrics of a snapshot. LIBRARY_MISSING."""
 
     def __init__(
         self, snapshot: Callable[[], Snapshot], clients: Callable[[], Clients], memory: Callable[[], Usage | None]
@@ -110,11 +110,11 @@ class Exporter:
         return prometheus.generate_latest(self._registry), prometheus.CONTENT_TYPE_LATEST
 
     def describe(self) -> list[Metric]:
-        """Nothing: names are checked by the tests, and a snapshot costs too much for it."""
+        """Nothing: the registry would only check names, and a snapshot is too expensive for that."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, as the library wants them."""
+        """The metrics in the form of the library."""
         found = _Found()
         snapshot = self._snapshot()
         _of_database(found, snapshot)
@@ -136,20 +136,20 @@ class Exporter:
 
 
 class _Found:
-    """Metrics with values, by name."""
+    """Collects metrics with values."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, Metric] = {}
 
     def add(self, name: str, value: float | None, *labels: str) -> None:
-        """A value; nothing if there is none."""
+        """Adds a value, unless it is None."""
         if value is not None:
             family = self._family(name)
             assert isinstance(family, (core.GaugeMetricFamily, core.CounterMetricFamily))
             family.add_metric(list(labels), float(value))
 
     def histogram(self, name: str, buckets: Mapping[float, int], count: int, total: float, *labels: str) -> None:
-        """buckets: how many are not greater, by bound."""
+        """Adds a histogram. buckets: the number of values up to each bound."""
         rows = [*((str(bound), n) for bound, n in buckets.items()), ("+Inf", count)]
         family = self._family(name)
         assert isinstance(family, core.HistogramMetricFamily)
@@ -180,7 +180,9 @@ def _of_database(found: _Found, snapshot: Snapshot) -> None:
         found.add("cache_hits", snapshot.epochs.cache_hits)
         found.add("cache_misses", snapshot.epochs.cache_misses)
         found.add("store_fetched_bytes", snapshot.epochs.fetched_bytes)
-        found.histogram("epoch_duration_seconds", snapshot.epochs.buckets, snapshot.epochs.number, snapshot.epochs.seconds)
+        found.histogram(
+            "epoch_duration_seconds", snapshot.epochs.buckets, snapshot.epochs.number, snapshot.epochs.seconds
+        )
     found.add("transactions_behind", status.behind)
     found.add("commits_retained", snapshot.retained)
     found.add("oldest_hold_commits", snapshot.oldest_hold)
@@ -244,7 +246,7 @@ def _of_memory(found: _Found, usage: Usage | None) -> None:
 
 
 def seconds_of(text: str | None) -> float | None:
-    """The seconds since 1970 (UTC) of a time as PostgreSQL writes it; None for one that is infinite."""
+    """The seconds since 1970 (UTC) of a time in PostgreSQL's form; None for an infinite one."""
     try:
         return None if text is None else dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp()
     except ValueError:
@@ -252,7 +254,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def _rising(times: Times) -> list[int]:
-    """How many took no longer than each bound."""
+    """The number of requests up to each bound."""
     found, total = [], 0
     for count in times.counts[:-1]:
         total += count
@@ -260,18 +262,18 @@ def _rising(times: Times) -> list[int]:
     return found
 
 
-#: A disk with less space than this can't take a transaction.
+#: The least free space of a disk that can take a transaction.
 _LEAST_BYTES: Final = 1 << 20
 
 
 def is_alive() -> dict[str, object]:
-    """It answers."""
+    """The answer to a liveness probe."""
     return {"alive": True}
 
 
 def readiness(session: Session) -> tuple[bool, dict[str, object]]:
-    """Whether the database is open, its engine has not failed and its disk has space, and why not. One that has nothing
-    to do is ready; so is one where a view has stopped, as the others go on.
+    """Whether the database is open, its engine works and its disk has space, with the reason if not. A stopped view does
+    not count, as the others continue.
     """
     database = session.database
     if database.is_closed:

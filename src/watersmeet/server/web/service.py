@@ -1,4 +1,4 @@
-"""The HTTP port of a server: in the process and event loop of that of PostgreSQL's protocol, for the same users."""
+"""The HTTP server: in the process and event loop of the server of PostgreSQL's protocol, for the same users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from watersmeet.dialects.schemas import DATABASE
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Host
 from watersmeet.server.users import Login, expired
-from watersmeet.server.web import details, metrics, tabs
+from watersmeet.server.web import clientsessions, details, metrics
 from watersmeet.server.web.access import (
     Accepting,
     Access,
@@ -34,11 +34,21 @@ from watersmeet.server.web.access import (
     refused,
     text_field,
 )
+from watersmeet.server.web.clientsessions import (
+    CONSOLE,
+    REQUEST,
+    SUBSCRIPTION,
+    ClientSession,
+    ClientSessions,
+    Frames,
+    WebClient,
+    is_gone,
+    sight_of,
+)
 from watersmeet.server.web.details import Graphs, shown_graph
 from watersmeet.server.web.metrics import Clients, Exporter
-from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
+from watersmeet.server.web.sqlsessions import MOST_ROWS, Send, SqlSession
 from watersmeet.server.web.watch import STEP_S, RelationMetrics, Watch
-from watersmeet.server.web.worksheets import MOST_ROWS, Send, Worksheet
 from watersmeet.values import DIALECTS
 
 P = ParamSpec("P")
@@ -47,11 +57,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log: Final = logging.getLogger(__name__)
 
-#: The user who asks; None for one who is trusted.
+#: The user of a request; None for a trusted one.
 USER: Final[web.RequestKey[Login | None]] = web.RequestKey("user")
 _THREADS: Final = 8
 _MOST_BODY_BYTES: Final = 1 << 20
-#: What a page may load, and from where: nothing but what this server has.
+#: Pages may load resources only from this server.
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
@@ -59,9 +69,9 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-#: What is answered for everybody: no data of the database.
+#: Paths without authentication, which show no data.
 _OPEN: Final = ("/livez", "/readyz", "/api/login", "/api/session")
-#: Paths whose clients are programs, which are told how to say who they are.
+#: Paths of programs: a refusal names the way to authenticate.
 _OF_PROGRAMS: Final = ("/metrics", "/subscribe")
 
 
@@ -79,9 +89,9 @@ class WebServer:
         session = self._session()
         self._watch = Watch(session)
         self._graphs = Graphs(session)
-        self._tabs = Tabs()
+        self._sessions = ClientSessions()
         self._streams = 0
-        self._alone: set[Worksheet] = set()
+        self._alone: set[SqlSession] = set()
         self._ending: set[asyncio.Future[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
@@ -136,7 +146,7 @@ class WebServer:
         self._sampling = asyncio.get_running_loop().create_task(self._take_snapshots())
 
     async def stop(self) -> None:
-        """Sends all clients away, and returns when nothing of theirs runs."""
+        """Ends all clients, and returns when their statements have ended."""
         self._stopping.set()
         if self._sampling is not None:
             self._sampling.cancel()
@@ -144,7 +154,7 @@ class WebServer:
                 await self._sampling
         if self._accepting is not None:
             self._accepting.close()
-        await asyncio.gather(*(worksheet.close() for worksheet in self._alone))
+        await asyncio.gather(*(sql_session.close() for sql_session in self._alone))
         if self._runner is not None:
             await self._runner.cleanup()
         if self._ending:
@@ -156,22 +166,22 @@ class WebServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, task)
 
     async def _take_snapshots(self) -> None:
-        """Snapshots for the tabs, as often as `Watch.pause_s` says, and for the history."""
+        """Takes snapshots for open pages, every `Watch.pause_s` seconds, and for the history."""
         await self._tried(self._watch.begin)
         seconds = 0.0
         while True:
-            if self._tabs.open or seconds >= STEP_S:
+            if self._sessions.open or seconds >= STEP_S:
                 seconds = 0.0
                 await self._tried(self._watch.snapshot)
-                for tab in self._tabs.open:
+                for client_session in self._sessions.open:
                     if self._watch.newest is not None:
-                        tab.show(self._watch.newest)
+                        client_session.show(self._watch.newest)
             pause_s = self._watch.pause_s
             await asyncio.sleep(pause_s)
             seconds += pause_s
 
     def _kept(self, work: Awaitable[None]) -> None:
-        """Does work beside everything else; `stop` waits for it."""
+        """Runs work in the background; `stop` waits for it."""
         task = asyncio.ensure_future(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -180,10 +190,10 @@ class WebServer:
         try:
             await self._work(action)
         except Exception:
-            log.exception("the console can't snapshot at the database")
+            log.exception("the console can't read the database")
 
     def _session(self, login: Login | None = None) -> Session:
-        """A session to snapshot with: as a user, or as one that sees everything."""
+        """A session that reads as a user; None: with all privileges."""
         return self._host.users.session(login, Variables(self._host.dialect), files=False)
 
     def _clients(self) -> Clients:
@@ -195,7 +205,7 @@ class WebServer:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answers errors, and lets nobody in who may not."""
+        """Authenticates requests and answers errors."""
         assert self._accepting is not None
         with self._accepting.answering(request.protocol):
             return await self._answered(request, handler)
@@ -222,7 +232,7 @@ class WebServer:
         return response
 
     async def _who(self, request: web.Request) -> web.Response:
-        """Who is logged in, and what the page has to know before anything else."""
+        """The user, and the settings of the console."""
         try:
             login, lets_in = await self._access.user(request), True
         except Error:
@@ -286,31 +296,33 @@ class WebServer:
         return web.Response(body=body, headers=headers)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        """The stream of a tab."""
-        name = request.query.get("tab", "")
+        """The stream of a page."""
+        name = request.query.get("session", "")
         if not name:
-            raise error("INVALID_PARAMETER", "a stream needs the name of its tab", hint="GET /api/live?tab=NAME")
+            raise error(
+                "INVALID_PARAMETER", "a stream needs the name of its session", hint="GET /api/live?session=NAME"
+            )
         with self._streaming(request, CONSOLE) as client:
-            tab = Tab(client, self._session(client.login))
-            self._tabs.enter(name, tab)
+            client_session = ClientSession(client, self._session(client.login))
+            self._sessions.enter(name, client_session)
             response = event_stream()
             try:
                 await response.prepare(request)
-                tab.show(await self._work(self._watch.snapshot))
-                await self._until_stopped(request, client, tab.stream(response, self._frames, self._slow_s))
+                client_session.show(await self._work(self._watch.snapshot))
+                await self._until_stopped(request, client, client_session.stream(response, self._frames, self._slow_s))
             finally:
-                # Also if the request is cancelled, as its client is gone: what the tab runs has to end.
-                self._kept(self._tabs.leave(name, tab))
+                # Also if the client has disconnected: the statements of the page must end.
+                self._kept(self._sessions.leave(name, client_session))
         return response
 
     @property
     def _slow_s(self) -> float:
-        """How long a client may leave what is sent to it untaken."""
+        """The longest time in which a client reads nothing."""
         return self._host.limits.slow_client_s
 
     @contextlib.contextmanager
     def _entered(self, request: web.Request, application: str) -> Iterator[WebClient]:
-        """One of the clients of the server inside. TOO_MANY_CONNECTIONS."""
+        """Registers a client for the block. TOO_MANY_CONNECTIONS."""
         client = WebClient(self._host, request, request[USER], application)
         try:
             yield client
@@ -319,7 +331,7 @@ class WebServer:
 
     @contextlib.contextmanager
     def _streaming(self, request: web.Request, application: str) -> Iterator[WebClient]:
-        """A client gets a stream inside. TOO_MANY_CONNECTIONS."""
+        """Registers a client with a stream for the block. TOO_MANY_CONNECTIONS."""
         with self._entered(request, application) as client:
             self._streams += 1
             try:
@@ -328,7 +340,7 @@ class WebServer:
                 self._streams -= 1
 
     async def _until_stopped(self, request: web.Request, client: WebClient, stream: Awaitable[None]) -> None:
-        """Waits for a stream, which ends with the server, and with a client that is gone, too slow, or sent away."""
+        """Waits for a stream, until the server stops, or the client disconnects, is too slow, or is ended."""
         streaming = asyncio.ensure_future(stream)
         stopping = asyncio.ensure_future(self._stopping.wait())
         ending = asyncio.ensure_future(client.ended.wait())
@@ -350,9 +362,9 @@ class WebServer:
         """The stream of a subscription."""
         session = self._session(request[USER])
         with self._streaming(request, SUBSCRIPTION) as client:
-            subscriber = await self._work(tabs.opened, session, request)
+            subscriber = await self._work(clientsessions.opened, session, request)
             if subscriber is None:
-                return web.Response(status=204)  # browsers ask no more then
+                return web.Response(status=204)  # browsers stop reconnecting
             ids = [f.relation.id for f in subscriber.followed]
 
             def allowed() -> None:
@@ -364,7 +376,7 @@ class WebServer:
             try:
                 await response.prepare(request)
                 with self._host.traffic.subscribed():
-                    stream = tabs.stream(response, subscriber, allowed, self._slow_s)
+                    stream = clientsessions.stream(response, subscriber, allowed, self._slow_s)
                     await self._until_stopped(request, client, stream)
             finally:
                 self._kept(self._work(subscriber.close))
@@ -382,7 +394,7 @@ class WebServer:
         return shown_graph(catalog, diagram, sight_of(session), around)
 
     def _asked(self, request: web.Request) -> tuple[Session, Relation]:
-        """The session of who asks, and the relation that is asked about. UNDEFINED_RELATION."""
+        """The session of the user, and the relation of the request. UNDEFINED_RELATION."""
         session, relation_id = self._session(request[USER]), request.match_info["id"]
         found = session.catalog.relations.get(relation_id)
         if found is None or found.staged or not session.catalog.shows(found):
@@ -410,18 +422,18 @@ class WebServer:
         session, relation = self._asked(request)
         return answer({"letters": await self._work(details.letters_json, session, relation)})
 
-    # ---- the worksheet
+    # ---- statements
 
     async def _run(self, request: web.Request) -> web.Response:
-        """Runs statements: in the worksheet of a tab, or in a session for them alone."""
+        """Runs statements in the SQL session of a page, or in a new one."""
         body = await read_json(request, self._host.limits.authentication_s)
         text, dialect = text_field(body, "text"), optional_text(body, "dialect")
         most_rows = body.get("rows", 1000)
         if type(most_rows) is not int or not 0 <= most_rows <= MOST_ROWS:
             raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
-        if "tab" not in body:
+        if "session" not in body:
             with self._entered(request, REQUEST) as client:
-                alone = client.worksheet = await self._opened(client, REQUEST, _nowhere)
+                alone = client.sql_session = await self._opened(client, REQUEST, _nowhere)
                 self._alone.add(alone)
                 try:
                     found = answer(await alone.run(text, dialect, most_rows, lambda: is_gone(request)))
@@ -431,52 +443,53 @@ class WebServer:
                 finally:
                     self._alone.discard(alone)
                     await alone.close()
-        worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
-        found = answer(await worksheet.run(text, dialect, most_rows, lambda: is_gone(request)))
+        sql_session = await self._sql_session(request[USER], text_field(body, "session"))
+        found = answer(await sql_session.run(text, dialect, most_rows, lambda: is_gone(request)))
         found.enable_compression()
         return found
 
-    async def _worksheet(self, login: Login | None, name: str) -> Worksheet:
-        """The worksheet of a tab. UNDEFINED_OBJECT."""
-        tab = self._tabs.get(login, name)
-        async with tab.opening:
-            if tab.client.worksheet is None:
-                tab.client.worksheet = await self._opened(tab.client, CONSOLE, tab.send)
-        return tab.client.worksheet
+    async def _sql_session(self, login: Login | None, name: str) -> SqlSession:
+        """The SQL session of a page. UNDEFINED_OBJECT."""
+        client_session = self._sessions.get(login, name)
+        async with client_session.opening:
+            if client_session.client.sql_session is None:
+                opened = await self._opened(client_session.client, CONSOLE, client_session.send)
+                client_session.client.sql_session = opened
+        return client_session.client.sql_session
 
     async def _follow(self, request: web.Request) -> web.Response:
-        """Follows relations in the worksheet of a tab."""
+        """Subscribes the SQL session of a page to relations."""
         body = await read_json(request, self._host.limits.authentication_s)
         names = body.get("names")
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise error("INVALID_PARAMETER", 'a request needs a list of texts "names"')
-        worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
-        return answer(await worksheet.follow(names))
+        sql_session = await self._sql_session(request[USER], text_field(body, "session"))
+        return answer(await sql_session.follow(names))
 
-    async def _opened(self, client: WebClient, application: str, send: Send) -> Worksheet:
-        """A new worksheet of a client."""
+    async def _opened(self, client: WebClient, application: str, send: Send) -> SqlSession:
+        """A new SQL session of a client."""
         login = client.login
         options = {"user": OWNER if login is None else login.name, "database": OWNER, "application_name": application}
         backend = await self._work(self._host.open, options, login)
         backend.process = client.process
-        return Worksheet(backend, self._work, send, self._host.traffic)
+        return SqlSession(backend, self._work, send, self._host.traffic)
 
     async def _stop(self, request: web.Request) -> web.Response:
         body = await read_json(request, self._host.limits.authentication_s)
-        tab = self._tabs.get(request[USER], text_field(body, "tab"))
-        worksheet = tab.client.worksheet
-        if worksheet is not None:
-            await worksheet.stop(optional_text(body, "query"))
+        client_session = self._sessions.get(request[USER], text_field(body, "session"))
+        sql_session = client_session.client.sql_session
+        if sql_session is not None:
+            await sql_session.stop(optional_text(body, "query"))
         return answer({})
 
 
 async def _nowhere(name: str, data: object) -> None:
-    """Where rows of a running query go that has no tab."""
+    """Drops the rows of a running query without a page."""
     del name, data
 
 
 def event_stream() -> web.StreamResponse:
-    """An answer that is a stream of server-sent events."""
+    """An answer with server-sent events."""
     return web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream",
@@ -488,7 +501,7 @@ def event_stream() -> web.StreamResponse:
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page, by name, with their types."""
+    """The files of the console by name, with their types."""
     root = resources.files("watersmeet.server.web").joinpath("static")
     return {
         file.name: (file.read_bytes(), kind)

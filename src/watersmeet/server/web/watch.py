@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -29,31 +29,25 @@ from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
 from watersmeet.store.readers import floor_number, read_holds
 
-#: From which lag on a view is late, and from which on it is stale.
+#: The lags from which on a view is late or stale.
 LATE_S: Final = 1.0
-
 STALE_S: Final = 60.0
-
-#: How fresh: as far as is known, a second behind or less; behind; a minute behind or more, or not followed at all.
-#: None: nothing can be said, as nobody keeps it up to date.
+#: Fresh, late or stale (or stopped); None: unknown, as no process updates the database.
 HealthLevel = Literal[0, 1, 2] | None
-
 _FRESH: Final[HealthLevel] = 0
 _LATE: Final[HealthLevel] = 1
 _STALE: Final[HealthLevel] = 2
-
-#: Of a source, or of what delivers a sink: states that mean that nothing goes on until something changes.
+#: States of sources and sink writers that make no progress.
 _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost", "fenced")
 
 
 class RelationMetrics(NamedTuple):
     """The metrics of a relation.
 
-    state: running, filling, stopped, and those of sources and sinks. health: see `HealthLevel`. lag_s: how old the oldest
-    input is that it does not reflect; None if that is not known. rows_in, rows_out: a second. rows: of the content.
-    size_bytes: of a table on disk, of a view its state. errors: of all kinds, since it was made. note: what is wrong,
-    or holds it back. progress: of one that is filled, from 0 to 1. backlog: what is left to be read or delivered, in
-    units of `unit`.
+    state: running, filling, stopped, or a state of a source or sink. lag_s: the age of the oldest input that it does not
+    reflect; None if unknown. rows_in, rows_out: per second. rows: of the content. size_bytes: of a table on disk, of the
+    state of a view. errors: since it was created. note: a problem, or the cause of a delay. progress: of a backfill,
+    from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or deliver.
     """
 
     state: str
@@ -83,8 +77,7 @@ def relation_metrics(
 ) -> dict[str, RelationMetrics]:
     """The metrics of all relations, by id.
 
-    inputs: by view, as `inputs_of_views` says. rates: a second, by id what comes in, by `>id` what goes out. progress:
-    of the views that are being filled.
+    inputs: see `inputs_of_views`. rates: rows per second, in by id, out by `>id`. progress: of the current backfill.
     """
     running = status.state == "running"
     found = {t.id: _table(t, rates) for t in status.tables}
@@ -228,15 +221,15 @@ class Sample(NamedTuple):
     epoch_s: float = math.nan
 
 
-#: What is kept of the database as a whole.
+#: The id of the whole database among relations.
 DATABASE: Final = ""
 
 _WIDTH: Final = len(Sample._fields)
 
-#: Of several samples in one step the greatest counts.
+#: Of these values, a step has the maximum of its samples.
 _PEAKS: Final = [Sample._fields.index("lag_s"), Sample._fields.index("epoch_s")]
 
-#: So many commits are read at the start, evenly spread.
+#: The most commits that are read at the start, evenly spread.
 _MOST_READ: Final = 180
 
 
@@ -246,13 +239,13 @@ class History:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest = 0
-        """The step of the newest sample: seconds since 1970 by STEP_S."""
+        """The step of the newest sample: seconds since 1970 divided by STEP_S."""
         self._kept: dict[str, npt.NDArray[np.float64]] = {}
         self._times_us = np.full(STEPS, np.nan)
-        """Of each step, when its last samples were taken."""
+        """By step, the time of its last samples."""
 
     def add(self, time_us: int, samples: Mapping[str, Sample]) -> None:
-        """The samples of a moment. Of several in one step the last counts; of lags and durations, the greatest."""
+        """Adds samples. Of several in one step the last counts; of lags and durations, the greatest."""
         step = time_us // _STEP_US
         with self._lock:
             if step > self._newest:
@@ -277,9 +270,9 @@ class History:
             self._kept = {name: samples for name, samples in self._kept.items() if name in kept}
 
     def read(self, name: str) -> dict[str, object]:
-        """The series of a relation as JSON, oldest step first; None where nothing is known.
+        """The series of a relation as JSON, oldest step first; None for unknown values.
 
-        end_s: when the last step begins. step_s. rows_in, rows_out: a second. The others as in `Sample`.
+        end_s: the start of the last step. rows_in, rows_out: per second. The others as in `Sample`.
         """
         with self._lock:
             kept = self._kept.get(name)
@@ -301,7 +294,9 @@ class History:
 
 
 def _rates(sums: npt.NDArray[np.float64], times_us: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Rises a second. Steps without a sample have the rate between those around; a fall (made anew) has none."""
+    """Increases per second. Steps without a sample have the rate between their neighbors; a decrease (the relation was
+    created again) has none.
+    """
     rates = np.full(STEPS, np.nan)
     there = np.flatnonzero(~np.isnan(sums))
     for before, now in zip(there[:-1].tolist(), there[1:].tolist(), strict=True):
@@ -312,7 +307,7 @@ def _rates(sums: npt.NDArray[np.float64], times_us: npt.NDArray[np.float64]) -> 
 
 
 def read_commits(history: History, layout: Layout, log: CommitLog, now_us: int) -> None:
-    """Adds what the commits of the last hour say that are still there. They must be older than all other samples."""
+    """Adds samples from the stored commits of the last hour. They must be older than all other samples."""
     numbers = [n for n in file_numbers(layout.commits) if n <= log.head()]
     found: list[Commit] = []
     for number in numbers[:: -max(1, len(numbers) // _MOST_READ)]:
@@ -326,12 +321,12 @@ def read_commits(history: History, layout: Layout, log: CommitLog, now_us: int) 
 
 
 def samples_of(commit: Commit) -> dict[str, Sample]:
-    """What an epoch's commit says of each relation and of the database."""
+    """Samples of all relations and of the database from the commit of an epoch."""
     metrics = commit.metrics
     found = {}
     for relation_id, t in metrics.totals.items():
         written = t.inserted + t.deleted
-        # Of what the circuit only reads, the content is not known from here.
+        # The size of a relation that the circuit only reads is unknown.
         rows = math.nan if t.rows and not written else t.inserted - t.deleted
         found[relation_id] = Sample(t.rows_in or t.rows, written, rows)
     rows = sum(t.rows for t in metrics.totals.values())
@@ -340,18 +335,14 @@ def samples_of(commit: Commit) -> dict[str, Sample]:
 
 _LOG: Final = logging.getLogger(__name__)
 
-#: A snapshot counts as new for so long.
+#: The age up to which a snapshot is reused.
 _FRESH_S: Final = 0.9
-
-#: Snapshots for tabs are no closer than this, and take no more than this part of a core.
+#: The least interval of snapshots, and the most of a core that they may take.
 _PAUSE_S: Final = 1.0
-
 _PART: Final = 0.005
-
-#: Servers of captured databases are asked so often at most.
+#: The least interval of queries to servers of captured databases.
 _ASK_S: Final = 10.0
-
-#: States that nobody has to snapshot after.
+#: States without a problem.
 _FINE: Final = ("running", "filling", "paused")
 
 #: Upper bounds of the classes of epochs' durations, in seconds.
@@ -360,10 +351,9 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 @dataclass(frozen=True)
 class Epochs:
-    """What the epochs were that this process saw: how many, their rows, and how long they took.
+    """Sums over the epochs since the start of this process.
 
-    buckets: by upper bound in seconds, how many were not longer. local, moved, cache_hits, cache_misses, fetched_bytes:
-    as in `store.manifests.Metrics`.
+    buckets: by upper bound in seconds, the number of epochs up to it. The others as in `store.manifests.Metrics`.
     """
 
     number: int = 0
@@ -377,27 +367,26 @@ class Epochs:
     fetched_bytes: int = 0
 
     def with_epoch(self, epoch: Metrics) -> Epochs:
-        """With one more."""
+        """The sums with another epoch."""
         seconds = epoch.duration_us / 1e6
-        return Epochs(
-            self.number + 1,
-            self.rows + epoch.rows,
-            self.seconds + seconds,
-            {bound: n + (seconds <= bound) for bound, n in self.buckets.items()},
-            self.local + epoch.local,
-            self.moved + epoch.moved,
-            self.cache_hits + epoch.cache_hits,
-            self.cache_misses + epoch.cache_misses,
-            self.fetched_bytes + epoch.fetched_bytes,
+        return replace(
+            self,
+            number=self.number + 1,
+            seconds=self.seconds + seconds,
+            buckets={bound: n + (seconds <= bound) for bound, n in self.buckets.items()},
+            **{name: getattr(self, name) + getattr(epoch, name) for name in _SUMS},
         )
+
+
+_SUMS: Final = ("rows", "local", "moved", "cache_hits", "cache_misses", "fetched_bytes")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was there at a moment.
+    """The state of the database at a moment.
 
-    metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: how
-    many commits there are. oldest_hold: how many commits the reader is behind that is furthest behind; None without
+    metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: the
+    number of stored commits. oldest_hold: the number of commits since the oldest one that a reader holds; None without
     readers.
     """
 
@@ -413,7 +402,7 @@ class Snapshot:
 
     @property
     def database(self) -> dict[str, object]:
-        """What it says of the database as a whole, as JSON."""
+        """The state of the whole database as JSON."""
         status, metrics = self.status, self.status.metrics
         return {
             "runtime": status.runtime,
@@ -435,7 +424,7 @@ class Watch:
     """Snapshots, and keeps the last hour. `snapshot` blocks; safe for several threads."""
 
     def __init__(self, session: Session) -> None:
-        """session: one that sees everything, for this alone."""
+        """session: with all privileges, not shared."""
         self.history = History()
         self.session = session
         self._lock = threading.Lock()
@@ -454,7 +443,7 @@ class Watch:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next snapshot: a second, or longer if a snapshot is dear, as with very many views."""
+        """Seconds until the next snapshot: one, or more if snapshots are expensive, as with very many views."""
         return min(max(_PAUSE_S, self._price_s / _PART), STEP_S)
 
     @property
@@ -536,7 +525,7 @@ class Watch:
         return self._epochs
 
     def _ask(self, catalog: Catalog) -> dict[str, dict[str, Any]]:
-        """What captured databases say; by id."""
+        """The status of captured databases by id."""
         captures = self.session.database.service(Captures)
         if captures is None or time.monotonic() - self._asked_s < _ASK_S:
             return self._captured

@@ -8,7 +8,7 @@ export const known = { session: null, database: null, version: 0, metrics: new M
 /** Tells `snapshot` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
 export const bus = new EventTarget();
 
-export let tab = "";
+export let clientSession = "";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10000;
@@ -47,8 +47,8 @@ function update(data) {
 
 /** Begins the stream, and again whenever it breaks. `loggedOut` is called when the server wants to know who this is. */
 export function connect(loggedOut) {
-  tab = randomName();
-  stream = new EventSource(`/api/live?tab=${tab}`);
+  clientSession = randomName();
+  stream = new EventSource(`/api/live?session=${clientSession}`);
   stream.addEventListener("snapshot", (e) => update(JSON.parse(e.data)));
   for (const name of ["rows", "ended"]) stream.addEventListener(name, (e) => tell(name, JSON.parse(e.data)));
   stream.onerror = async () => {

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { h, mark, say, tabbed } from "./dom.js";
 import { count, whole } from "./format.js";
-import { known, on, tab } from "./live.js";
+import { clientSession, known, on } from "./live.js";
 import { drawable, drawn } from "./chart.js";
 import { colored } from "./sql.js";
 
@@ -145,7 +145,7 @@ class Worksheet {
   async send(prefix) {
     const [text, start] = this.chosen();
     if (!text.trim()) return;
-    await this.ask(() => post("/api/run", { tab, text: prefix + text, dialect: sheet.dialect }), prefix);
+    await this.ask(() => post("/api/run", { session: clientSession, text: prefix + text, dialect: sheet.dialect }), prefix);
     page?.point(prefix, start);
   }
 
@@ -190,7 +190,7 @@ class Worksheet {
     const name = '(?:"(?:[^"]|"")+"|\\w+)(?:\\.(?:"(?:[^"]|"")+"|\\w+))?';
     const found = text.match(new RegExp(`^(?:select\\s[\\s\\S]*?\\sfrom\\s+(${name})(?:\\s[\\s\\S]*)?|(?:subscribe\\s+)?(${name}(?:\\s*,\\s*${name})*))$`, "i"));
     const names = (found?.[1] ?? found?.[2])?.match(new RegExp(name, "g"));
-    if (names) this.ask(() => post("/api/follow", { tab, names }));
+    if (names) this.ask(() => post("/api/follow", { session: clientSession, names }));
     else {
       sheet.results = [{ error: { condition: "SUBSCRIPTION", message: "Name a view to follow.", hint: "Write its name, or several with commas, or SELECT … FROM it, and press Subscribe." } }];
       this.show();
@@ -199,7 +199,7 @@ class Worksheet {
 
   async halt() {
     const asked = sheet.busy ? [null] : [...sheet.running.keys()];
-    await Promise.all(asked.map((query) => post("/api/stop", { tab, query }).catch(() => null)));
+    await Promise.all(asked.map((query) => post("/api/stop", { session: clientSession, query }).catch(() => null)));
   }
 
   /** Selects the place of an error in the text. */
@@ -244,7 +244,7 @@ class Worksheet {
     running.listeners.add(soon);
     this.stops.push(() => { running.listeners.delete(soon); clearTimeout(asked); });
     draw();
-    const end = h("button", { type: "button", class: "button", onclick: () => post("/api/stop", { tab, query: running.query }).catch(() => running.end(null)) }, "Stop this query");
+    const end = h("button", { type: "button", class: "button", onclick: () => post("/api/stop", { session: clientSession, query: running.query }).catch(() => running.end(null)) }, "Stop this query");
     running.listeners.add(() => { end.hidden = running.done; });
     end.hidden = running.done;
     return [h("div", { class: "spread" }, title, end), rows];

@@ -1,8 +1,8 @@
-"""Clients of HTTP and their server-sent events: tabs of the console, subscriptions, single requests.
+"""Clients of HTTP and their server-sent events: sessions of the console, subscriptions, single requests.
 
-Browsers open at most six connections to a server by HTTP 1.1, so a tab has one stream, for metrics and the rows of its
-worksheet. `GET /subscribe?view=v&view=w` sends the content of views, then the changes of each commit. The id of an
-event is the number of the commit that it completes, so that browsers resume by themselves (Last-Event-ID); other
+Browsers open at most six connections to a server by HTTP 1.1, so each page of the console has one stream, for metrics
+and rows of queries. `GET /subscribe?view=v&view=w` sends the content of views, then the changes of each commit. The id
+of an event is the number of the commit that it completes, so that browsers resume by themselves (Last-Event-ID); other
 clients give `after`. See docs/SERVING.md.
 """
 
@@ -26,35 +26,34 @@ from watersmeet.server.clients import Activity, Clients, Speaks, State
 from watersmeet.server.users import Login, expired
 from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.access import compact
+from watersmeet.server.web.sqlsessions import SqlSession
 from watersmeet.server.web.watch import RelationMetrics, Snapshot
-from watersmeet.server.web.worksheets import Worksheet
 from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch, Update
 from watersmeet.values.types import Schema, SqlType
 
-#: Names of clients, as `pg_stat_activity.application_name` has them.
+#: Names of clients in `pg_stat_activity.application_name`.
 CONSOLE: Final = "console"
-
 REQUEST: Final = "http request"
 SUBSCRIPTION: Final = "http subscription"
 
 
 def is_gone(request: web.Request) -> bool:
-    """Whether the client of a request has hung up."""
+    """Whether the client of a request has disconnected."""
     return request.transport is None or request.transport.is_closing()
 
 
 class WebClient:
     """One client of HTTP, from its request to the end of the answer.
 
-    worksheet: that runs its statements. ended: an event when it was sent away; failure: why.
+    sql_session: runs its statements. ended: set when the server ends the client; failure: the reason.
     """
 
     protocol: Speaks = "http"
 
     def __init__(self, clients: Clients, request: web.Request, login: Login | None, application: str) -> None:
-        """Enters the service. TOO_MANY_CONNECTIONS."""
-        self.worksheet: Worksheet | None = None
+        """Registers the client. TOO_MANY_CONNECTIONS."""
+        self.sql_session: SqlSession | None = None
         self.ended = asyncio.Event()
         self.failure: Error | None = None
         self.login = login
@@ -65,12 +64,12 @@ class WebClient:
         self.process, _ = clients.enter(self, login)
 
     def leave(self) -> None:
-        """The end."""
+        """Unregisters the client."""
         self._clients.leave(self)
 
     def cancel(self) -> None:
-        if self.worksheet is not None:
-            self.worksheet.cancel()
+        if self.sql_session is not None:
+            self.sql_session.cancel()
 
     def end(self, err: Error) -> None:
         self.failure = err
@@ -81,7 +80,7 @@ class WebClient:
         login, session = self.login, self._session
         user, actor = (OWNER, None) if login is None else (login.name, login.actor)
         application = self._application if session is None else session.variables.get("application_name")
-        works = self._application == SUBSCRIPTION or (self.worksheet is not None and self.worksheet.is_busy)
+        works = self._application == SUBSCRIPTION or (self.sql_session is not None and self.sql_session.is_busy)
         in_transaction = session is not None and session.transaction is not None
         state: State = "active" if works else "idle in transaction" if in_transaction else "idle"
         return Activity(self.process, user, actor, application, self._address, state, self._began_s)
@@ -89,42 +88,39 @@ class WebClient:
     def check_login(self) -> None:
         session = self._session
         if session is not None and session.puts_roles:
-            return  # the answer to its own statement comes first
+            return  # it first gets the answer to its own statement
         if self.failure is None and not self._clients.users.admits(self.login):
             self.end(expired(self.login))
 
     @property
     def _session(self) -> Session | None:
-        return None if self.worksheet is None else self.worksheet.session
+        return None if self.sql_session is None else self.sql_session.session
 
 
-#: A comment is sent when nothing else was for so long: proxies cut off what is silent.
+#: The pause before a comment is sent, as proxies close silent connections.
 STILL_THERE_S: Final = 15.0
-
 STILL_THERE: Final = b": still here\n\n"
-
-#: What is told of an error to those who may not know what it is about.
-_BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views do not go on", "hint": None}
-
-#: So many events wait for a tab at most: what gives more waits.
+#: The error of views for users without the privilege to see its cause.
+_BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views have stopped", "hint": None}
+#: The most events that wait for a page; senders block beyond.
 _QUEUE: Final = 64
 
 
 class Sight(NamedTuple):
-    """What a user may see: ids of relations; None for all. known: of those that are shown, those of which it may know
-    why they are as they are, as it may know of all that they read.
+    """The relations that a user may see, by id; None for all. known: those whose definition and errors it may also see,
+    as it may see all relations that they read.
     """
 
     shown: frozenset[str] | None = None
     known: frozenset[str] = frozenset()
 
     def shows(self, relation_id: str) -> bool:
-        """Whether a relation may be shown."""
+        """Whether the user may see a relation."""
         return self.shown is None or relation_id in self.shown
 
 
 def sight_of(session: Session) -> Sight:
-    """What a session may see: what is granted to it."""
+    """The relations that are granted to a session."""
     catalog = session.catalog
     if catalog.granted is None:
         return Sight()
@@ -139,14 +135,14 @@ def event(name: str, data: object, number: int | None = None) -> bytes:
 
 
 class Frames:
-    """Snapshots as the events that tell tabs what has changed. One snapshot is written once, however many tabs see the same."""
+    """Changes between snapshots as events, encoded once for all pages that see the same relations."""
 
     def __init__(self) -> None:
         self._written: dict[tuple[int, Sight], bytes] = {}
         self._snapshot: Snapshot | None = None
 
     def between(self, before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes | None:
-        """What a tab that knows one snapshot is told of the next; None if that is the same."""
+        """The event for a page that has one snapshot, about the next; None if nothing changed."""
         if snapshot is not self._snapshot:
             self._snapshot, self._written = snapshot, {}
         key = (0 if before is None else before.time_us, sight)
@@ -162,7 +158,9 @@ def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
     parts: dict[str, object] = {}
     if before is None or before.database != snapshot.database:
         error = snapshot.database["error"]
-        parts["database"] = snapshot.database if sight.shown is None else {**snapshot.database, "error": error and _BRIEF}
+        parts["database"] = (
+            snapshot.database if sight.shown is None else {**snapshot.database, "error": error and _BRIEF}
+        )
     if before is None or before.catalog.version != snapshot.catalog.version:
         parts["version"] = snapshot.catalog.version
     if changed:
@@ -188,11 +186,11 @@ def _outside(snapshot: Snapshot, name: str) -> tuple[SourceStatus | SinkStatus, 
     return snapshot.status.sources if name == "sources" else snapshot.sinks
 
 
-class Tab:
-    """One tab, from the beginning of its stream to its end. For one event loop."""
+class ClientSession:
+    """One page of the console, from the start of its stream to its end. For one event loop."""
 
     def __init__(self, client: WebClient, session: Session) -> None:
-        """session: of its user, by which it is known what the user may see."""
+        """session: of its user, for privileges."""
         self.client = client
         self.opening = asyncio.Lock()
         self._session = session
@@ -203,17 +201,17 @@ class Tab:
         self._wake = asyncio.Event()
 
     async def send(self, name: str, data: object) -> None:
-        """Gives it an event. Waits while too many are before it."""
+        """Queues an event. Waits while the queue is full."""
         await self._events.put(event(name, data))
         self._wake.set()
 
     def show(self, snapshot: Snapshot) -> None:
-        """There is a new snapshot."""
+        """Queues a new snapshot, instead of an unsent one."""
         self._newest = snapshot
         self._wake.set()
 
     async def stream(self, response: web.StreamResponse, frames: Frames, slow_s: float) -> None:
-        """Sends what there is until the tab goes. TimeoutError if it takes nothing for `slow_s` seconds."""
+        """Sends events until the page disconnects. TimeoutError if it reads nothing for `slow_s` seconds."""
         while True:
             for part in self._parts(frames):
                 async with asyncio.timeout(slow_s):
@@ -232,7 +230,7 @@ class Tab:
         sight = self._sight[1]
         if self._sight[0] != (catalog.version, catalog.granted):
             sight = sight_of(self._session)
-            if sight != self._sight[1]:  # it was granted something, or that was taken away: all is told anew
+            if sight != self._sight[1]:  # after GRANT or REVOKE the whole snapshot is sent
                 self._known = None
             self._sight = ((catalog.version, catalog.granted), sight)
         if snapshot is not None and snapshot is not self._known:
@@ -245,54 +243,56 @@ class Tab:
         return parts
 
 
-class Tabs:
-    """The open tabs, by user and the name that each has chosen for itself."""
+class ClientSessions:
+    """The open sessions, by user and by the name that the page has chosen."""
 
     def __init__(self) -> None:
-        self._tabs: dict[tuple[Login | None, str], Tab] = {}
+        self._sessions: dict[tuple[Login | None, str], ClientSession] = {}
 
     @property
-    def open(self) -> list[Tab]:
-        """All of them."""
-        return list(self._tabs.values())
+    def open(self) -> list[ClientSession]:
+        """All open sessions."""
+        return list(self._sessions.values())
 
-    def enter(self, name: str, tab: Tab) -> None:
-        """Takes a tab in. DUPLICATE_OBJECT if there is one of that name."""
-        if (tab.client.login, name) in self._tabs:
-            raise error("DUPLICATE_OBJECT", f'there is a tab "{name}" already')
-        self._tabs[tab.client.login, name] = tab
+    def enter(self, name: str, client_session: ClientSession) -> None:
+        """Registers a session. DUPLICATE_OBJECT for a used name."""
+        if (client_session.client.login, name) in self._sessions:
+            raise error("DUPLICATE_OBJECT", f'there is a client session "{name}" already')
+        self._sessions[client_session.client.login, name] = client_session
 
-    def get(self, login: Login | None, name: str) -> Tab:
-        """The tab of that name. UNDEFINED_OBJECT."""
-        found = self._tabs.get((login, name))
+    def get(self, login: Login | None, name: str) -> ClientSession:
+        """The session of that name. UNDEFINED_OBJECT."""
+        found = self._sessions.get((login, name))
         if found is None:
-            raise error("UNDEFINED_OBJECT", "the tab has no stream", hint="GET /api/live?tab=NAME comes first.")
+            raise error(
+                "UNDEFINED_OBJECT", "the client session has no stream", hint="GET /api/live?session=NAME comes first."
+            )
         return found
 
-    async def leave(self, name: str, tab: Tab) -> None:
-        """A tab is gone: what it runs ends."""
-        self._tabs.pop((tab.client.login, name), None)
-        if tab.client.worksheet is not None:
-            await tab.client.worksheet.close()
+    async def leave(self, name: str, client_session: ClientSession) -> None:
+        """Unregisters a session and ends its queries."""
+        self._sessions.pop((client_session.client.login, name), None)
+        if client_session.client.sql_session is not None:
+            await client_session.client.sql_session.close()
 
 
-#: Types whose values are numbers and truths of JSON; all others are texts, as PostgreSQL writes them.
+#: Types whose values are numbers and booleans in JSON; others are texts, as in PostgreSQL.
 _NATIVE: Final = ("smallint", "integer", "real", "double precision", "boolean")
 
-#: What a request may say, and the words of truths.
+#: Parameters of a request, and spellings of booleans.
 _ASKED: Final = ("view", "after", "up_to", "snapshot", "progress")
 
 _TRUTHS: Final = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
-#: Digits of the number of a commit.
+#: The most digits of the number of a commit.
 _MOST_DIGITS: Final = 18
 
-#: Under this, a batch keeps its text for all who follow the view.
+#: The key under which a batch caches its text for all subscribers of a view.
 _TEXT: Final = "server-sent events"
 
 
 def opened(session: Session, request: web.Request) -> Subscriber | None:
-    """The subscriber that a request asks for; None if all that it asks for was sent before. Blocks.
+    """The subscriber of a request; None if the client has all requested commits. Blocks.
 
     Errors as of `Connection.subscribe`.
     """
@@ -322,9 +322,9 @@ def opened(session: Session, request: web.Request) -> Subscriber | None:
 async def stream(
     response: web.StreamResponse, subscriber: Subscriber, allowed: Callable[[], None], slow_s: float
 ) -> None:
-    """Sends updates until the subscription ends, or the client goes. allowed: raises what ends it.
+    """Sends updates until the subscription ends or the client disconnects. allowed: raises if the user has lost access.
 
-    TimeoutError if the client takes nothing for `slow_s` seconds.
+    TimeoutError if the client reads nothing for `slow_s` seconds.
     """
     first, columns = True, {f.relation.shown: f.relation.columns for f in subscriber.followed}
     try:
@@ -348,9 +348,7 @@ async def stream(
 
 
 def written(update: Update, columns: Mapping[str, Schema], *, first: bool) -> bytes:
-    """An update as an event. columns: of each relation. first: it begins the content, so that what was known before
-    counts no more.
-    """
+    """An update as an event. columns: by relation. first: the content begins, which replaces the client's rows."""
     name = "snapshot" if update.is_snapshot else "change" if update.batches else "progress"
     begins = ',"begins":true' if first and update.is_snapshot else ""
     complete = "true" if update.is_complete else "false"
@@ -378,7 +376,7 @@ def _values(column: pa.Array, kind: SqlType) -> list[object]:
 
 
 def _number(text: str | None, name: str) -> int | None:
-    """A commit's number. INVALID_PARAMETER."""
+    """The number of a commit. INVALID_PARAMETER."""
     if text is None or not text:
         return None
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
@@ -394,7 +392,7 @@ def _truth(text: str, name: str) -> bool:
 
 
 async def _arrived(subscriber: Subscriber) -> bool:
-    """Whether there may be an update before the client has to be told that all goes on."""
+    """Waits for an update; False if a comment is due earlier."""
     try:
         async with asyncio.timeout(STILL_THERE_S):
             await subscriber.arrive()

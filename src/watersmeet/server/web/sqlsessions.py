@@ -1,4 +1,4 @@
-"""A worksheet of the console: runs statements of a user in the session of a tab, and gives rows as JSON."""
+"""SQL sessions of HTTP clients: run statements and return rows as JSON."""
 
 from __future__ import annotations
 
@@ -26,23 +26,21 @@ from watersmeet.values.types import BIGINT, Field, Schema
 P = ParamSpec("P")
 T = TypeVar("T")
 Json = dict[str, object]
-#: Takes an event and its data for a client.
+#: Sends an event and its data to a client.
 Send = Callable[[str, object], Awaitable[None]]
 
-#: So many rows of a result are given at most.
 MOST_ROWS: Final = 10_000
-#: So many rows of a running query are sent at once.
+#: The rows of one event of a running query.
 _PART_ROWS: Final = 500
-#: How long a running query is waited for before it is asked whether it goes on.
+#: The longest wait for rows of a running query before its end is checked.
 _WAIT_S: Final = 0.25
-#: How often it is checked whether the client of a statement has hung up.
+#: How often the connection of a running statement's client is checked.
 _WATCH_S: Final = 0.5
-#: What is cancelled may be about to begin, so it is cancelled again after so long.
+#: A cancellation is repeated at this interval, as a starting query may have reset it.
 _AGAIN_S: Final = 0.1
-#: So many queries of one tab run at once.
 _MOST_RUNNING: Final = 8
 _NUMBERS: Final = itertools.count(1)
-#: What is shown before the columns of a relation that is followed: the commit, and how often the row came or went.
+#: The first columns of a subscription: the commit, and the number of inserted (or, negative, deleted) equal rows.
 _CHANGE: Final = (Field("commit", BIGINT, nullable=False), Field("diff", BIGINT, nullable=False))
 
 
@@ -52,11 +50,8 @@ class Work(Protocol):
     async def __call__(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T: ...
 
 
-class Worksheet:
-    """The session of one tab. One text runs at a time, queries that run until they are stopped beside it.
-
-    send: takes an event and its data, for the tab; it waits while the tab has not taken what is before.
-    """
+class SqlSession:
+    """Runs one text of statements at a time, and several running queries. send: blocks while the client is slow."""
 
     def __init__(self, backend: Backend, work: Work, send: Send, traffic: Traffic) -> None:
         self._backend = backend
@@ -69,7 +64,7 @@ class Worksheet:
 
     @property
     def session(self) -> Session:
-        """The session that it works in."""
+        """The session of the database."""
         return self._backend.session
 
     @property
@@ -80,10 +75,10 @@ class Worksheet:
     async def run(self, text: str, dialect: str | None, most_rows: int, is_gone: Callable[[], bool]) -> Json:
         """Runs the statements of a text in a dialect; the results as JSON, the last of them an error if one fails.
 
-        is_gone: whether the client has hung up: then what runs is cancelled.
+        is_gone: whether the client has disconnected, which cancels the statement.
         """
         if self._busy.locked():
-            raise error("SESSION_BUSY", "a statement of this worksheet runs already", hint="Stop it first.")
+            raise error("SESSION_BUSY", "a statement of this session runs already", hint="Stop it first.")
         async with self._busy:
             results: list[Json] = []
             backend = self._backend
@@ -104,7 +99,7 @@ class Worksheet:
             return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
 
     async def _taken(self, result: Result, most_rows: int) -> Json:
-        """A result as JSON. A query that runs on is followed."""
+        """A result as JSON. The rows of a running query are sent from now on."""
         if isinstance(result, CopyResult):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -120,7 +115,7 @@ class Worksheet:
         return found
 
     async def _within_limits(self, is_gone: Callable[[], bool], action: Callable[[], T]) -> T:
-        """Runs what may take long; cancels it when the time of a statement is over, or the client is gone."""
+        """Runs an action in a thread; cancels it at the timeout of statements, or when the client disconnects."""
         cancellation, loop = self._backend.session.cancellation, asyncio.get_running_loop()
         cancellation.reset()
         most_ms = self._backend.settings.limit("statement_timeout")
@@ -133,7 +128,7 @@ class Worksheet:
                 if done:
                     return work.result()
                 if cancellation.canceled or is_gone() or loop.time() >= until_s:
-                    cancellation.cancel()  # again, as a query that is about to begin forgets it
+                    cancellation.cancel()  # repeated, see `_AGAIN_S`
         except asyncio.CancelledError:
             cancellation.cancel()
             with contextlib.suppress(Error, asyncio.CancelledError):
@@ -141,7 +136,7 @@ class Worksheet:
             raise
 
     async def follow(self, names: Sequence[str]) -> Json:
-        """Follows relations: a result for each, all as of one moment, whose rows come to the tab. Errors as of
+        """Subscribes to relations as of one moment: a result for each, and their rows as events. Errors as of
         `Connection.subscribe`.
         """
         if len(self._running) + len(names) > _MOST_RUNNING:
@@ -160,7 +155,7 @@ class Worksheet:
         return {"results": results, "dialect": self._backend.session.dialect, "transaction": False}
 
     async def stop(self, query: str | None) -> None:
-        """Stops a running query; None: the statement that runs."""
+        """Stops a running query; None: the current statement."""
         if query is None:
             self.cancel()
             return
@@ -170,11 +165,11 @@ class Worksheet:
         await self._work(known[0].close)
 
     def cancel(self) -> None:
-        """Cancels the statement that runs. Any thread may ask."""
+        """Cancels the current statement. Thread-safe."""
         self._backend.session.cancellation.cancel()
 
     async def close(self) -> None:
-        """Stops everything and gives the session back. May be called again."""
+        """Stops all statements and closes the session. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -187,7 +182,7 @@ class Worksheet:
         await self._work(self._backend.close)
 
     def _follow(self, running: Running, columns: Schema) -> str:
-        """Sends the rows of a running query to the tab; its id."""
+        """Starts sending the rows of a running query; its id."""
         query = f"q{next(_NUMBERS)}"
         task = asyncio.get_running_loop().create_task(self._rows(query, running, columns))
         self._running[query] = (running, task)
@@ -207,7 +202,7 @@ class Worksheet:
                         break
                     await self._work(running.wait, _WAIT_S)
         except Error as err:
-            # It was stopped, here or by KILL QUERY; anything else is what went wrong.
+            # These two: the query was stopped, here or by KILL QUERY.
             failure = None if err.condition in ("NO_RESULT", "QUERY_CANCELED") else err.to_json()
         finally:
             self._running.pop(query, None)
@@ -245,11 +240,11 @@ class Worksheet:
 
 
 def _too_many() -> Error:
-    return error("SESSION_BUSY", f"{_MOST_RUNNING} queries of this worksheet run already", hint="Stop one of them.")
+    return error("SESSION_BUSY", f"{_MOST_RUNNING} queries of this session run already", hint="Stop one of them.")
 
 
 def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
-    """The rows of a batch behind the columns of `_CHANGE`."""
+    """The rows of a batch, after the columns of `_CHANGE`."""
     count = len(batch.diffs)
     first = [pa.array(np.full(count, commit)), pa.array(batch.diffs)]
     names = [str(i) for i in range(len(first) + batch.rows.num_columns)]
