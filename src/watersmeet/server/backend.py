@@ -51,7 +51,7 @@ _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 
 class Backend(ClientState):
-    """One client of the server, by whichever protocol."""
+    """One client of the server, of any protocol."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Backend(ClientState):
         return b"I" if transaction is None else b"E" if transaction.failed else b"T"
 
     def changed_settings(self) -> dict[str, str]:
-        """The settings that changed since the last call and that clients follow."""
+        """The reported settings that changed since the last call."""
         now = self.settings.reported()
         changed = {n: v for n, v in now.items() if self._reported.get(n) != v}
         self._reported = now
@@ -97,9 +97,9 @@ class Backend(ClientState):
         return columns_of(result, self.session.catalog)
 
     def simple(self, text: str) -> Generator[Result]:
-        """Runs the statements of a text sequentially. Several are one transaction, as in a script.
+        """Runs the statements of a text sequentially; several as one transaction, as in a script.
 
-        A result without a command is that of a text without statements.
+        The result of a text without statements has no command.
         """
         try:
             self.session.cursors.drop([""])
@@ -123,7 +123,7 @@ class Backend(ClientState):
             self.sync()
 
     def _whole(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
-        """Runs statements as one transaction. FLUSH commits what stands before it."""
+        """Runs statements as one transaction. FLUSH commits the earlier ones."""
         own = False
         try:
             for statement in statements:
@@ -143,7 +143,7 @@ class Backend(ClientState):
                 committing.rollback(self.session)
 
     def run(self, statement: st.Statement) -> Result:
-        """Runs one statement. FAILED_TRANSACTION if only ROLLBACK is left."""
+        """Runs one statement. FAILED_TRANSACTION."""
         self._check_may_run(statement)
         if self.state == b"E" and isinstance(statement, st.Commit):
             self._roll_back()
@@ -158,7 +158,7 @@ class Backend(ClientState):
         return result
 
     def _check_may_run(self, statement: st.Statement) -> None:
-        """FAILED_TRANSACTION where only the end of the transaction is left."""
+        """FAILED_TRANSACTION unless the statement ends a failed transaction."""
         if self.state == b"E" and not isinstance(statement, _ENDS):
             raise error(
                 "FAILED_TRANSACTION",
@@ -175,13 +175,13 @@ class Backend(ClientState):
         self._asked(preparing.prepare, self.session, name, text, list(map(parameter_of, oids)), self._check_may_run)
 
     def parameter_oids(self, name: str) -> list[int]:
-        """PostgreSQL's numbers of the types of a prepared statement's parameters. UNDEFINED_PREPARED_STATEMENT."""
+        """The oids of the parameters' types. UNDEFINED_PREPARED_STATEMENT."""
         return [number_of(p) for p in preparing.prepared_named(self.session, name).parameters]
 
     def bind(
         self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]
     ) -> None:
-        """Makes a portal of a prepared statement with values."""
+        """Creates a portal of a prepared statement with values."""
         prepared = preparing.prepared_named(self.session, statement)
         if name:
             self.session.cursors.check_new(name)
@@ -201,7 +201,7 @@ class Backend(ClientState):
         self.session.cursors[name] = Portal(statement=made, told=prepared.columns, columns=columns, formats=formats)
 
     def portal_named(self, name: str) -> Portal:
-        """A portal; one of a cursor of DECLARE runs nothing. UNDEFINED_CURSOR."""
+        """A portal, which may be a cursor of DECLARE. UNDEFINED_CURSOR."""
         cursor = self.session.cursors.named(name)
         if isinstance(cursor, Portal):
             return cursor
@@ -210,7 +210,7 @@ class Backend(ClientState):
         return portal
 
     def execute_portal(self, portal: Portal) -> Result:
-        """Runs a portal's statement, at its first time. RESULT_LIMIT."""
+        """The result of a portal, whose statement runs at the first call. RESULT_LIMIT."""
         if portal.result is not None:
             if portal.statement is not None:
                 self._check_may_run(portal.statement)
@@ -225,7 +225,7 @@ class Backend(ClientState):
         return result
 
     def guarded(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The result of an action; an error of it lets the transaction fail."""
+        """The result of an action, whose errors fail the transaction."""
         try:
             return action(*arguments, **named)
         except Error:
@@ -233,17 +233,17 @@ class Backend(ClientState):
             raise
 
     def failed(self, err: Error) -> Error:
-        """The error, after it has let the transaction fail."""
+        """Fails the transaction; the error."""
         self._fail()
         return err
 
     def sync(self) -> None:
-        """Outside of a transaction, portals end."""
+        """Closes portals outside of a transaction."""
         if self.session.transaction is None:
             self.session.cursors.drop_unheld()
 
     def close(self) -> None:
-        """Rolls an open transaction back and stops what runs."""
+        """Rolls back an open transaction and stops running queries."""
         self.session.cursors.drop(self.session.cursors)
         self.session.stop_running()
         self._roll_back()
@@ -265,9 +265,9 @@ class Backend(ClientState):
 
 
 class Host(Clients):
-    """The clients of one database: lets them in, and opens their sessions.
+    """The clients of one database. Opens their sessions.
 
-    dialect: of a client that chooses none. files: whether statements of clients may read files of this machine.
+    dialect: the default. files: whether statements of clients may read files of this machine.
     """
 
     def __init__(self, database: OpenDatabase, limits: Limits, users: Users, dialect: str, *, files: bool) -> None:
@@ -276,7 +276,7 @@ class Host(Clients):
         self._tables = CatalogTables()
 
     def open(self, options: dict[str, str], login: Login | None) -> Backend:
-        """The state of a client with the options of its first message; login: None for one who is trusted. Blocks.
+        """The backend of a client with the options of its startup message. login: None: trusted. Blocks.
 
         UNDEFINED_OBJECT for an unknown option.
         """
@@ -300,7 +300,7 @@ class Host(Clients):
         return backend
 
     def close(self) -> None:
-        """The end: no client is left."""
+        """Stops the threads, after the last client has left."""
         super().close()
         self._tables.close()
 
@@ -326,7 +326,7 @@ def _command_line(options: str) -> dict[str, str]:
 
 _PART: Final = r'(?:"(?:[^"]++|"")*+"|[A-Za-z_][\w$]*+)'
 
-#: A name, with a dot in front of it or two other names behind it; or a quote or comment, which holds none.
+#: A name, with a dot before it or two other names after it; or a quoted text or comment.
 _NAMED: Final = re.compile(
     rf"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | --[^\n]* | /\*.*?(?:\*/|\Z)
       | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
@@ -336,9 +336,9 @@ _NAMED: Final = re.compile(
 
 
 def without_database(text: str, database: str) -> str:
-    """The text with blanks for the name of the database in front of others, so that places stay.
+    """The text with spaces instead of the name of the database as a qualifier, so that spans stay valid.
 
-    Where the name also stands by itself, it may be that of a relation or an alias: then nothing changes.
+    It stays unchanged if the name also occurs by itself, as it may then be a relation or an alias.
     """
     if database.lower() not in text.lower():
         return text

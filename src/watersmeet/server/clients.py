@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
 
-#: Members of `admin` can connect beyond the limit, so many.
+#: Additional connections for members of `admin`.
 _RESERVED: Final = 3
 _SECRET_BYTES: Final = 4
 #: How often the logins of clients are checked.
@@ -37,10 +37,10 @@ _LOGINS_S: Final = 0.5
 _LEAST_TEXT_BYTES: Final = 1 << 10
 _LEAST_MEMORY_BYTES: Final = 64 << 20
 
-#: The memory of a word of a statement, with its tokens and its part of the tree.
+#: The memory for a word of a statement, with its tokens and its part of the tree.
 _WORD_BYTES: Final = 1 << 10
 
-#: A word, a quote or a sign, or blanks as a group.
+#: A word, a quoted text or a sign; or spaces, in a group.
 _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++)""")
 
 
@@ -48,12 +48,12 @@ _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++
 class Limits:
     """Limits of the server.
 
-    connections: how many clients at once; members of `admin` may be some more. starting: how many that have not said
-    who they are; the oldest goes when there are more. authentication_s: how long a client may take to say who it is.
-    slow_client_s: how long it may leave rows untaken. message_bytes: of a message, once it has said who it is.
-    requires_tls: connections without encryption are refused. result_size: of one result, as a setting has it, from
-    which clients begin. statement_size: of the text of one statement, apart from parameters and rows of COPY.
-    statement_memory: of one statement that runs in a process of its own, and of the tree of one statement's text.
+    connections: of authenticated clients; a few more for members of `admin`. starting: of unauthenticated clients, of
+    which the oldest ends. authentication_s: for the authentication. slow_client_s: in which a client reads nothing.
+    message_bytes: of a message of an authenticated client. requires_tls: unencrypted connections are refused.
+    result_size: of one result, the default of a setting. statement_size: of the text of one statement, without
+    parameters and rows of COPY. statement_memory: of one statement that runs in a separate process, and of the tree of
+    one statement.
     """
 
     connections: int = 100
@@ -67,7 +67,7 @@ class Limits:
     statement_memory: str = "1GB"
 
     def check(self) -> None:
-        """INVALID_PARAMETER for a size that is not one, or too small for any statement."""
+        """INVALID_PARAMETER for an invalid or too small size."""
         for option, found, least in (
             ("--statement-size", self.statement_bytes, _LEAST_TEXT_BYTES),
             ("--statement-memory", self.memory_bytes, _LEAST_MEMORY_BYTES),
@@ -82,7 +82,7 @@ class Limits:
 
     @property
     def memory_bytes(self) -> int:
-        """The most bytes that a statement may take."""
+        """The most memory of a statement."""
         return size("the memory of a statement", self.statement_memory)
 
     def check_words(self, text: str) -> None:
@@ -107,11 +107,10 @@ class Limits:
         )
 
 
-#: The SQLSTATE of what succeeded.
+#: The SQLSTATE of success.
 SUCCESS: Final = "00000"
 
-#: Kinds of statements, by the first words of their tags. What is none of them is `other`: there are few, whatever
-#: clients send.
+#: Kinds of statements by the first words of their tags. All others are `other`, so that their number is bounded.
 _KINDS: Final = {
     **{
         word.upper(): word
@@ -130,11 +129,7 @@ def kind_of(tag: str) -> str:
 
 
 class Traffic:
-    """Counts. Safe for several threads.
-
-    statements: finished ones, by kind and SQLSTATE. subscriptions: queries and subscriptions whose rows clients are
-    getting now.
-    """
+    """Counts finished statements, and running queries and subscriptions. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -143,7 +138,7 @@ class Traffic:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """A client gets rows as they come inside the block."""
+        """Counts a subscription during the block."""
         with self._lock:
             self._subscriptions += 1
         try:
@@ -153,19 +148,19 @@ class Traffic:
                 self._subscriptions -= 1
 
     def ended(self, kind: str, sqlstate: str = SUCCESS) -> None:
-        """A statement has ended."""
+        """Counts a finished statement."""
         with self._lock:
             self._statements[kind, sqlstate] += 1
 
     @property
     def statements(self) -> dict[tuple[str, str], int]:
-        """By kind and SQLSTATE."""
+        """The number of finished statements by kind and SQLSTATE."""
         with self._lock:
             return dict(self._statements)
 
     @property
     def subscriptions(self) -> int:
-        """How many there are now."""
+        """The current number of running queries and subscriptions."""
         with self._lock:
             return self._subscriptions
 
@@ -178,8 +173,8 @@ State = Literal["active", "idle", "idle in transaction", "idle in transaction (a
 
 @dataclass(frozen=True)
 class Activity:
-    """What a client does. actor: the user who has logged in, None for one who is trusted. began_s: when it connected,
-    in seconds since 1970.
+    """The activity of a client. actor: the authenticated user, None for a trusted one. began_s: the time of its
+    connection, in seconds since 1970.
     """
 
     process: int
@@ -192,30 +187,30 @@ class Activity:
 
 
 class Client(Protocol):
-    """A client that has proved its identity, by whichever protocol."""
+    """An authenticated client of any protocol."""
 
     protocol: Speaks
 
     def cancel(self) -> None:
-        """Cancels the statement that runs."""
+        """Cancels the current statement."""
         ...
 
     def end(self, err: Error) -> None:
-        """Sends the client away: its statement is cancelled."""
+        """Ends the connection and cancels its statement."""
         ...
 
     def activity(self) -> Activity | None:
-        """The activity of the client; None before it has proved its identity."""
+        """The activity of the client; None before its authentication."""
         ...
 
     def check_login(self) -> None:
-        """Ends it if its user may not stay (`Users.admits`)."""
+        """Ends the client if its user is not admitted any more (`Users.admits`)."""
         ...
 
 
 @dataclass(frozen=True)
 class _Entered:
-    """A client that has proved its identity. secret: by which it cancels its statement."""
+    """An authenticated client. secret: for its cancel requests."""
 
     secret: bytes
     client: Client
@@ -223,8 +218,8 @@ class _Entered:
 
 
 class Clients:
-    """The clients of a server, of all protocols. `signal` and `activity` are safe for several threads, the others are
-    for the event loop.
+    """The clients of a server, of all protocols. Only `signal` and `activity` are thread-safe; others are for the event
+    loop.
     """
 
     def __init__(self, limits: Limits, users: Users) -> None:
@@ -238,11 +233,11 @@ class Clients:
         self._numbers = 0
 
     def count(self, protocol: Speaks) -> int:
-        """How many clients of a protocol have proved their identity."""
+        """The number of authenticated clients of a protocol."""
         return sum(e.client.protocol == protocol for e in self._entered.values())
 
     def begin(self, client: Client) -> None:
-        """A client connects. When too many have not proved their identity, the oldest of these ends."""
+        """Registers a connection. With too many unauthenticated ones, the oldest ends."""
         self._starting[client] = None
         while len(self._starting) > self.limits.starting:
             oldest = next(iter(self._starting))
@@ -250,7 +245,7 @@ class Clients:
             oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
 
     def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
-        """Registers a client that has proved its identity: its number and its secret. TOO_MANY_CONNECTIONS."""
+        """Registers an authenticated client: its number and its secret. TOO_MANY_CONNECTIONS."""
         most = self.limits.connections
         if login is not None:
             own = self.users.role(login).connections
@@ -268,13 +263,13 @@ class Clients:
         return self._numbers, secret
 
     def leave(self, client: Client) -> None:
-        """The connection of a client has ended."""
+        """Unregisters a client."""
         self._starting.pop(client, None)
         for process in [p for p, e in self._entered.items() if e.client is client]:
             del self._entered[process]
 
     def cancel(self, process: int, secret: bytes) -> None:
-        """Cancels the statement of a client, if the secret is its own."""
+        """Cancels the statement of a client if the secret is right."""
         known = self._entered.get(process)
         if known is not None and hmac.compare_digest(known.secret, secret):
             known.client.cancel()
@@ -284,7 +279,7 @@ class Clients:
         return [found for e in list(self._entered.values()) if (found := e.client.activity()) is not None]
 
     def signal(self, process: int, *, ends: bool) -> bool:
-        """Cancels the statement of a client, or sends it away; False if no client has that number."""
+        """Cancels the statement of a client, or ends it; False for an unknown number."""
         known = self._entered.get(process)
         if known is None or self._loop is None:
             return False
@@ -296,7 +291,7 @@ class Clients:
         return True
 
     async def watch_logins(self) -> None:
-        """Ends idle clients, and those in one long statement, when their users may not stay. Never returns."""
+        """Ends idle clients, and those in a long statement, whose users are not admitted any more. Never returns."""
         while True:
             for entered in list(self._entered.values()):
                 try:
@@ -306,17 +301,17 @@ class Clients:
             await asyncio.sleep(_LOGINS_S)
 
     async def work(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Runs an action that blocks in a thread."""
+        """Runs a blocking action in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(action, *arguments, **named))
 
     def close(self) -> None:
-        """The end: no client is left."""
+        """Stops the threads, after the last client has left."""
         self._threads.shutdown()
 
 
 @dataclass
 class ClientState:
-    """The session of a client. user, database: the names that it gave. process: its number, as of pg_backend_pid."""
+    """The session of a client. user, database: the names that it gave. process: its number, see pg_backend_pid."""
 
     session: Session
     settings: Settings

@@ -34,11 +34,11 @@ from watersmeet.values.types import Schema
 
 
 class Hangup(Exception):  # noqa: N818 - no error
-    """The client is gone, or has said that it goes."""
+    """The client has disconnected or terminates."""
 
 
 class Wire:
-    """One client's streams. slow_client_s: it is cut off if it takes nothing for so long."""
+    """One client's streams. slow_client_s: the longest time in which it reads nothing."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, slow_client_s: float) -> None:
         self._reader = reader
@@ -48,28 +48,28 @@ class Wire:
 
     @property
     def address(self) -> str:
-        """Where the client is; empty if that is not known."""
+        """The address of the client; empty if unknown."""
         peer = self._writer.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS is on."""
+        """Whether the connection uses TLS."""
         return self._writer.get_extra_info("ssl_object") is not None
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the client has gone, and all that it sent was read."""
+        """Whether the client has disconnected and all its messages are read."""
         return self._reader.at_eof()
 
     @property
     def is_cut(self) -> bool:
-        """Whether the client has gone. What it sent before may wait to be read."""
+        """Whether the client has disconnected. Some of its messages may be unread."""
         return self._reader._eof or self._writer.is_closing()  # type: ignore[attr-defined]
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
-        """Goes on with TLS. PROTOCOL_VIOLATION; Hangup."""
-        # What the client sent before this is not encrypted, and would be taken for what it says after.
+        """Switches to TLS. PROTOCOL_VIOLATION; Hangup."""
+        # Earlier, unencrypted bytes would be read as encrypted messages.
         if self._reader._buffer:  # type: ignore[attr-defined]
             raise violation("there is data behind the request for encryption")
         try:
@@ -78,15 +78,15 @@ class Wire:
             raise Hangup from cause
 
     async def first(self) -> bytes | None:
-        """The body of a first message; None at the end."""
+        """The body of a startup message; None at the end."""
         return await messages.read_startup(self._reader)
 
     async def next(self, most_bytes: int, most_text_bytes: int = messages.MOST_BODY_BYTES) -> Message | None:
-        """The next message; None at the end. As `messages.read_message`."""
+        """See `messages.read_message`."""
         return await messages.read_message(self._reader, most_bytes, most_text_bytes)
 
     async def ask(self, answer: bytes) -> bytes:
-        """Sends a message of authentication; what the client says to it. Hangup; PROTOCOL_VIOLATION."""
+        """Sends a message of authentication; the client's answer. Hangup; PROTOCOL_VIOLATION."""
         self.tell(answer)
         await self.flush()
         message = await self.next(messages.MOST_STARTUP_BYTES)
@@ -97,17 +97,17 @@ class Wire:
         return message.body
 
     def tell(self, answer: bytes | memoryview) -> None:
-        """Adds to what is to be sent."""
+        """Appends to the buffer of `flush`."""
         self._out += answer
 
     async def send(self, batch: memoryview) -> None:
-        """Sends many messages, behind what is to be sent."""
+        """Sends the buffer, then a batch of messages."""
         self._write()
         self._writer.write(batch)
         await self.flush()
 
     async def flush(self, most_s: float | None = None) -> None:
-        """Sends what is to be sent. Hangup if the client does not take it for too long."""
+        """Sends the buffer. Hangup for a slow client."""
         self._write()
         try:
             async with asyncio.timeout(most_s or self._slow_client_s):
@@ -122,7 +122,7 @@ class Wire:
             self._out.clear()
 
     async def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._writer.close()
         with contextlib.suppress(OSError, ssl.SSLError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), 1)
@@ -134,9 +134,9 @@ _MAJOR: Final = 3
 async def start(
     wire: Wire, tls: ssl.SSLContext | None, cancel: Callable[[int, bytes], None], *, requires_tls: bool
 ) -> dict[str, str] | None:
-    """The options of the client's first message; None after a request to cancel, or at the end.
+    """The options of the startup message; None after a cancel request, or at the end.
 
-    cancel: cancels what the client of a number runs, if the secret is its own. requires_tls: where there is TLS.
+    cancel: takes the process number and the secret of a cancel request. requires_tls: applies only if there is TLS.
     PROTOCOL_VIOLATION; FEATURE_NOT_SUPPORTED; INVALID_AUTHORIZATION; Hangup.
     """
     while True:
@@ -186,9 +186,9 @@ Tell = Callable[[bytes], None]
 
 
 async def authenticate(users: Users, name: str, address: str, ask: Ask, tell: Tell) -> Login | None:
-    """The user who has proved to be that one; None where nobody needs to. After failures of its address, it waits.
+    """Authenticates a user by SCRAM; None if no password is needed. Failures of its address delay it.
 
-    AUTHENTICATION_FAILED for a wrong password, and in the same way for a user that there is not.
+    AUTHENTICATION_FAILED, in the same way for a wrong password and an unknown user.
     """
     if not users.need_passwords:
         return None
@@ -219,24 +219,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
-#: How often a statement's client is looked for while the statement runs.
+#: How often the connection is checked while a statement runs.
 _WATCH_S: Final = 0.5
 
-#: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
+#: The most bytes of rows of COPY in memory; more are in a file.
 _COPY_BYTES: Final = 1 << 25
 
-#: The client that shows the rows of a query only when it has all of them, but those of COPY as they come.
+#: Shows the rows of a query only when it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
 
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
 
-#: What a client does that waits, by the state of its transaction.
+#: The state of a waiting client, by the state of its transaction.
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
 
 
 class Connection:
-    """Serves one client until it goes, or is sent away by `end`."""
+    """Serves one client until it disconnects, or `end` is called."""
 
     protocol: Speaks = "postgresql"
 
@@ -255,10 +255,10 @@ class Connection:
         self._login: Login | None = None
         self._works = False
         self._following: Running | None = None
-        """The query that runs whose rows are sent."""
+        """The running query whose rows are sent."""
 
     async def serve(self) -> None:
-        """Speaks with the client to the end. Raises nothing."""
+        """Serves the client to the end. Never raises."""
         self._task = asyncio.current_task()
         try:
             await self._speak()
@@ -299,7 +299,7 @@ class Connection:
     def check_login(self) -> None:
         backend = self._backend
         if backend is None or (self._works and backend.session.puts_roles):
-            return  # the answer to its own statement comes first
+            return  # it first gets the answer to its own statement
         if not self._host.users.admits(self._login, backend.session):
             self.end(expired(self._login))
 
@@ -311,7 +311,7 @@ class Connection:
         await self._wire.close()
 
     async def _farewell(self, err: Error) -> None:
-        """The last message: why the connection ends."""
+        """Sends the last message: the reason why the connection ends."""
         self._wire.tell(messages.error_response(err, severity="FATAL"))
         with contextlib.suppress(Hangup, OSError, Error):
             await self._wire.flush(most_s=1)
@@ -329,7 +329,7 @@ class Connection:
                 self._login = await authenticate(host.users, options["user"], wire.address, wire.ask, wire.tell)
                 backend = await self._host.work(self._host.open, options, self._login)
         except TimeoutError:
-            raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
+            raise error("IDLE_TIMEOUT", "authentication timed out") from None
         self._backend = backend
         process, secret = self._host.enter(self, self._login)
         backend.process = process
@@ -385,7 +385,7 @@ class Connection:
             self._works = self._client.session.puts_roles = False
 
     def _told(self, err: Error) -> Error:
-        """The error as the client is told it: a cancelled statement says why."""
+        """The error with the reason of a cancellation."""
         if err.condition == "QUERY_CANCELED" and not err.message.startswith("COPY"):
             why = "statement timeout" if self._timed_out else "user request"
             return error("QUERY_CANCELED", f"canceling statement due to {why}")
@@ -405,7 +405,7 @@ class Connection:
         await self._ready()
 
     async def _give(self, result: Result) -> None:
-        """The messages of a statement of a simple query."""
+        """Sends the result of a statement of a simple query."""
         self._notices(result)
         if not result.command:
             self._wire.tell(messages.EMPTY_QUERY)
@@ -448,7 +448,7 @@ class Connection:
         self._wire.tell(messages.command_complete(done))
 
     async def _receive(self, receives: Callable[[IO[bytes]], Result], formats: list[int]) -> Result:
-        """The result of the rows that the client sends. QUERY_CANCELED if it gives up, or is told to."""
+        """The result of COPY with the rows of the client. QUERY_CANCELED."""
         self._wire.tell(messages.copy_response(b"G", formats))
         await self._wire.flush()
         cancellation, loop = self._client.session.cancellation, asyncio.get_running_loop()
@@ -470,16 +470,15 @@ class Connection:
             return await self._run(lambda: self._client.guarded(receives, file))
 
     async def _rows(self, table: pa.Table, columns: Schema, formats: tuple[int, ...]) -> None:
-        """The rows."""
         await self._send(iter(data_rows(table, columns, formats)))
 
     async def _send(self, batches: Iterator[memoryview]) -> None:
-        """Sends batches. The next is made when the client has taken the one before."""
+        """Sends batches. Each is encoded only after the client has read the previous one."""
         while (batch := await self._host.work(lambda: next(batches, None))) is not None:
             await self._wire.send(batch)
 
     async def _follow_rows(self, result: Result, formats: tuple[int, ...]) -> None:
-        """The rows of a query that runs, and its end."""
+        """Sends the rows of a running query, and its end."""
         assert result.running is not None
 
         def encode(rows: pa.Table) -> bytes:
@@ -491,9 +490,9 @@ class Connection:
     async def _follow(
         self, running: Running, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
     ) -> int:
-        """Sends the rows of a query that runs until it has no more; their number. QUERY_CANCELED.
+        """Sends the rows of a running query until its end; their number. QUERY_CANCELED.
 
-        how: as of `datarows.encoded`. first: makes of the first messages what they are behind nothing.
+        how: as of `results.encoded`. first: converts the first messages.
         """
 
         async def send(part: bytes, *, is_first: bool) -> None:
@@ -601,10 +600,10 @@ class Connection:
         await self._wire.flush()
 
     async def _ignored(self, body: Body) -> None:
-        """Rows of a COPY that has ended with an error go nowhere."""
+        """Drops rows of a failed COPY."""
         del body
 
-    # ---- what all of them use
+    # ---- helpers
 
     @property
     def _client(self) -> Backend:
@@ -612,7 +611,7 @@ class Connection:
         return self._backend
 
     async def _run(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Runs what may take long in a thread; cancels it if the client goes, or the time of a statement is over."""
+        """Runs an action in a thread; cancels it at the timeout of statements, or if the client disconnects."""
         cancellation = self._client.session.cancellation
         cancellation.reset()
         self._timed_out = False
@@ -627,7 +626,7 @@ class Connection:
                 if done:
                     return work.result()
                 if self._wire.is_at_end or cancellation.canceled:
-                    cancellation.cancel()  # again, as a query that is about to begin forgets it
+                    cancellation.cancel()  # repeated, as a starting query may have reset it
                 if until_s is not None and loop.time() >= until_s:
                     self._timed_out = True
                     cancellation.cancel()
@@ -639,7 +638,7 @@ class Connection:
         except asyncio.CancelledError:
             with contextlib.suppress(asyncio.CancelledError):
                 while not work.done():
-                    cancellation.cancel()  # again, as above
+                    cancellation.cancel()  # repeated, as above
                     await asyncio.wait([work], timeout=_WATCH_S)
             with contextlib.suppress(Error, asyncio.CancelledError):
                 await work

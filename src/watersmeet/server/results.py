@@ -32,12 +32,12 @@ from watersmeet.server.valuebytes import BINARY, Rows
 from watersmeet.subscribing.forms import ShownUpdates
 from watersmeet.values.types import Schema
 
-#: Commands whose tags have a number.
+#: Commands whose tags have a count.
 _COUNTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "FETCH", "MOVE")
 
 
 def complete_tag(result: Result, rows: int | None = None) -> str:
-    """The tag of CommandComplete, for so many rows; None: those of the result."""
+    """The tag of CommandComplete. rows: their number; None: that of the result."""
     if result.command not in _COUNTED:
         return result.command
     count = max(result.rowcount, 0) if rows is None else rows
@@ -50,7 +50,7 @@ def has_rows(result: Result) -> bool:
 
 
 def columns_of(result: Result | None, catalog: Catalog) -> tuple[Column, ...] | None:
-    """The columns of a result as RowDescription has them, with the tables that they are of; None without rows."""
+    """The columns of a result for RowDescription, with their tables; None without rows."""
     if result is None or isinstance(result, CatalogResult):
         return None if result is None else result.described
     columns = tuple(map(result_column, result.columns))
@@ -69,10 +69,10 @@ def columns_of(result: Result | None, catalog: Catalog) -> tuple[Column, ...] | 
 
 @dataclass
 class Portal(OpenCursor):
-    """A statement with its parameters, and how far its rows were taken.
+    """A statement with its parameters, and the position in its rows.
 
-    statement: None for an empty one. told: the columns that the client knows; None without rows. columns: these, as
-    messages have them. formats: of each, 0 text and 1 binary.
+    statement: None for an empty one. told: the described columns; None without rows. columns: these for messages.
+    formats: of the columns, 0 text and 1 binary.
     """
 
     statement: st.Statement | None = None
@@ -82,12 +82,12 @@ class Portal(OpenCursor):
 
 
 def portal_of(cursor: OpenCursor, columns: tuple[Column, ...] | None) -> Portal:
-    """A cursor of DECLARE as a portal, which runs nothing."""
+    """A cursor of DECLARE as a portal."""
     known = {f.name: getattr(cursor, f.name) for f in fields(cursor)}
     return Portal(**known, columns=columns, formats=(int(cursor.binary),) * len(columns or ()))
 
 
-#: So many rows are encoded, and sent, at once.
+#: The rows that are encoded and sent at once.
 BATCH_ROWS: Final = 1 << 16
 
 
@@ -109,7 +109,7 @@ def data_rows(table: pa.Table, columns: Schema, formats: Sequence[int]) -> Itera
 
 
 def binary_copy_rows(table: pa.Table, columns: Schema) -> Iterator[pa.Array]:
-    """The rows of COPY … (FORMAT binary), batch by batch, without its header and its end."""
+    """The rows of COPY … (FORMAT binary), batch by batch, without header and trailer."""
     for start in range(0, table.num_rows, BATCH_ROWS):
         batch = table.slice(start, BATCH_ROWS)
         rows = Rows(batch.num_rows)
@@ -125,7 +125,7 @@ def text_columns(table: pa.Table, columns: Schema) -> list[pa.Array]:
 
 
 def _fields(batch: pa.Table, columns: Schema, formats: Sequence[int]) -> Iterator[pa.Array | np.ndarray]:
-    """The bytes of the values of each column: as numpy has them where all have one width and none is NULL."""
+    """The encoded values of each column: a numpy array if all have the same width and none is NULL."""
     for i, (column, form) in enumerate(zip(columns, formats, strict=True)):
         values = _one(batch.column(i))
         if not form:
@@ -137,12 +137,12 @@ def _fields(batch: pa.Table, columns: Schema, formats: Sequence[int]) -> Iterato
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array that begins at its buffers' start."""
+    """The column as one array without an offset."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _sizes_of(field: pa.Array | np.ndarray) -> np.ndarray | int:
-    """How many bytes the values of a field have, 0 for NULL."""
+    """The sizes of the values of a field in bytes, 0 for NULL."""
     if isinstance(field, np.ndarray):
         return field.dtype.itemsize
     found: np.ndarray = pc.fill_null(pc.binary_length(field), 0).to_numpy(zero_copy_only=False)
@@ -150,27 +150,25 @@ def _sizes_of(field: pa.Array | np.ndarray) -> np.ndarray | int:
 
 
 def copy_header() -> bytes:
-    """What a binary COPY begins with."""
+    """The header of a binary COPY."""
     return b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 
 
 def copy_end() -> bytes:
-    """What a binary COPY ends with."""
+    """The trailer of a binary COPY."""
     return struct.pack(">h", -1)
 
 
-#: A thread that waits for rows checks as often whether it should end.
+#: How often a thread that waits for rows checks its cancellation.
 _CHECK_S: Final = 0.1
-
-#: So often the event loop looks whether a client that waits for rows is still there.
+#: How often the connection of a waiting client is checked.
 _CLIENT_S: Final = 2.0
-
-#: Makes of rows what is sent.
+#: Encodes rows.
 Encode = Callable[[pa.Table], bytes]
 
 
 class Send(Protocol):
-    """Sends what was encoded, maybe nothing. is_first: of the first rows."""
+    """Sends encoded rows, maybe none. is_first: the first rows."""
 
     async def __call__(self, part: bytes, *, is_first: bool) -> None: ...
 
@@ -196,10 +194,10 @@ async def follow(
 
 
 async def encoded(running: Running, encode: Encode, how: object, clients: Clients) -> AsyncIterator[tuple[bytes, int]]:
-    """The rows of a running query as they come, encoded, and how many they are; now and then nothing, so that the
-    caller looks whether its client is still there. how: equal for encodings that give the same bytes.
+    """The encoded rows of a running query as they arrive, with their number; at times none, so that the caller can check
+    the connection. how: equal for equal encodings.
 
-    Subscribers wait in the event loop, and what one commit gives is encoded once for all. Others ask in threads.
+    Subscribers wait in the event loop, and share the encoded rows of a commit. Other queries poll in threads.
     """
     if not isinstance(running, ShownUpdates):
         async for rows in _asked(running, clients):

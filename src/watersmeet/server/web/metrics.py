@@ -272,8 +272,8 @@ def is_alive() -> dict[str, object]:
 
 
 def readiness(session: Session) -> tuple[bool, dict[str, object]]:
-    """Whether the database is open, its engine works and its disk has space, with the reason if not. A stopped view does
-    not count, as the others continue.
+    """Whether the database is open, its engine works and its disk has space; the reason if not. Stopped views do not
+    count, as the others continue.
     """
     database = session.database
     if database.is_closed:

@@ -44,10 +44,10 @@ _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost"
 class RelationMetrics(NamedTuple):
     """The metrics of a relation.
 
-    state: running, filling, stopped, or a state of a source or sink. lag_s: the age of the oldest input that it does not
-    reflect; None if unknown. rows_in, rows_out: per second. rows: of the content. size_bytes: of a table on disk, of the
-    state of a view. errors: since it was created. note: a problem, or the cause of a delay. progress: of a backfill,
-    from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or deliver.
+    state: running, filling, stopped, or a state of a source or sink. lag_s: the age of the oldest input that it does
+    not reflect; None if unknown. rows_in, rows_out: per second. rows: of the content. size_bytes: of a table on disk,
+    or of the state of a view. errors: since it was created. note: a problem, or the cause of a delay. progress: of a
+    backfill, from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or deliver.
     """
 
     state: str
