@@ -194,7 +194,7 @@ async def follow(
 
 
 async def encoded(running: Running, encode: Encode, how: object, clients: Clients) -> AsyncIterator[tuple[bytes, int]]:
-    """The encoded rows of a running query as they arrive, with their number; at times none, so that the caller can check
+    """The encoded rows of a running query as they arrive, with their number; at times none, so that the caller checks
     the connection. how: equal for equal encodings.
 
     Subscribers wait in the event loop, and share the encoded rows of a commit. Other queries poll in threads.
