@@ -57,7 +57,7 @@ class Engine(Protocol):
         ...
 
     def notify(self) -> None:
-        """A transaction was committed, or a source has news. Returns at once."""
+        """A transaction was committed, or a source has new input. Returns at once."""
         ...
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:

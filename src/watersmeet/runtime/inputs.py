@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.connectors.base.deadletters import forget_dead_letters
-from watersmeet.connectors.base.sources import News, Poll, Source
+from watersmeet.connectors.base.sources import Notification, Poll, Source
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
@@ -222,13 +222,13 @@ class Inputs:
         self._status = SourceStatusFile(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
-        self._news: News | None = None
+        self._notification: Notification | None = None
 
-    def listen(self, news: News) -> None:
+    def listen(self, notification: Notification) -> None:
         """From now on it is told when sources have something, by those that learn that by themselves."""
-        self._news = news
+        self._notification = notification
         for source in self.sources.values():
-            source.listen(news)
+            source.listen(notification)
 
     def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
         """From now on these relations are read. Everything taken must have been committed.
@@ -364,8 +364,8 @@ class Inputs:
         # Those of epochs that were never committed: what they read comes again, maybe in another epoch.
         last = self._db.log.last_epoch()
         forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
-        if self._news is not None:
-            source.listen(self._news)
+        if self._notification is not None:
+            source.listen(self._notification)
         if relation.id not in self.frontier.sources:
             return source
         since = self.saved_at
@@ -375,8 +375,8 @@ class Inputs:
             # The commits tell the same as long as all of them are kept. If not, the source's own check fails.
             _logger.warning("%s", damage.message)
             source, since = open_source(relation), 0
-            if self._news is not None:
-                source.listen(self._news)
+            if self._notification is not None:
+                source.listen(self._notification)
         for commit in self._epochs_since(since):
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source

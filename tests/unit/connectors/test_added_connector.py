@@ -65,7 +65,7 @@ class SquareSource:
     def _slice(self, begin, end, ordinal):
         return SquareSlice(relation=self.relation_id, rows=end - begin, ordinal=ordinal, begin=begin, end=end)
 
-    def listen(self, news):
+    def listen(self, notification):
         pass
 
     def accept(self, slices):

@@ -26,7 +26,7 @@ class Busy:
 def test_it_is_started_again_if_a_process_came_too_late(monkeypatch, failures, calls):
     busy = Busy(failures)
     monkeypatch.setattr(source, "_started", busy)
-    assert source.start_query(None, None, 0, "bell", print) == "started"
+    assert source.start_query(None, None, 0, "notifier", print) == "started"
     assert busy.calls == calls
 
 
@@ -34,5 +34,5 @@ def test_it_is_started_again_if_a_process_came_too_late(monkeypatch, failures, c
 def test_other_failures_and_too_many_are_raised(monkeypatch, busy, calls):
     monkeypatch.setattr(source, "_started", busy)
     with pytest.raises(RuntimeError):
-        source.start_query(None, None, 0, "bell", print)
+        source.start_query(None, None, 0, "notifier", print)
     assert busy.calls == calls

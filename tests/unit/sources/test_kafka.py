@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from watersmeet.catalog import Source
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.kafka import cluster
 from watersmeet.connectors.kafka import reading as ranges
 from watersmeet.connectors.kafka.options import kafka_options
@@ -337,15 +337,15 @@ def test_a_topic_that_grows_is_news(broker, topic):
     name = topic()
     source = open_source(relation(broker, name))
     woken = threading.Event()
-    news = News(woken)
-    source.listen(news)
+    notification = Notification(woken)
+    source.listen(notification)
     reading = source.poll(None, MANY, MANY, 0, fresh=True)
     assert not reading.slices
-    news.take()
+    notification.take()
     woken.clear()
     produce(broker, name, [1])
     assert woken.wait(30)
-    assert news.is_there
+    assert notification.is_set
     assert [p.end for p in source.poll(None, MANY, MANY, 0).slices] == [1]
 
 

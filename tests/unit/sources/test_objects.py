@@ -8,7 +8,7 @@ import pytest
 from scripts.servers.s3 import REGION
 from tests.unit.sources.helpers import T0, Driver, S, relation
 
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.connectors.registry import open_source
 
@@ -29,7 +29,7 @@ def object_source(bucket, **options: str) -> FileSource:
 def test_objects_are_listed_at_a_rate_by_a_thread(bucket):
     source = object_source(bucket, refresh__interval__sec="30")
     woken = threading.Event()
-    source.listen(News(woken))
+    source.listen(Notification(woken))
     driver = Driver(source)
 
     def after_a_look(now_us: int) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from watersmeet.connectors.base.options import RATE_LIMIT, refuse
-from watersmeet.connectors.base.sources import History, News, Poll, Source, SourceSpec
+from watersmeet.connectors.base.sources import History, Notification, Poll, Source, SourceSpec
 from watersmeet.values.slices import SourceSlice
 from watersmeet.values.times import SECOND_US
 
@@ -90,8 +90,8 @@ class LimitedSource:
             finished=found.finished,
         )
 
-    def listen(self, news: News) -> None:
-        self._source.listen(news)
+    def listen(self, notification: Notification) -> None:
+        self._source.listen(notification)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         self._source.accept(slices)

@@ -29,24 +29,21 @@ class SourceSpec:
     kind: ClassVar[str]
 
 
-class News:
-    """Whether sources have something that they were not asked for yet. Thread-safe.
-
-    woken: is set by `tell`, for a thread that waits for other things, too.
-    """
+class Notification:
+    """Set when a source has new input since the last poll. Thread-safe. woken: also set, for a thread that waits."""
 
     def __init__(self, woken: threading.Event) -> None:
         self._woken = woken
-        self.is_there = False
+        self.is_set = False
 
-    def tell(self) -> None:
-        """There is something to read."""
-        self.is_there = True
+    def notify(self) -> None:
+        """A source has new input."""
+        self.is_set = True
         self._woken.set()
 
     def take(self) -> None:
-        """The sources are asked now. Call it before: what comes meanwhile is told again."""
-        self.is_there = False
+        """Resets it. Call it before polling, so that later input notifies again."""
+        self.is_set = False
 
 
 class Unavailable(OSError):  # noqa: N818 - a state that passes
@@ -60,7 +57,7 @@ class Poll:
     slices: in order of arrival. position: JSON; the source's position once the slices are committed.
     more: True if another poll, right after these slices are accepted, would give more (the budget was the limit).
     pending: files or lines that are there but not complete yet. next_us: when a pending thing becomes
-    readable if nothing else happens (None: only news can help).
+    readable if nothing else happens (None: only notification can help).
     finished: the source will never give anything again.
     """
 
@@ -114,8 +111,8 @@ class Source(Protocol):
         the accepted slices end.
         """
 
-    def listen(self, news: News) -> None:
-        """From now on `news` is told when there is something to read, if the source learns that by itself."""
+    def listen(self, notification: Notification) -> None:
+        """Sets the notification for new input, if the source learns of it without polling."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from watersmeet.connectors.base.sources import History, News, Poll
+from watersmeet.connectors.base.sources import History, Notification, Poll
 from watersmeet.errors import error
 from watersmeet.system import files
 from watersmeet.values.slices import EventSlice, Segments, SourceSlice
@@ -80,7 +80,7 @@ class PacedSource:
             tuple(pieces), where, more=more, finished=finished, next_us=None if finished else self._made_us(until)
         )
 
-    def listen(self, news: News) -> None:
+    def listen(self, notification: Notification) -> None:
         """Clocks say nothing: they are asked."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:

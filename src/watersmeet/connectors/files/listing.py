@@ -10,7 +10,7 @@ import time
 from stat import S_ISREG
 from typing import Final, NamedTuple
 
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.files.options import FileOptions
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.stores import open_store
@@ -236,11 +236,11 @@ class ObjectListing:
         self._thread: threading.Thread | None = None
         self._found: dict[str, FileStat] | OSError | None = None
         self._took_us = 0
-        self._news: News | None = None
+        self._notification: Notification | None = None
 
-    def listen(self, news: News) -> None:
-        """From now on `news` is told when a look is over."""
-        self._news = news
+    def listen(self, notification: Notification) -> None:
+        """Sets the notification for the end of each listing."""
+        self._notification = notification
 
     def is_due(self, now_us: int) -> bool:
         """True if a look is over, or it's time for another one."""
@@ -299,8 +299,8 @@ class ObjectListing:
             self._found = OSError(f"{type(problem).__name__}: {problem}")
         self._took_us = (time.perf_counter_ns() - began) // 1000
         self._thread = None
-        if self._news is not None:
-            self._news.tell()
+        if self._notification is not None:
+            self._notification.notify()
 
     def listed(self) -> dict[str, FileStat]:
         """The objects that there are now. StoreProblem."""

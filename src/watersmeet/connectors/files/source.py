@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import shown_name
-from watersmeet.connectors.base.sources import History, News, Poll
+from watersmeet.connectors.base.sources import History, Notification, Poll
 from watersmeet.connectors.files.cutting import (
     Cut,
     ListedFile,
@@ -136,10 +136,10 @@ class FileSource:
         more = more or (bool(pieces) and self.options.repeat > 0)
         return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
 
-    def listen(self, news: News) -> None:
+    def listen(self, notification: Notification) -> None:
         """Folders say nothing: they are asked. Looks at objects take their time, and say when they are over."""
         if isinstance(self._listing, ObjectListing):
-            self._listing.listen(news)
+            self._listing.listen(notification)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         pieces = list(slices)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.kafka.client import LOGGER, Brokers, client_config, library
 from watersmeet.errors import Error, error
 from watersmeet.system.secretvalues import revealed_options
@@ -80,7 +80,7 @@ class Cluster:
         self._news_at_s = time.monotonic()
         self._looked_at_s = 0.0
         self._thread: threading.Thread | None = None
-        self._listening: weakref.WeakSet[News] = weakref.WeakSet()
+        self._listening: weakref.WeakSet[Notification] = weakref.WeakSet()
 
     def watch(self, topic: str) -> None:
         """From now on the topic is asked for, until `leave` was called as often."""
@@ -96,10 +96,10 @@ class Cluster:
                 self._thread.start()
             self._changed.notify_all()
 
-    def tell(self, news: News) -> None:
+    def tell(self, notification: Notification) -> None:
         """From now on it is told when a topic has grown. It is forgotten when nobody else has it."""
         with self._changed:
-            self._listening.add(news)
+            self._listening.add(notification)
 
     def leave(self, topic: str) -> None:
         """The opposite of `watch`. Waits for no lock: the search for garbage calls it, in threads that hold any."""
@@ -209,8 +209,8 @@ class Cluster:
             self._looked_at_s = began_s
             self._changed.notify_all()
             listening = list(self._listening) if grown else []
-        for news in listening:
-            news.tell()
+        for notification in listening:
+            notification.notify()
 
     def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
         """Ids and partitions; a new partition has no end yet."""

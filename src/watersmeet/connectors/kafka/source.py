@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from watersmeet.catalog import MessageFormat, Relation
-from watersmeet.connectors.base.sources import History, News, Poll
+from watersmeet.connectors.base.sources import History, Notification, Poll
 from watersmeet.connectors.kafka.client import library
 from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.connectors.kafka.options import START, TOPIC_ID, KafkaOptions, KafkaSpec, begins_at, kafka_options
@@ -60,7 +60,7 @@ class KafkaSource:
         self._seen = TopicState()
         self._blocked_since_us: dict[int, int] = {}
         self._now_us = 0
-        self._news: News | None = None
+        self._notification: Notification | None = None
 
     def spec(self) -> KafkaSpec:
         return self._spec
@@ -96,10 +96,10 @@ class KafkaSource:
         pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self._slices)]
         return Poll(tuple(pieces), self._position(len(pieces)), more)
 
-    def listen(self, news: News) -> None:
-        self._news = news
+    def listen(self, notification: Notification) -> None:
+        self._notification = notification
         if self._cluster is not None:
-            self._cluster.tell(news)
+            self._cluster.tell(notification)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
@@ -222,8 +222,8 @@ class KafkaSource:
                 self._seen = TopicState(problem=cause)
                 return self._seen
             self._cluster.watch(self.options.topic)
-            if self._news is not None:
-                self._cluster.tell(self._news)
+            if self._notification is not None:
+                self._cluster.tell(self._notification)
             weakref.finalize(self, self._cluster.leave, self.options.topic).atexit = False
         self._seen = self._cluster.state(self.options.topic, fresh=fresh)
         if not fresh and self._seen.problem is None and self._unread(self._seen):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.connectors.base.sources import History, News, Poll, SourceConnector
+from watersmeet.connectors.base.sources import History, Notification, Poll, SourceConnector
 from watersmeet.connectors.files.cutting import GROUP_BYTES
 from watersmeet.connectors.lakes.options import IDS, START, LakeOptions, LakeSpec, lake_options
 from watersmeet.connectors.lakes.reading import footer_of, read_lake_slice
@@ -100,8 +100,8 @@ class LakeSource:
         numbered = tuple(piece.at(ordinal) for ordinal, piece in enumerate(pieces, self._read.slices))
         return Poll(numbered, {"slices": self._read.slices + len(numbered)}, more)
 
-    def listen(self, news: News) -> None:
-        self._looks.listen(news)
+    def listen(self, notification: Notification) -> None:
+        self._looks.listen(notification)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.files.parquet import type_problem
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.system import files
@@ -135,11 +135,11 @@ class Looks:
         self._next_us = 0
         self._thread: threading.Thread | None = None
         self._found: tuple[Mark | None, Sequence[Step] | LakeProblem] | None = None
-        self._news: News | None = None
+        self._notification: Notification | None = None
 
-    def listen(self, news: News) -> None:
-        """From now on `news` is told when a look is over."""
-        self._news = news
+    def listen(self, notification: Notification) -> None:
+        """Sets the notification for the end of each look at the table."""
+        self._notification = notification
 
     def after(self, mark: Mark | None, now_us: int, *, fresh: bool) -> Sequence[Step] | LakeProblem | None:
         """The versions that follow; mark None: the newest one as a whole. None: nobody has looked since the last time.
@@ -197,8 +197,8 @@ class Looks:
         except Exception as cause:  # of libraries, which have no common base
             self._found = (mark, LakeProblem(f"{type(cause).__name__}: {cause}", passes=True))
         self._thread = None
-        if self._news is not None:
-            self._news.tell()
+        if self._notification is not None:
+            self._notification.notify()
 
 
 #: The order in which the files of a version are read: of a key that moves to another file, the old row goes first.

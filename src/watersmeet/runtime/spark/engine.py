@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Placing, Rebuild
-from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.base.sources import Notification
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator, Flush
@@ -29,7 +29,7 @@ from watersmeet.runtime.inputs import Holds
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.session import acquire, is_local, release
-from watersmeet.runtime.spark.source import ATTEMPTS, Bell, start_query
+from watersmeet.runtime.spark.source import ATTEMPTS, Notifier, start_query
 from watersmeet.runtime.status import Status
 from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit
@@ -41,10 +41,9 @@ _AHEAD: Final = 2
 _CADENCE_S: Final = 0.1
 #: … and so that epochs take at most a third of the time: a trickle of rows must not keep the machine busy.
 _MAX_CADENCE_S: Final = 0.5
-#: Sources that tell their news are asked sooner: at most so often, and so that epochs take two thirds of the time at
-#: most.
-_NEWS_S: Final = 0.05
-_NEWS_EPOCHS: Final = 1.5
+#: Sources that notify are polled sooner, at most so often, and so that epochs take at most two thirds of the time.
+_NOTIFIED_S: Final = 0.05
+_NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
 #: A micro-batch runs at most so many epochs, and ends when none was planned for so long: one of its own for each epoch
 #: would add 40 ms to it.
@@ -80,8 +79,8 @@ class SparkEngine:
         self._in_batch = threading.Lock()
         """Held by a micro-batch: one of a query that was ended may still wait when the next query begins."""
         self._woken = threading.Event()
-        self._news = News(self._woken)
-        self._bell: Bell | None = None
+        self._notification = Notification(self._woken)
+        self._notifier: Notifier | None = None
         self._coordinator: Coordinator | None = None
         self._planned: deque[Intent] = deque()
         self._flushes: deque[_Flushing] = deque()
@@ -90,7 +89,7 @@ class SparkEngine:
         self._ask_at = 0.0
         """When the sources are asked again (monotonic)."""
         self._hear_at = 0.0
-        """When they are asked again if they have news."""
+        """The time of the next poll after a notification."""
         self._duration_s = 0.0
         """How long the newest epoch took."""
         self._stopping = False
@@ -231,9 +230,9 @@ class SparkEngine:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.remove()
+        notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            notifier.remove()
         if session is not None:
             release(session)
         coordinator, self._coordinator = self._coordinator, None
@@ -264,16 +263,16 @@ class SparkEngine:
 
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
-        coordinator.inputs.listen(self._news)
+        coordinator.inputs.listen(self._notification)
         coordinator.inputs.holds = self._holds
         return coordinator
 
     def _start_query(self, session: SparkSession, first: int) -> StreamingQuery:
-        """A query with a bell of its own: the process of one that has just ended may hear the old one for a while."""
-        before, self._bell = self._bell, Bell()
+        """A query with its own notifier: the process of an ended query may listen to the old one for a while."""
+        before, self._notifier = self._notifier, Notifier()
         if before is not None:
             before.remove()
-        return start_query(session, self._db.layout, first, self._bell.path, self._run_planned)
+        return start_query(session, self._db.layout, first, self._notifier.path, self._run_planned)
 
     @contextlib.contextmanager
     def _planning_held(self) -> Iterator[None]:
@@ -407,19 +406,19 @@ class SparkEngine:
 
     def _plan_live(self, coordinator: Coordinator) -> float:
         now = time.monotonic()
-        due = now >= (self._hear_at if self._news.is_there else self._ask_at)
+        due = now >= (self._hear_at if self._notification.is_set else self._ask_at)
         if due:
-            self._news.take()
+            self._notification.take()
         intent = coordinator.plan(_now_us(), sources=due)
         self._add(intent)
         if due and not coordinator.inputs.more:
             self._ask_at = now + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
-            self._hear_at = now + min(max(_NEWS_S, _NEWS_EPOCHS * self._duration_s), _MAX_CADENCE_S)
+            self._hear_at = now + min(max(_NOTIFIED_S, _NOTIFIED_EPOCHS * self._duration_s), _MAX_CADENCE_S)
         if intent is not None:
             return 0.0
         if not coordinator.inputs.sources:
             return min(_IDLE_S, self._db.clock.tick_us / 1e6)
-        return max(0.001, (self._hear_at if self._news.is_there else self._ask_at) - now)
+        return max(0.001, (self._hear_at if self._notification.is_set else self._ask_at) - now)
 
     def _add(self, intent: Intent | None) -> None:
         """Hands a planned epoch to the query: its file is what the query waits for."""
@@ -427,8 +426,8 @@ class SparkEngine:
             self._planned.append(intent)
             path = self._db.layout.intent(intent.epoch)
             files.replace_file(path, intent.to_text().encode(), durable=False)
-            if self._bell is not None:
-                self._bell.ring()
+            if self._notifier is not None:
+                self._notifier.notify()
             self._changed.notify_all()
 
     def _run_planned(self, batch: DataFrame, batch_id: int) -> None:

@@ -1,14 +1,7 @@
-"""The streaming query of an engine, its source, and the bell that wakes it.
+"""The streaming query of an engine, its source, and the notifier that wakes the process of the source.
 
-The streaming source: its offset is the number of the newest planned epoch. It carries no data.
-
-Loaded into a process of its own beside the driver, so it imports as little as possible.
-
-The streaming query that carries the numbers of epochs.
-
-A bell: one process of a machine wakes another one, which waits without asking again and again.
-
-Loaded into the process of the streaming source, so it imports as little as possible.
+The offset of the source is the number of the newest planned epoch; it has no data. Spark loads this module into a
+process next to the driver, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -31,17 +24,17 @@ from watersmeet.store.layout import Layout
 from watersmeet.system.process import make_folder, remove_folder
 
 
-class Bell:
-    """The end that rings: a named pipe in a folder of its own, until `remove`."""
+class Notifier:
+    """The sender of notifications between processes: a named pipe in a temporary folder, until `remove`."""
 
     def __init__(self) -> None:
-        self._folder = make_folder("bell")
-        self.path = os.path.join(self._folder, "bell")
+        self._folder = make_folder("notifier")
+        self.path = os.path.join(self._folder, "notifier")
         os.mkfifo(self.path, 0o600)
 
-    def ring(self) -> None:
-        """Wakes who waits, or who waits next; nobody may have come yet."""
-        with contextlib.suppress(OSError):  # nobody is there, or it rang so often that the pipe is full
+    def notify(self) -> None:
+        """Ends the current wait of a listener, or the next one."""
+        with contextlib.suppress(OSError):  # without a listener, or if the pipe is full of notifications
             pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
             try:
                 os.write(pipe, b"!")
@@ -49,19 +42,19 @@ class Bell:
                 os.close(pipe)
 
     def remove(self) -> None:
-        """Deletes it. Who still waits is not woken any more."""
+        """Deletes the pipe. Listeners get no further notifications."""
         remove_folder(self._folder)
 
 
 class Listener:
-    """The end that waits."""
+    """The receiver of notifications."""
 
     def __init__(self, path: str) -> None:
-        # For writing, too: a pipe whose last writer has gone would be at its end for ever.
+        # Also for writing: otherwise the pipe is at its end as soon as the last writer closes it.
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def wait(self, seconds: float) -> None:
-        """Until it rings, or has rung since the last call; at most so long."""
+        """Waits for a notification since the last call, or for a time."""
         if select.select([self._pipe], [], [], max(0.0, seconds))[0]:
             os.read(self._pipe, 1 << 16)
 
@@ -71,16 +64,16 @@ class Listener:
 
 NAME: Final = "watersmeet"
 
-#: How long `latestOffset` waits for news: asking costs Spark far more than waiting here. Bounds the time to stop.
+#: The longest wait of `latestOffset`, which is cheaper than another call by Spark. It bounds the time of a stop.
 _WAIT_S: Final = 0.25
 
 
 class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
     """Finds planned epochs by the names of their files: one look per poll, whatever the history."""
 
-    def __init__(self, directory: str, first: int, bell: str) -> None:
+    def __init__(self, directory: str, first: int, notifier: str) -> None:
         self._directory = directory
-        self._bell = bell
+        self._notifier = notifier
         self._listener: Listener | None = None
         self._first = first
         self._last = first
@@ -90,7 +83,7 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         if self._listener is None:  # the process that plans, not those that were given this reader
-            self._listener = Listener(self._bell)
+            self._listener = Listener(self._notifier)
         deadline = time.monotonic() + _WAIT_S
         before = self._last
         while True:
@@ -115,8 +108,8 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
 
 
 class EpochSource(DataSource):  # type: ignore[misc]
-    """Options: `directory` (intents of the database), `first` (the last epoch that is committed already), `bell` (the
-    path of the bell that rings when an epoch is planned).
+    """Options: `directory` (intents of the database), `first` (the last committed epoch), `notifier` (the path of the
+    notifier of planned epochs).
     """
 
     @classmethod
@@ -130,7 +123,7 @@ class EpochSource(DataSource):  # type: ignore[misc]
         # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver
         # alone.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return EpochReader(self.options["directory"], int(self.options["first"]), self.options["bell"])
+        return EpochReader(self.options["directory"], int(self.options["first"]), self.options["notifier"])
 
 
 #: So often a query is started whose Python process came too late.
@@ -151,20 +144,20 @@ _logger = logging.getLogger(__name__)
 
 
 def start_query(
-    session: SparkSession, layout: Layout, first: int, bell: str, run: Callable[[DataFrame, int], None]
+    session: SparkSession, layout: Layout, first: int, notifier: str, run: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
     """Starts the query, which calls `run` when there are intents above `first`.
 
-    bell: the path of the bell that rings then. Tries again if a process of Python came too late.
+    notifier: its path. Tries again if a process of Python started too late.
     """
     for attempt in range(1, ATTEMPTS):
         try:
-            return _started(session, layout, first, bell, run)
+            return _started(session, layout, first, notifier, run)
         except Exception as cause:
             if not _came_late(cause):
                 raise
             _logger.warning("a Python process of Spark started too late, attempt %d of %d", attempt, ATTEMPTS)
-    return _started(session, layout, first, bell, run)
+    return _started(session, layout, first, notifier, run)
 
 
 def _came_late(cause: object) -> bool:
@@ -173,10 +166,10 @@ def _came_late(cause: object) -> bool:
 
 
 def _started(
-    session: SparkSession, layout: Layout, first: int, bell: str, run: Callable[[DataFrame, int], None]
+    session: SparkSession, layout: Layout, first: int, notifier: str, run: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
     stream = session.readStream.format(NAME).option("directory", str(layout.intents)).option("first", str(first))
-    stream = stream.option("bell", bell)
+    stream = stream.option("notifier", notifier)
     writer = stream.load().writeStream.foreachBatch(run).options(**_OPTIONS)
     checkpoint = layout.checkpoint / uuid.uuid4().hex
     return writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"watersmeet {layout.root}").start()
