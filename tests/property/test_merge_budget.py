@@ -11,7 +11,7 @@ import pytest
 
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
-from watersmeet.kernel.runs import cold, merge, run, trace
+from watersmeet.kernel.runs import cold, run, trace
 from watersmeet.runtime.output import EarlyBlobs
 from watersmeet.runtime.workers import MERGING, WORKER
 from watersmeet.store import packs
@@ -21,7 +21,7 @@ def slowly(seed: int, worker_bytes: int | None = None) -> tuple[int, int]:
     """(how many changes of traces left a merge under way, how many statements were killed). worker_bytes: what workers
     may use.
     """
-    settled, waiting = merge.settled, 0
+    settled, waiting = trace.settled, 0
 
     def counted(*arguments, **options):
         nonlocal waiting
@@ -31,7 +31,7 @@ def slowly(seed: int, worker_bytes: int | None = None) -> tuple[int, int]:
 
     with (
         mock.patch.dict(os.environ, {MERGING: "200"} | ({WORKER: str(worker_bytes)} if worker_bytes else {})),
-        mock.patch.multiple(merge, FAN_IN=2, LEVEL_0_ROWS=1, LEAST_BYTES=1, _LEVELS=0),
+        mock.patch.multiple(trace, FAN_IN=2, LEVEL_0_ROWS=1, LEAST_BYTES=1, _LEVELS=0),
         mock.patch.object(trace, "settled", counted),
     ):
         _, stops = rescale(seed)

@@ -28,7 +28,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.workers import Budget
 from watersmeet.session.connections.connection import Connection
-from watersmeet.store import catalogs, changes, compaction, packs, readers
+from watersmeet.store import changes, commits, compaction, packs, readers
 
 _LATER_US = 3_600_000_000
 #: When all goes well, what is asked for is done after so many steps.
@@ -161,7 +161,7 @@ def _turned(knobs: Knobs, workers: Workers) -> Iterator[None]:
             put(packs, "OWN_FILE_BYTES", 1)
             put(compaction, "_OWN_FILE_BYTES", 1)
             put(compaction, "_LARGE_ROWS", 1)
-            put(catalogs, "_KEPT_VERSIONS", 1)
+            put(commits, "_KEPT_VERSIONS", 1)
 
             def coordinator(db: Database) -> Coordinator:
                 return Coordinator(db, budget=Budget(first_rows=1, max_rows=4))

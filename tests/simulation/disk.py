@@ -21,7 +21,7 @@ import pyarrow as pa
 from tests.simulation.objects import flipped
 from tests.simulation.world import Killed, Process, World
 from watersmeet.objectstores import storage
-from watersmeet.store import filesystem, layout, readers
+from watersmeet.store import layout, readers
 from watersmeet.system import files
 
 
@@ -262,7 +262,7 @@ class SimulatedDisk:
 def used(disk: SimulatedDisk) -> Iterator[None]:
     """Inside, databases in directories are on that disk."""
     with contextlib.ExitStack() as patches:
-        for module in (files, readers, filesystem, filesystem, layout):
+        for module in (files, readers, layout, layout, layout):
             patches.enter_context(mock.patch.object(module, "os", disk))
         patches.enter_context(mock.patch.object(files, "open", disk.read, create=True))
         patches.enter_context(mock.patch.object(storage, "map_file", disk.mapped))

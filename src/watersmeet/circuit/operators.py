@@ -331,7 +331,7 @@ class TemporalJoin(Operator):
     waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch
     that ends with right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
     ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later
-    (`kernel.answers`); a key for which nothing was found asks again. None: every row asks. Not for rows that wait.
+    (`kernel.operators.temporal`); a key for which nothing was found asks again. None: every row asks. Not for rows that wait.
     owner: the view whose history it is. What its rows met when they came is not what those of a later view meet, so
     that this one has no operator in common with those above it.
     """

@@ -28,15 +28,20 @@ from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.runtime.plans import begin_parallelism, check_parallelism, parallelism, store_parallelism
 from watersmeet.runtime.workers import merge_bytes, workers_here
-from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
-from watersmeet.store.commits import Commit, CommitLog, write_transaction
+from watersmeet.store.commits import (
+    Commit,
+    CommitLog,
+    catalog_commit,
+    catalog_name,
+    load_catalog,
+    saving,
+    write_transaction,
+)
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.filesystem import WriterLock, check_storage
-from watersmeet.store.layout import FilePermissions, Layout
-from watersmeet.store.notes import Note, drop_unused, nameless_secrets
+from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.positions import sink_positions, subscription_positions
+from watersmeet.store.positions import Note, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
 from watersmeet.system.process import lazy_import, scratch_folder
 

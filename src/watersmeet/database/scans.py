@@ -21,8 +21,8 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import quoted
+from watersmeet.store.checkpoints import PastContent, check_there, commit_at, gone, hold_past, shown_time
 from watersmeet.store.commits import Commit
-from watersmeet.store.moments import PastContent, check_there, commit_at, gone, hold_past, shown_time
 from watersmeet.store.readers import Reader, floor_number
 from watersmeet.values.types import Field
 

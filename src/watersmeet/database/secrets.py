@@ -13,7 +13,7 @@ from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, 
 from watersmeet.errors import did_you_mean
 from watersmeet.errors.secretnames import is_secret
 from watersmeet.objectstores.base import CREDENTIALS
-from watersmeet.store.notes import keep_secret, secret_names
+from watersmeet.store.positions import keep_secret, secret_names
 from watersmeet.system.secretvalues import is_nameless, reference, referred
 
 Given = TypeVar("Given", bound=CreateOptions | CreateRelation | CreateSink | AlterConnector)

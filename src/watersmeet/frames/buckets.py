@@ -23,11 +23,10 @@ from watersmeet.errors import error
 from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.shapes import SIDES, JoinShape, Newest, Side
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.ordering import order_keys
+from watersmeet.kernel.arrays.hashing import order_keys
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.delta import Delta, Diffs, consolidate
 from watersmeet.kernel.runs.frames import decode, encode, send
-from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.system.blobs import BlobRef, Pieces
 from watersmeet.values.serialization import from_json, to_json

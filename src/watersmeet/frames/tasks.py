@@ -51,9 +51,8 @@ from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, arrow_colum
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.operators.arrange import ROWS, split
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.frames import decode, encode
-from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import StageState
 from watersmeet.runtime.spark.shipping import partition_keys

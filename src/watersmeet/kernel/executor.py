@@ -9,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
-from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing
 from watersmeet.kernel.evaluation.expressions import EVALUATOR

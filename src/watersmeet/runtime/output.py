@@ -15,9 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.circuit.epochs import COPY
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, are_ones
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.kernel.runs.order import are_ones
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores.databasefiles import Requests
 from watersmeet.runtime.taskcontract import RECEIPT, Receipt

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.circuit import Circuit, Meeting, Roles, Split, arrangements_of, meetings, roles
 from watersmeet.circuit.operators import Arrange, Exchange
-from watersmeet.circuit.splitting import Meeting, Roles, Split, arrangements_of, meetings, roles
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest

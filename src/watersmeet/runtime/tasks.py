@@ -18,10 +18,9 @@ from typing import Final
 import pyarrow as pa
 
 from watersmeet.catalog import MOST_JOIN_ROWS
-from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.circuit import Circuit, roles
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Join, MultiJoin, Operator, Scan, TemporalJoin, Upsert
-from watersmeet.circuit.splitting import roles
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.errors import Error
 from watersmeet.kernel.context import mark_failing
@@ -30,8 +29,8 @@ from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.state import StageState, StateManifest
+from watersmeet.kernel.runs.trace import MERGE_BYTES, MergeBudget
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.runtime.eventtimes import Numbers, promised, raised, risen

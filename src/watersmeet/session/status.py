@@ -16,11 +16,11 @@ from watersmeet.dialects.schemas import relation_written
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.expressions.casts import NO_INTEGER
-from watersmeet.kernel.joins.memo import MEMO, WAITING
+from watersmeet.kernel.operators.temporal import MEMO, WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.planner import Producers
-from watersmeet.planner.failures import Failures, generated_text
+from watersmeet.planner.explain import Failures, generated_text
 from watersmeet.planner.topology import topology
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
@@ -28,7 +28,7 @@ from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import FailedExpression, MemoryStatus, Status, TableStatus, ViewStatus
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.compaction import RelationSize
-from watersmeet.store.filesystem import has_writer
+from watersmeet.store.layout import has_writer
 from watersmeet.store.manifests import FailedPart, RelationTotals
 
 _EMPTY: Final = RelationSize()

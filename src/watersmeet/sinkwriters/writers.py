@@ -25,8 +25,7 @@ from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches
 from watersmeet.store.checkpoints import checkpoint_upto
-from watersmeet.store.notes import Note
-from watersmeet.store.positions import Delivered
+from watersmeet.store.positions import Delivered, Note
 from watersmeet.store.readers import Reader
 from watersmeet.system.process import fault
 

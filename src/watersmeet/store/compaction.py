@@ -30,15 +30,16 @@ from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, 
 from watersmeet.store.checkpoints import (
     Checkpoint,
     Level,
+    Moment,
     Named,
     Snapshot,
+    moment_at,
     named_by,
     newest_checkpoint,
     save_checkpoint,
 )
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.packs import PackWriter, file_snapshot, snapshot_prefix
 from watersmeet.store.readers import Reader

@@ -17,14 +17,20 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import Diff, fitted, quoted
-from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
+from watersmeet.store.checkpoints import (
+    Checkpoint,
+    Moment,
+    PastContent,
+    Undoing,
+    checkpoint_upto,
+    moment_at,
+    newest_checkpoint,
+)
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
-from watersmeet.store.moments import Moment, PastContent, Undoing, moment_at
-from watersmeet.store.overlay import MOMENT, NEWEST, Overlay, Settings, connect, give_back
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.readers import READING, Reader, floor_number
-from watersmeet.store.tables import ContentTable
+from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, give_back
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import arrival_view

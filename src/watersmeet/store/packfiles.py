@@ -31,12 +31,12 @@ from watersmeet.store.packs import (
     PACK_FORMAT_VERSION,
     TRAILER,
     PackParts,
+    Recent,
     block_checksum,
     file_hash,
     open_parts,
     tail_hash,
 )
-from watersmeet.store.recent import Recent
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef, DirectBlob
 

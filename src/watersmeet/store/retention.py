@@ -24,20 +24,21 @@ from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.store import readers
-from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import (
     Checkpoint,
     Named,
     all_checkpoints,
     checkpoints_from,
+    commit_at,
     file_key,
     load_checkpoint,
     named_by,
     newest_checkpoint,
+    past_moment,
 )
-from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.commits import CommitLog, remove_uncommitted
 from watersmeet.store.layout import Layout, file_numbers
-from watersmeet.store.moments import commit_at, past_moment
+from watersmeet.store.manifests import Commit
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor

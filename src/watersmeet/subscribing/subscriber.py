@@ -26,7 +26,7 @@ from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.store.changes import quoted
-from watersmeet.store.moments import Moment, check_there, gone, hold_past
+from watersmeet.store.checkpoints import Moment, check_there, gone, hold_past
 from watersmeet.store.readers import KEPT, Reader, floor_number
 from watersmeet.subscribing.updates import (
     BATCH_ROWS,

@@ -22,9 +22,9 @@ from watersmeet.database.transaction import Change, consolidated
 from watersmeet.database.workers import Service, Worker
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.store.changes import Diff, fitted
+from watersmeet.store.checkpoints import EMPTY, Moment, past_moment
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.manifests import Commit, RelationChange
-from watersmeet.store.moments import EMPTY, Moment, past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import ACTIVE, Reader
 from watersmeet.values.types import arrow_schema

@@ -22,11 +22,11 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 
 from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec, SortKey
 from watersmeet.errors import Error
-from watersmeet.kernel.aggregates import collected as extremes_module
-from watersmeet.kernel.arrays import ordering
+from watersmeet.kernel.arrays import hashing
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import aggregate
+from watersmeet.kernel.operators import aggregate as extremes_module
 from watersmeet.kernel.runs import groups as groups_module
 from watersmeet.kernel.runs import trace as latest_module
 from watersmeet.kernel.runs.delta import Delta
@@ -673,8 +673,8 @@ def test_order_prefixes_never_fall(kind):
             else numbers >> (12 if kind in (TIMESTAMP, TIMESTAMPTZ) else 64 - width)
         )
         array = pa.array(scale.astype(f"i{width // 8}")).cast(kind.arrow)
-    order = np.argsort(ordering.order_keys(array), kind="stable")
-    prefixes = ordering.order_prefixes(array)
+    order = np.argsort(hashing.order_keys(array), kind="stable")
+    prefixes = hashing.order_prefixes(array)
     assert (np.diff(prefixes[order].astype(np.int64)) >= 0).all()
     assert prefixes.max() < 2**32
     assert len(np.unique(prefixes)) > 30

@@ -15,8 +15,8 @@ from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import FOREVER_US, Arrange
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.memo import ANSWERS
 from watersmeet.kernel.operators import arrange, temporal
+from watersmeet.kernel.operators.temporal import ANSWERS
 from watersmeet.values.watermarks import NOW
 
 SCHEMA, VALUES = lookups.SCHEMA, lookups.VALUES

@@ -18,8 +18,8 @@ from tests.unit.kernel.test_join import random_change
 from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, InputColumn, SortKey
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.joins.nearest import nearer_above
 from watersmeet.kernel.operators import arrange, asof, join
+from watersmeet.kernel.operators.asof import nearer_above
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 
 DECIMAL = SqlType("numeric", 20, 2)

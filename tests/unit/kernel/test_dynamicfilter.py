@@ -16,7 +16,7 @@ from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.circuit.operators import DynamicFilter
-from watersmeet.kernel.arrays.ordering import order_keys, order_words
+from watersmeet.kernel.arrays.hashing import order_keys, order_words
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters

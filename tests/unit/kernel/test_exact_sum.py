@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.kernel.arrays import exact_sum, wide
+from watersmeet.kernel.arrays import exact_sum
 
 FINITE = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
@@ -109,13 +109,13 @@ def test_many_rows_in_pieces(monkeypatch):
 def test_wide_quotients(pairs, power):
     values = pa.array([Decimal(v) for v, _ in pairs], pa.decimal128(38, 0))
     divisor = np.array([d for _, d in pairs], np.int64)
-    magnitude, negative = wide.scaled(wide.split(values), power, divisor)
+    magnitude, negative = exact_sum.scaled(exact_sum.limbs_of(values), power, divisor)
     for i, (v, d) in enumerate(pairs):
         exact = Fraction(abs(v)) * Fraction(10) ** power / d
         assert sum(int(limb) << 32 * k for k, limb in enumerate(magnitude[:, i])) == math.floor(exact + Fraction(1, 2))
         assert negative[i] == (v < 0)
     kind = pa.decimal128(38, 0)
-    decimals, errors = wide.to_decimal(magnitude, negative, kind, np.ones(len(pairs), np.bool_))
+    decimals, errors = exact_sum.to_decimal(magnitude, negative, kind, np.ones(len(pairs), np.bool_))
     decimals.validate(full=True)
     expected = []
     for v, d in pairs:
@@ -134,23 +134,23 @@ def test_wide_sums_of_extremes(kind):
         values = [big, small, big, big, small, small, small]
     else:
         values = [2 ** (kind.bit_width - 1) - 1, -(2 ** (kind.bit_width - 1)), 1, -1, 0, -7]
-    limbs = wide.split(pa.array([str(v) for v in values]).cast(kind))
+    limbs = exact_sum.limbs_of(pa.array([str(v) for v in values]).cast(kind))
     total = limbs.sum(axis=1, keepdims=True)
     scale = kind.scale if pa.types.is_decimal(kind) else 0
-    magnitude, negative = wide.scaled(total, 0)
-    found, errors = wide.to_decimal(magnitude, negative, pa.decimal128(38, scale), np.array([True]))
+    magnitude, negative = exact_sum.scaled(total, 0)
+    found, errors = exact_sum.to_decimal(magnitude, negative, pa.decimal128(38, scale), np.array([True]))
     assert not errors.any()
     assert Fraction(found[0].as_py()) == sum(map(Fraction, values))
 
 
 def test_wide_integers_and_their_overflow():
-    limbs = wide.split(pa.array([2**63 - 1, -(2**63), 5], pa.int64()))
-    assert wide.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [
+    limbs = exact_sum.limbs_of(pa.array([2**63 - 1, -(2**63), 5], pa.int64()))
+    assert exact_sum.to_integer(limbs, pa.int64(), np.array([True, True, False]))[0].to_pylist() == [
         2**63 - 1,
         -(2**63),
         None,
     ]
-    found, errors = wide.to_integer(limbs * 2, pa.int64(), np.ones(3, np.bool_))
+    found, errors = exact_sum.to_integer(limbs * 2, pa.int64(), np.ones(3, np.bool_))
     assert (found.to_pylist(), errors.tolist()) == ([None, None, 10], [True, True, False])
 
 

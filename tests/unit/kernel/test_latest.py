@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.kernel.runs import merge
+from watersmeet.kernel.runs import trace as merge
 from watersmeet.kernel.runs.groups import group
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows

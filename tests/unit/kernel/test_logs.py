@@ -12,7 +12,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 from watersmeet.circuit.operators import CauseSpec, Changes, Operator, Records
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import logs
+from watersmeet.kernel.operators import changelogs
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.values.serialization import from_json, to_json
@@ -31,8 +31,8 @@ def step(op, rows, diffs, epoch):
     delta, state = delta_of(SCHEMA, rows, diffs), StageState(None, BlobDict())
     if op.keys is not None:
         come_and_go = Changes(("i",), (*SCHEMA, *schema_of(BOOLEAN, TIMESTAMP)), True, (CauseSpec((KEY,), None, 0),))
-        delta = logs.changes(come_and_go, [delta], state, context)
-    return logs.records(op, [delta], state, context)
+        delta = changelogs.changes(come_and_go, [delta], state, context)
+    return changelogs.records(op, [delta], state, context)
 
 
 def newest(log):

@@ -16,7 +16,7 @@ from tests.unit.kernel.test_join import EVALUATOR, VALUES, random_change
 
 from watersmeet.circuit.operators import Arrange, MultiJoin
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.operators import arrange, multijoin
+from watersmeet.kernel.operators import arrange, join
 from watersmeet.kernel.runs import trace
 from watersmeet.kernel.runs.delta import Slicing
 from watersmeet.values.types import BIGINT, INTEGER, Field
@@ -68,7 +68,7 @@ def run(op, arranges, schema, values, seed, epochs, size):
                 known[r] += d
             reference.accumulate(content, rows, diffs)
             arranged.append(arrange.step(made, [delta_of(schema, rows, diffs)], state, context))
-        out = multijoin.step(op, arranged, state, context)
+        out = join.multi_join(op, arranged, state, context)
         stored.save(state)
         reference.accumulate(result, rows_of(out), out.diff)
         assert result == expected(op, contents)
@@ -101,7 +101,7 @@ def test_random_histories(case, seed, epochs, size):
 def test_random_histories_when_hashes_collide_and_pieces_are_small(case, seed, mask):
     with pytest.MonkeyPatch.context() as patch:
         weaken_hashes(patch, mask)
-        patch.setattr(multijoin, "PIECE_ROWS", 3)
+        patch.setattr(join, "PIECE_ROWS", 3)
         patch.setattr(trace, "PIECE_ROWS", 3)
         run(*case, seed, 4, 4)
 
@@ -113,7 +113,7 @@ def test_skew_is_expanded_in_pieces():
     context = StepContext(0, True, EVALUATOR, (schema,) * 3)
     state = Stored().load()
     delta = delta_of(schema, [(7, i) for i in range(130)])
-    out = multijoin.step(op, [arrange.step(a, [delta], state, context) for a in arranges], state, context)
+    out = join.multi_join(op, [arrange.step(a, [delta], state, context) for a in arranges], state, context)
     sizes = [piece.num_rows for piece in out]
     assert sum(sizes) == 130**3
     assert max(sizes) <= Slicing().rows

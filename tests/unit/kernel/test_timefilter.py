@@ -17,7 +17,7 @@ from watersmeet.circuit.operators import Operator, TimeFilter
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters
-from watersmeet.kernel.runs import merge
+from watersmeet.kernel.runs import trace
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.values import watermarks
 from watersmeet.values.serialization import from_json, to_json
@@ -92,10 +92,10 @@ def run(op, history, *, rng=None):
 @pytest.mark.parametrize("comparison", ["<", "<=", ">", ">="])
 def test_random_histories(comparison, small, monkeypatch):
     if comparison in ("<", ">="):  # runs in segments, of which the first go first
-        monkeypatch.setattr(merge, "MERGED_BYTES", 300)
-        monkeypatch.setattr(merge, "SEGMENT_BYTES", 150)
+        monkeypatch.setattr(trace, "MERGED_BYTES", 300)
+        monkeypatch.setattr(trace, "SEGMENT_BYTES", 150)
     monkeypatch.setattr(filters, "SMALL_ROWS", small)
-    monkeypatch.setattr(merge, "LEVEL_0_ROWS", 2)
+    monkeypatch.setattr(trace, "LEVEL_0_ROWS", 2)
     for seed in range(5):
         rng = random.Random(f"{comparison}{seed}")
         keep = rng.choice([(0, 1, 2), (2, 0), (0,), ()])
@@ -129,7 +129,7 @@ def test_the_state_is_empty_when_the_bound_has_passed_everything(comparison):
 def test_final_rows_come_once_and_are_never_taken_back(small, monkeypatch):
     """What is below the watermark is final, whatever changed above it before."""
     monkeypatch.setattr(filters, "SMALL_ROWS", small)
-    monkeypatch.setattr(merge, "LEVEL_0_ROWS", 2)
+    monkeypatch.setattr(trace, "LEVEL_0_ROWS", 2)
     for seed in range(6):
         history = random_history(random.Random(seed), 60, above=True)
         outs, _ = run(filter_of("<", append_only=True), history)

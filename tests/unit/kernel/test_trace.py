@@ -18,13 +18,12 @@ from tests.unit.kernel.test_delta import VALUES, deltas
 from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.kernel.runs import merge as merge_module
+from watersmeet.kernel.runs import trace as merge_module
 from watersmeet.kernel.runs import trace as trace_module
 from watersmeet.kernel.runs.delta import consolidate
-from watersmeet.kernel.runs.merge import FAN_IN, LARGE_FAN_IN, merge_runs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, ScopedState, StageState, StateManifest
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import FAN_IN, LARGE_FAN_IN, Trace, merge_runs
 from watersmeet.values.types import BIGINT, INTEGER, VARCHAR
 
 

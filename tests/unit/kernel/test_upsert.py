@@ -17,7 +17,7 @@ from watersmeet.circuit.operators import KEPT, Upsert
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Orphan
-from watersmeet.kernel.operators.upsert import step
+from watersmeet.kernel.operators.changelogs import upsert
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR, Field
 
@@ -42,7 +42,7 @@ def run_history(keys, seed, epochs, size, *, mangle=None):
                 current.pop(key, None)
         delta = delta_of(INPUT, [(*r, i) for i, r in enumerate(rows)], diffs)
         state = stored.load()
-        out = step(op, [mangle(rng, delta) if mangle else delta], state, StepContext(0, False, EVALUATOR, (INPUT,)))
+        out = upsert(op, [mangle(rng, delta) if mangle else delta], state, StepContext(0, False, EVALUATOR, (INPUT,)))
         stored.save(state)
         outputs.append((str(out.columns.to_pylist()), out.diff.tolist()))
         reference.accumulate(content, rows_of(out), out.diff)
@@ -86,7 +86,7 @@ def test_the_last_row_of_an_epoch_wins_and_an_unchanged_row_is_silent():
     state = Stored().load()
 
     def put(rows, diffs=None):
-        out = step(op, [delta_of(changes, rows, diffs)], state, StepContext(0, False, EVALUATOR, (changes,)))
+        out = upsert(op, [delta_of(changes, rows, diffs)], state, StepContext(0, False, EVALUATOR, (changes,)))
         return {r: int(d) for r, d in zip(rows_of(out), out.diff, strict=True)}
 
     assert put([(1, 10, 0), (1, 11, 1), (2, 20, 2)]) == {(1, 11): 1, (2, 20): 1}
@@ -130,7 +130,7 @@ def run_partial_history(keys, seed, epochs, size, *, mangle=None):
         delta = delta_of(fields, rows, diffs)
         state = stored.load()
         ctx = StepContext(0, False, EVALUATOR, (fields,))
-        out = step(op, [mangle(delta) if mangle else delta], state, ctx)
+        out = upsert(op, [mangle(delta) if mangle else delta], state, ctx)
         stored.save(state)
         outputs.append((str(out.columns.to_pylist()), out.diff.tolist()))
         reference.accumulate(content, rows_of(out), out.diff)
@@ -172,7 +172,7 @@ def test_an_update_keeps_what_the_one_before_it_left_and_finds_no_row_after_the_
 
     def put(rows, diffs=None):
         ctx = StepContext(0, False, EVALUATOR, (changes,))
-        out = step(op, [delta_of(changes, rows, diffs)], state, ctx)
+        out = upsert(op, [delta_of(changes, rows, diffs)], state, ctx)
         return {r: int(d) for r, d in zip(rows_of(out), out.diff, strict=True)}, ctx.counters.orphans
 
     assert put([(1, 1, "long", None, 0), (1, 2, None, [2], 1), (1, None, None, [1, 2], 2)]) == ({(1, 2, "long"): 1}, [])

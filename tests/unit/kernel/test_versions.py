@@ -16,7 +16,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, InputColumn, Versions
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import arrange, asof, versions
+from watersmeet.kernel.operators import arrange, asof, changelogs
 from watersmeet.kernel.runs import cleaning
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
 from watersmeet.values.watermarks import Term
@@ -68,7 +68,7 @@ class Pipeline:
     def step(self, left, right, numbers, before):
         state = self.stored.load()
         context = StepContext(0, False, EVALUATOR, self.schemas, watermarks=numbers, before=before)
-        step = versions.step if isinstance(self.right, Versions) else arrange.step
+        step = changelogs.keep_versions if isinstance(self.right, Versions) else arrange.step
         inputs = [arrange.step(self.left, [left], state, context), step(self.right, [right], state, context)]
         out = asof.step(self.join, inputs, state, context)
         self.stored.save(state)

@@ -13,7 +13,7 @@ from watersmeet.connectors.datagen.source import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error
-from watersmeet.kernel.runs.merge import SEGMENT_BYTES
+from watersmeet.kernel.runs.trace import SEGMENT_BYTES
 from watersmeet.runtime import workers
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.taskcontract import InputSpec, Intent, TimedInput, divide

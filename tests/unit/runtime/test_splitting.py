@@ -9,7 +9,7 @@ import pytest
 from tests.trees import group, join, scan, sink_of
 
 import watersmeet
-from watersmeet.circuit.splitting import Roles, meetings, roles
+from watersmeet.circuit.circuit import Roles, meetings, roles
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.runs import shares
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef

@@ -13,7 +13,7 @@ from watersmeet.connectors.kafka.client import client_config
 from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
 from watersmeet.store.layout import Layout
-from watersmeet.store.notes import create_secret
+from watersmeet.store.positions import create_secret
 from watersmeet.system.secretvalues import reference, revealed
 
 VALUE = "open sesame 4711"

@@ -14,8 +14,7 @@ from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, write_transaction
 from watersmeet.store.compaction import Compactor
 from watersmeet.store.content import Content
-from watersmeet.store.filesystem import WriterLock
-from watersmeet.store.layout import Layout
+from watersmeet.store.layout import Layout, WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.retention import clean_at_start

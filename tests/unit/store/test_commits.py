@@ -16,10 +16,8 @@ from support import CATALOG, Database, read
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
 from watersmeet.store import readers
-from watersmeet.store.catalogs import load_catalog, save_catalog, saving
-from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
-from watersmeet.store.filesystem import WriterLock
-from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout
+from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, load_catalog, save_catalog, saving
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout, WriterLock
 from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Floor, Reader, raise_floor
@@ -213,7 +211,7 @@ def test_a_refusal_does_not_grow_each_time_it_is_told(layout):
 def test_the_lock_goes_with_its_process(layout):
     text = (
         "import sys, time\nfrom watersmeet.store.layout import Layout\n"
-        "from watersmeet.store.filesystem import WriterLock\n"
+        "from watersmeet.store.layout import WriterLock\n"
         "lock = WriterLock(Layout(sys.argv[1]))\nprint('held', flush=True)\ntime.sleep(600)\n"
     )
     process = subprocess.Popen(

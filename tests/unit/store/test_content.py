@@ -21,9 +21,8 @@ from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
-from watersmeet.store.overlay import Settings, connect, give_back
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.tables import ContentTable
+from watersmeet.store.tables import ContentTable, Settings, connect, give_back
 from watersmeet.values.types import BIGINT, Field
 
 VALUES = st.tuples(

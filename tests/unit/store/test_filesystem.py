@@ -13,9 +13,8 @@ from tests.memorystore import URL, MemoryStore, use
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.store import filesystem
-from watersmeet.store.filesystem import check_storage
-from watersmeet.store.layout import Layout
+from watersmeet.store import layout as filesystem
+from watersmeet.store.layout import Layout, check_storage
 from watersmeet.system import files
 
 

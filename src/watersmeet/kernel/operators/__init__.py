@@ -6,21 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.operators import (
-    aggregate,
-    arrange,
-    asof,
-    join,
-    multijoin,
-    temporal,
-    topn,
-    upsert,
-    versions,
-    window,
-)
+from watersmeet.kernel.operators import aggregate, arrange, asof, changelogs, join, temporal, topn, window
+from watersmeet.kernel.operators.changelogs import changes, records
 from watersmeet.kernel.operators.filters import dynamic_filter, late_row_filter, time_filter
 from watersmeet.kernel.operators.join import arrival_asof, arrival_join
-from watersmeet.kernel.operators.logs import changes, records
 from watersmeet.kernel.operators.rowwise import arrivals, constant, cut, map_rows, repeat, sort, union, unnest
 from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.matching import Arranged
@@ -45,7 +34,7 @@ STEPS: Final[dict[str, Step]] = {
     "dynamicfilter": dynamic_filter,
     "join": join.step,
     "map": map_rows,
-    "multijoin": multijoin.step,
+    "multijoin": join.multi_join,
     "laterowfilter": late_row_filter,
     "records": records,
     "repeat": repeat,
@@ -55,8 +44,8 @@ STEPS: Final[dict[str, Step]] = {
     "topn": topn.step,
     "union": union,
     "unnest": unnest,
-    "upsert": upsert.step,
-    "versions": versions.step,
+    "upsert": changelogs.upsert,
+    "versions": changelogs.keep_versions,
     "window": window.step,
 }
 

@@ -14,10 +14,10 @@ from watersmeet.kernel.runs.cleaning import Best, Newest, Retention
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing
 from watersmeet.kernel.runs.frames import consolidated, contiguous
 from watersmeet.kernel.runs.matching import Arranged
-from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.shares import busiest_of
 from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import merge_runs
 from watersmeet.values import watermarks
 
 #: The trace of an arrangement.

@@ -37,14 +37,12 @@ from watersmeet.circuit.operators import DynamicFilter, LateRowFilter, TimeFilte
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import MOST_DAYS, microseconds
-from watersmeet.kernel.arrays.ordering import order_keys, order_words
+from watersmeet.kernel.arrays.hashing import order_keys, order_words
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
-from watersmeet.kernel.runs.merge import merge_runs
-from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.kernel.runs.delta import Delta, canonical_rows, consolidate, without_cancelling
 from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import Trace, merge_runs
 from watersmeet.values import watermarks
 from watersmeet.values.times import DAY_US
 

@@ -22,26 +22,48 @@ Within an epoch all changes of the other side come first, on both sides: with dL
 R + dR and new right rows at L + dL. So rows of one epoch find each other in whatever order they came.
 
 Where only left rows are decided (ASOF, semi and anti joins), nothing is kept of them.
+
+Inner joins of many inputs by one key, without intermediate results.
+
+With R_i the content of input i before the epoch, d_i its change and N_i = R_i + d_i, the result changes by
+
+    d_1 * R_2 * R_3 …  +  N_1 * d_2 * R_3 …  +  N_1 * N_2 * d_3 …  + …
+
+(the rule of delta joins). Each term starts from the keys of its change; those that some other input lacks go first,
+so that nothing is gathered for keys without a result. What is left is numbered: combination number t of a key
+is the mixed-radix number of one row of each input, so that a result of any size is made in pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
-from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, Join, TemporalJoin
+from watersmeet.circuit.operators import ArrivalAsofJoin, ArrivalJoin, InputColumn, Join, MultiJoin, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.columns import cut
+from watersmeet.kernel.arrays.columns import cut, pieces
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.joined import Found, JoinSide, PairOutput, Production, is_revised, present
-from watersmeet.kernel.joins.residual import Residual, found_with_residual
+from watersmeet.kernel.joins import (
+    FEW_ROWS,
+    Found,
+    JoinSide,
+    PairOutput,
+    Production,
+    Residual,
+    found_with_residual,
+    is_revised,
+    present,
+)
 from watersmeet.kernel.operators import asof
 from watersmeet.kernel.operators.arrange import unkept
-from watersmeet.kernel.runs.delta import Delta, Sliced
+from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, without_cancelling
 from watersmeet.kernel.runs.matching import Amplification, Arranged, Probe, near_changes, pairs
-from watersmeet.kernel.runs.order import Diffs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
@@ -173,3 +195,220 @@ def _sides(op: ArrivalJoin | ArrivalAsofJoin, inputs: Sequence[Arranged | Delta]
     if isinstance(left, Arranged):
         return left, right
     return unkept(left, op.left_keys, op.null_safe, right)
+
+
+_TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
+
+
+def multi_join(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
+    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+
+    TooManyRowsError before any is made.
+    """
+    inputs = near_changes(inputs, [False] * len(inputs))
+    terms = [t for t in _terms(inputs) if len(t.keys)]
+    made = Amplification()
+    for term in terms:
+        made.add(term.probe, term.made())
+    ctx.expect(made)
+    limit = ctx.slicing.rows
+    if made.rows > min(FEW_ROWS, limit):
+        limit = ctx.slicing.rows_of(_row_bytes(op, inputs))
+    if made.rows > limit:
+        return Sliced(lambda: _slices(op, terms, ctx, limit))
+    return _one(op, list(_found(op, terms, ctx, limit)))
+
+
+def _slices(op: MultiJoin, terms: Sequence[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
+    found: list[Delta] = []
+    rows = 0
+    for piece in _found(op, terms, ctx, limit):
+        found.append(piece)
+        rows += piece.num_rows
+        if rows >= limit:
+            yield _one(op, found)
+            found, rows = [], 0
+    yield _one(op, found)
+
+
+def _one(op: MultiJoin, found: list[Delta]) -> Delta:
+    if not found:
+        return Delta.none(op.schema)
+    return without_cancelling(Delta.concat(found))
+
+
+def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
+    """What the join finds, at most `limit` rows at a time."""
+    for term in terms:
+        for matches in _matched(term):
+            for rows in matches.combinations(limit):
+                kept = _kept(op, matches, rows, ctx)
+                if kept.size:
+                    yield Delta(pa.concat_tables(_gathered(matches, kept, op.output)), matches.diffs(kept))
+
+
+def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
+    """About the bytes of a row of the output, from those of the rows that it is made of."""
+    total = 8.0  # the diff
+    for c in op.output:
+        runs = inputs[c.input].changes or inputs[c.input].old
+        total += sum(r.columns.column(c.column).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """The change of one input times the content of the others.
+
+    changed: the number of the input. others: runs by input. keys: groups of the probe that all others have. counts: by
+    input and group, how many rows it has.
+    """
+
+    changed: int
+    probe: Probe
+    others: dict[int, list[Run]]
+    keys: col.Positions
+    counts: dict[int, col.Positions]
+
+    def made(self) -> np.ndarray:
+        """By group, about how many combinations there are: products of many counts may be beyond 64 bits."""
+        found = np.zeros(self.probe.num_groups)
+        found[self.keys] = self.probe.lengths[self.keys]
+        for counts in self.counts.values():
+            found[self.keys] *= counts[self.keys]
+        return found
+
+
+def _terms(inputs: Sequence[Arranged]) -> Iterator[_Term]:
+    for changed, arranged in enumerate(inputs):
+        others = {
+            j: a.new if j < changed else a.old for j, a in enumerate(inputs) if j != changed and arranged.num_rows
+        }
+        for probe in arranged.probes:
+            yield _term(changed, probe, others)
+
+
+def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
+    counts: dict[int, col.Positions] = {}
+    alive = np.ones(probe.num_groups, np.bool_)
+    for j in sorted(others, key=lambda j: sum(r.num_rows for r in others[j])):
+        counts[j] = probe.matches(others[j])
+        alive &= counts[j] > 0
+        if not alive.any():
+            break
+    return _Term(changed, probe, others, np.flatnonzero(alive), counts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of one input that have some keys, by key: those of key k are [starts[k], starts[k] + counts[k]).
+
+    order: where each of them is in the rows of all `pieces` (run, rows) one after the other.
+    """
+
+    pieces: list[tuple[Run, col.Positions]]
+    order: col.Positions
+    counts: col.Positions
+
+    @cached_property
+    def starts(self) -> col.Positions:
+        return np.cumsum(self.counts) - self.counts
+
+    def column(self, index: int) -> pa.Array:
+        arrays = [col.gather(run.arrays[index], rows) for run, rows in self.pieces]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    @cached_property
+    def diff(self) -> Diffs | None:
+        """None if all are 1."""
+        if all(run.all_ones for run, _ in self.pieces):
+            return None
+        return np.concatenate([run.diff[rows] for run, rows in self.pieces])
+
+
+class _Matches:
+    """Some keys that all inputs have, and the rows that each input has of them."""
+
+    def __init__(self, inputs: list[_Rows]) -> None:
+        self.inputs = inputs
+        self._columns: dict[tuple[int, int], pa.Array] = {}
+
+    def column(self, side: int, index: int) -> pa.Array:
+        """A column of an input, as `at` numbers its rows."""
+        if (side, index) not in self._columns:
+            self._columns[side, index] = self.inputs[side].column(index)
+        return self._columns[side, index]
+
+    def combinations(self, limit: int) -> Iterator[np.ndarray]:
+        """All combinations of rows with equal keys, at most `limit` at a time: a matrix, row i is of input i."""
+        sizes = self.inputs[0].counts.copy()
+        for rows in self.inputs[1:]:
+            sizes *= rows.counts
+        for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, limit):
+            found = np.empty((len(self.inputs), len(key)), np.int64)
+            rest = number
+            for side in reversed(range(len(self.inputs))):
+                rows = self.inputs[side]
+                rest, digit = np.divmod(rest, rows.counts[key]) if side else (rest, rest)
+                found[side] = rows.order[rows.starts[key] + digit]
+            yield found
+
+    def diffs(self, rows: np.ndarray) -> Diffs:
+        """The products of the diffs of combinations."""
+        found = np.ones(rows.shape[1], np.int64)
+        for side, at in zip(self.inputs, rows, strict=True):
+            if side.diff is not None:
+                found *= side.diff[at]
+        return found
+
+
+def _matched(term: _Term) -> Iterator[_Matches]:
+    """The keys of the change that all others have too, some at a time."""
+    probe, keys = term.probe, term.keys
+    weights = np.cumsum(probe.lengths[keys] + sum(counts[keys] for counts in term.counts.values()))
+    begin = 0
+    while begin < len(keys):
+        before = weights[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(weights, before + PIECE_ROWS, side="right")))
+        part = keys[begin:end]
+        sides = {j: _rows(part, [(run, *probe.ranges(run)) for run in runs]) for j, runs in term.others.items()}
+        sides[term.changed] = _rows(part, [(probe.run, probe.starts, probe.starts + probe.lengths)])
+        yield _Matches([sides[j] for j in range(len(sides))])
+        begin = end
+
+
+def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positions]]) -> _Rows:
+    """found: for each run, where the rows of all keys begin and end."""
+    parts, owners = [], []
+    for run, low, high in found:
+        for index, rows in pieces(low[keys], (high - low)[keys], PIECE_ROWS):
+            parts.append((run, rows))
+            owners.append(index)
+    owner = owners[0] if len(owners) == 1 else np.concatenate(owners)
+    order = np.arange(len(owner)) if len(owners) == 1 else np.argsort(owner, kind="stable")
+    return _Rows(parts, order, np.bincount(owner, minlength=len(keys)))
+
+
+def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) -> np.ndarray:
+    """The combinations for which the residual is true; an error in it counts as false."""
+    if op.residual is None or not rows.shape[1]:
+        return rows
+    tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})
+    read = [InputColumn.of(token) for token in tokens]
+    arrays = [col.gather(matches.column(c.input, c.column), rows[c.input]) for c in read]
+    schema = tuple(ctx.schemas[c.input][c.column] for c in read)
+    mask = ctx.evaluator.mask(
+        pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1]
+    )
+    return rows[:, mask]
+
+
+def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[InputColumn]) -> list[pa.Table]:
+    """The output columns of combinations; several tables where the strings of one would be beyond 2 GiB."""
+    try:
+        return [col.positional([col.gather(matches.column(c.input, c.column), rows[c.input]) for c in output])]
+    except pa.ArrowInvalid:
+        middle = rows.shape[1] // 2
+        if not middle:
+            raise
+        return [t for part in (rows[:, :middle], rows[:, middle:]) for t in _gathered(matches, part, output)]

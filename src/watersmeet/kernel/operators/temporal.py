@@ -6,28 +6,292 @@ itself changes nothing. So rows that arrive together find each other however the
 Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those
 that met nothing wait for their first match, they are kept until then (`UnmatchedBuffer`): those of before are looked up
 in R + dR like the new ones.
+
+What the left rows of a temporal join met: kept to be taken back, to wait for a first match, to answer again.
+
+Left rows of a look-up join that have met nothing so far, and what they meet when something comes.
+
+A row waits from the epoch in which it came until the end of the first in which a right row fits it. Then it comes out
+with all right rows that fit at that time, once, and waits no more. So at the end of every epoch the waiting rows are
+those that have met nothing at the end of any epoch since they came: a right row that comes and goes within one epoch
+was never there.
+
+What a look-up join was answered, by key: for a while the answer serves again, whatever has become of the right side.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44); ruling D-003-11: an
+answer serves until its time is over, then the key is asked for again; a key for which nothing was found is asked for
+again each time. A trace of the join holds the right rows that were found with the time of the epoch that asked. Within
+an epoch all rows of a key have the same answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from watersmeet.circuit.operators import TemporalJoin
+from watersmeet.circuit.operators import InputColumn, TemporalJoin
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins.joined import JoinOutput, JoinSide, PairOutput, Production
-from watersmeet.kernel.joins.memo import Memo, UnmatchedBuffer, answered
+from watersmeet.kernel.joins import JoinOutput, JoinSide, PairOutput, Production
 from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs, production
-from watersmeet.kernel.runs.delta import Delta, Sliced
-from watersmeet.kernel.runs.matching import Arranged, near_changes
-from watersmeet.kernel.runs.run import arrange
+from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.cold import near
+from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, without_cancelling
+from watersmeet.kernel.runs.matching import Arranged, Probe, near_changes, parts, probes
+from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
 from watersmeet.values.watermarks import NOW
+
+#: The trace of a memo.
+MEMO: Final = "memo"
+
+Ints = npt.NDArray[np.int64]
+
+
+class Memo:
+    """The memo of a temporal join in one epoch.
+
+    A row of it has the left columns that identify a left row, the right columns that come out, whether something was
+    met, the epoch of the look-up, and how many equal left rows that epoch brought (copies); its diff is copies times
+    the right row's. Of equal left rows the ones that came first go first. width: the number of left columns.
+    """
+
+    def __init__(self, op: TemporalJoin, state: State, width: int, epoch: int) -> None:
+        self._op = op
+        self._trace = state.trace(op.id, MEMO)
+        self._left = op.identity or tuple(range(width))
+        self._width = len(self._left)
+        self._epoch = epoch
+        self._right = [c for c in op.output if c.input == 1]
+        self._found = self._width + len(self._right)
+        self._changes: list[Delta] = []
+
+    def remember(self, rows: Run, look_up: Callable[[Delta, PairOutput], None]) -> None:
+        """Looks up the consolidated left rows that came."""
+        if not rows.num_rows:
+            return
+        copies = pa.array(rows.diff, pa.int64())
+        met = _Met(self._op, rows.columns.schema, self._left, self._right)
+        look_up(Delta(col.positional([*rows.arrays, copies]), np.ones(rows.num_rows, np.int64)), met)
+        for found, output in ((True, met.pairs), (False, met.alone)):
+            delta = output.delta()
+            if delta.num_rows:
+                arrays = delta.arrays
+                times = np.asarray(arrays.pop(self._width))
+                self._add(
+                    arrays,
+                    np.full(delta.num_rows, found),
+                    np.full(delta.num_rows, self._epoch),
+                    times,
+                    delta.diff * times,
+                )
+
+    def take_back(self, rows: Run) -> None:
+        """Takes back what the consolidated left rows that go met, as often as each of them goes."""
+        if len(self._left) < rows.columns.num_columns:
+            rows = arrange(rows.delta().select(self._left), tuple(range(self._width)))
+        for probe in probes([rows], exact=False):
+            gone = -probe.sums()
+            found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
+            if found is not None:
+                self._shrink(*found, gone)
+
+    def changes(self) -> Delta:
+        """The output's changes. The memo has them all when this returns."""
+        if not self._changes:
+            return Delta.none(self._op.schema)
+        change = Delta.concat(self._changes)
+        self._trace.append(arrange(change, tuple(range(self._width))))
+        if self._op.join_kind == "inner":
+            change = change.take(np.flatnonzero(np.asarray(change.arrays[self._found])))
+        places = {InputColumn(0, c): i for i, c in enumerate(self._left)}
+        places |= {c: self._width + i for i, c in enumerate(self._right)}
+        return without_cancelling(change.select([places[c] for c in self._op.output]))
+
+    def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
+        """Takes `gone[g]` copies from the look-ups of group g, the oldest first."""
+        epochs, copies = np.asarray(arrays[self._found + 1]), np.asarray(arrays[self._found + 2])
+        order = np.lexsort((epochs, groups))
+        starts = np.ones(len(order), np.bool_)
+        starts[1:] = (groups[order][1:] != groups[order][:-1]) | (epochs[order][1:] != epochs[order][:-1])
+        firsts = order[starts]  # one row of each look-up
+        until = np.cumsum(copies[firsts])
+        group_starts = np.concatenate(([True], groups[firsts][1:] != groups[firsts][:-1]))
+        base = np.repeat(
+            (until - copies[firsts])[group_starts], np.diff(np.append(np.flatnonzero(group_starts), len(firsts)))
+        )
+        before = until - copies[firsts] - base
+        taken = np.clip(gone[groups[firsts]] - before, 0, copies[firsts])
+        left = np.empty(len(order), np.int64)
+        left[order] = (copies[firsts] - taken)[np.cumsum(starts) - 1]
+        touched = np.flatnonzero(left != copies)
+        kept = np.flatnonzero((left != copies) & (left > 0))
+        for at, times, signed in ((touched, copies, -diff), (kept, left, diff // copies * left)):
+            if len(at):
+                some = col.gather_all(arrays[: self._found + 2], at)
+                self._changes.append(Delta(col.positional([*some, pa.array(times[at])]), signed[at]))
+
+    def _add(self, arrays: list[pa.Array], found: col.Mask, epochs: Ints, copies: Ints, diff: Diffs) -> None:
+        self._changes.append(
+            Delta(col.positional([*arrays, pa.array(found), pa.array(epochs), pa.array(copies)]), diff)
+        )
+
+
+class _Met:
+    """Takes left rows, their copies and the right columns: of pairs, and of rows that met nothing."""
+
+    def __init__(self, op: TemporalJoin, left: pa.Schema, kept: Sequence[int], right: list[InputColumn]) -> None:
+        of_right = {c: f.type.arrow for c, f in zip(op.output, op.schema, strict=True)}
+        types = [*(left.types[i] for i in kept), pa.int64(), *(of_right[c] for c in right)]
+        output = [*(InputColumn(0, i) for i in (*kept, len(left))), *right]
+        self.pairs, self.alone = JoinOutput(output, types), JoinOutput(output, types)
+
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
+        """As `JoinOutput.add`."""
+        (self.alone if right_rows is None else self.pairs).add(left, left_rows, right, right_rows, diff)
+
+
+#: The trace of the rows that wait, by the left keys.
+WAITING: Final = "waiting"
+
+#: Looks left rows up as the right side is now: adds pairs, and rows that meet nothing; gives back those that can't meet
+#: any.
+LookUp = Callable[[Delta, PairOutput], Delta]
+
+
+class UnmatchedBuffer:
+    """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait.
+
+    left: Arrow types of left rows.
+    """
+
+    def __init__(self, op: TemporalJoin, state: State, left: list[pa.DataType], out: JoinOutput) -> None:
+        self._op = op
+        self._trace = state.trace(op.id, WAITING)
+        self._left = left
+        self._out = out
+        self._changes: list[Delta] = []
+
+    def look_up_again(self, right: Arranged, look_up: LookUp) -> None:
+        """Looks up the waiting rows with whose keys right rows came."""
+        if not self._trace.runs:
+            return
+        for probe in right.probes:
+            if not (probe.run.diff > 0).any():
+                continue
+            found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
+            if found is None:
+                continue
+            _, arrays, diff = found
+            rows = Delta(col.positional(arrays), diff)
+            met = _Split(self._out, self._left)
+            look_up(rows, met)
+            self._changes += [rows.negated(), met.alone.delta()]
+
+    def look_up(self, rows: Delta, look_up: LookUp) -> Delta:
+        """Looks up rows that came; those that meet nothing wait, in a left join after they came out with NULLs."""
+        met = _Split(self._out, self._left, shown=self._op.join_kind == "left")
+        null_keys = look_up(rows, met)
+        self._changes.append(met.alone.delta())
+        return null_keys
+
+    def keep(self) -> None:
+        """Puts the changes into the state."""
+        changes = [c for c in self._changes if c.num_rows]
+        if changes:
+            self._trace.append(arrange(Delta.concat(changes), self._op.left_keys))
+
+
+class _Split:
+    """Hands pairs on, and keeps the left rows that meet nothing. shown: these are handed on as well."""
+
+    def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
+        self._out = out
+        self._shown = shown
+        self.alone = JoinOutput([InputColumn(0, i) for i in range(len(left))], left)
+
+    def add(
+        self,
+        left: Run | None,
+        left_rows: col.Positions | None,
+        right: Run | None,
+        right_rows: col.Positions | None,
+        diff: Diffs | None = None,
+    ) -> None:
+        """As `JoinOutput.add`."""
+        if right_rows is not None or self._shown:
+            self._out.add(left, left_rows, right, right_rows, diff)
+        if right_rows is None:
+            self.alone.add(left, left_rows, None, None, diff)
+
+
+#: The trace of the answers: the right side's columns, and when they were found.
+ANSWERS: Final = "answers"
+
+_Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
+
+
+def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
+    """The rows by which the changes of `left` are answered in place of those of `right`; the state has them when this
+    returns.
+
+    left: rows that came; right: all changes of the right side came before them. now_us: the time of the epoch.
+    """
+    assert op.ttl_us is not None
+    bound_us = now_us - op.ttl_us + 1  # at the very end of its time an answer serves no more
+    trace = state.trace(op.id, ANSWERS)
+    known = trace.runs
+    serving: _Found = []
+    asked: _Found = []
+    for probe in left.probes:
+        served = _served(probe, known, bound_us, serving)
+        found = probe.content(parts(near(right.runs_before, lambda: probe.hashes)))  # noqa: B023 - asked at once
+        if found is not None:
+            groups, arrays, diff = found
+            rows = np.flatnonzero(~served[groups])
+            asked.append((col.gather_all(arrays, rows), diff[rows]))
+    none = right.change.slice(0, 0)
+    fresh = _one(asked, none.delta())
+    if fresh.num_rows:
+        moment = pa.array(np.full(fresh.num_rows, now_us), pa.int64()).cast(pa.timestamp("us"))
+        dated = Delta(col.positional([*fresh.arrays, moment]), fresh.diff)
+        Retention(len(fresh.arrays), bound_us).take_in(trace, arrange(dated, op.right_keys))
+    run = arrange(_one([*serving, *asked], none.delta()), op.right_keys)
+    return Arranged(
+        none, right.null_keys.take(np.zeros(0, np.int64)), lambda: (run,) if run.num_rows else (), exact=right.exact
+    )
+
+
+def _served(probe: Probe, known: Sequence[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
+    """Which groups of the probe have an answer whose time is not over; these go into `serving`."""
+    served = np.zeros(probe.num_groups, np.bool_)
+    found = probe.content(parts(near(known, lambda: probe.hashes)))
+    if found is not None:
+        groups, arrays, diff = found
+        values, _ = microseconds(arrays[-1])
+        rows = np.flatnonzero(values >= bound_us)
+        served[groups[rows]] = True
+        serving.append((col.gather_all(arrays[:-1], rows), diff[rows]))
+    return served
+
+
+def _one(found: _Found, none: Delta) -> Delta:
+    return Delta.concat([none, *(Delta(col.positional(arrays), diff) for arrays, diff in found)])
 
 
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta | Sliced:

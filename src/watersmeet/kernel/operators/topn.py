@@ -21,7 +21,7 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, canonical_rows
 from watersmeet.kernel.runs.groups import (
     Groups,
     Ints,
@@ -34,7 +34,6 @@ from watersmeet.kernel.runs.groups import (
     rank,
     touched,
 )
-from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace

@@ -2,19 +2,35 @@
 
 All that is kept is the input's arrangement by key. A function's values follow from the rows of its key alone: rows have
 a total order (`ranking`), and sums are exact.
+
+Window functions: the frame of each row, and aggregates and values over frames.
+
+Which rows a window function sees: frames as stretches of places in the order of a window.
+
+The values of window functions, from the rows in the order of their window.
+
+Aggregates over frames: accumulators as differences of running sums, which are exact integers.
+
+So a sum depends on the rows of its frame alone: not on their order, and not on the rows beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import SortKey, Window, WindowSpec
+from watersmeet.circuit.operators import Aggregate, AggregateSpec, SortKey, Window, WindowFrame, WindowSpec
+from watersmeet.errors import error
+from watersmeet.kernel.accumulators import Part, accumulators_of, result
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.arrays import exact_sum
+from watersmeet.kernel.arrays.exact_sum import Floats
+from watersmeet.kernel.arrays.hashing import hash_columns, order_keys
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters, too_large
 from watersmeet.kernel.runs.cold import near
@@ -23,16 +39,358 @@ from watersmeet.kernel.runs.groups import Groups, Ints, Touched, group, key_form
 from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.windows import (
-    UNFRAMED,
-    Places,
-    Rows,
-    aggregate_of,
-    frame_of,
-    framed,
-    positional_value,
-)
 from watersmeet.values.types import Schema
+
+#: Stretches of places: [low, high) of each row, not empty where low < high.
+Stretch = tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Rows in the order of a window, partition after partition.
+
+    partition: of each place, ascending. leads: places where the peers of a row begin.
+    """
+
+    partition: Ints
+    leads: col.Mask
+
+    @property
+    def count(self) -> int:
+        """The number of places."""
+        return len(self.partition)
+
+    @cached_property
+    def here(self) -> Ints:
+        """Each place."""
+        return np.arange(self.count)
+
+    @cached_property
+    def bounds(self) -> Stretch:
+        """The partition of each place."""
+        return _stretches(np.flatnonzero(np.diff(self.partition, prepend=-1)), self.count)
+
+    @cached_property
+    def peers(self) -> Stretch:
+        """The peers of each place, itself among them."""
+        return _stretches(np.flatnonzero(self.leads), self.count)
+
+    @cached_property
+    def peer_number(self) -> Ints:
+        """The number of each place's group of peers, over all partitions."""
+        return np.cumsum(self.leads) - 1
+
+
+def _stretches(starts: Ints, count: int) -> Stretch:
+    lengths = np.diff(starts, append=count)
+    return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+
+
+def frame_of(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> list[Stretch]:
+    """The frame of each place as disjoint stretches in ascending order; each may be empty.
+
+    arrays: the columns of the rows at the places.
+    """
+    first, last = places.bounds
+    low, high = _ends(frame, places, arrays, order)
+    low = np.clip(low, first, last)
+    high = np.maximum(np.clip(high, first, last), low)
+    here = places.here
+    if frame.exclude == "none":
+        return [(low, high)]
+    left_out, back = places.peers if frame.exclude in ("group", "ties") else (here, here + 1)
+    before = (low, np.maximum(np.minimum(high, left_out), low))
+    after = (np.minimum(np.maximum(low, back), high), high)
+    if frame.exclude != "ties":
+        return [before, after]
+    inside = (low <= here) & (here < high)
+    return [before, (here, np.where(inside, here + 1, here)), after]
+
+
+def _ends(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Stretch:
+    first, last = places.bounds
+    if frame.mode == "rows":
+        low = first if frame.start is None else places.here + frame.start
+        high = last if frame.end is None else places.here + frame.end + 1
+    elif frame.mode == "groups":
+        low = first if frame.start is None else _of_peers(places, frame.start)[0]
+        high = last if frame.end is None else _of_peers(places, frame.end)[1]
+    else:
+        low = first if frame.start is None else places.peers[0]
+        high = last if frame.end is None else places.peers[1]
+        if frame.value is not None:
+            values = arrays[frame.value]
+            if frame.low is not None:
+                low = _reached(places, values, arrays[frame.low], order[0], low=True)
+            if frame.high is not None:
+                high = _reached(places, values, arrays[frame.high], order[0], low=False)
+    return low, high
+
+
+def _of_peers(places: Places, distance: int) -> Stretch:
+    """The group of peers so many groups further on, as an empty stretch at the partition's end if there is none."""
+    starts = np.flatnonzero(places.leads)
+    ends = np.append(starts[1:], places.count)
+    number = places.peer_number + distance
+    inside = np.clip(number, 0, len(starts) - 1)
+    first, last = places.bounds
+    low, high = starts[inside], ends[inside]
+    before = (number < 0) | (low < first)
+    behind = (number >= len(starts)) | (low >= last)
+    return np.where(before, first, np.where(behind, last, low)), np.where(before, first, np.where(behind, last, high))
+
+
+def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, *, low: bool) -> Ints:
+    """Of each place, where the values of its partition reach its target, or (not `low`) where they have passed it."""
+    count = places.count
+    words = order_keys(pa.concat_arrays([values, targets]))
+    if key.descending:
+        words = ~words
+    known, aimed = (np.ones(count, np.bool_) if v is None else v for v in (col.validity(values), col.validity(targets)))
+    rows, aims = np.flatnonzero(known), np.flatnonzero(known & aimed)
+    side = np.concatenate([np.full(len(rows), 1 if low else 0), np.full(len(aims), 0 if low else 1)])
+    partition = np.concatenate([places.partition[rows], places.partition[aims]])
+    order = np.lexsort((side, np.concatenate([words[:count][rows], words[count:][aims]]), partition))
+    is_value = order < len(rows)
+    passed = np.cumsum(is_value)[~is_value]
+    # Values that are not NULL lie in one stretch of each partition; `passed` counts them over all partitions.
+    begin, end = _known_stretch(places, known)
+    counted = np.cumsum(known) - known
+    result = np.array(places.peers[0 if low else 1])
+    lost = np.flatnonzero(known & ~aimed)  # the target is beyond its type: everything on that side
+    result[lost] = (begin if low else end)[lost]
+    at = aims[order[~is_value] - len(rows)]
+    result[at] = begin[at] + passed - counted[begin[at]]
+    return result
+
+
+def _known_stretch(places: Places, known: col.Mask) -> Stretch:
+    """Where in its partition the values that are not NULL begin and end."""
+    first, last = places.bounds
+    total = np.concatenate(([0], np.cumsum(known)))
+    nulls_first = ~known[first]
+    number = total[last] - total[first]
+    begin = np.where(nulls_first, last - number, first)
+    return begin, begin + number
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of all partitions in the order of a window: their places and their columns."""
+
+    places: Places
+    arrays: Sequence[pa.Array]
+
+
+def _row_number(_spec: WindowSpec, rows: Rows) -> pa.Array:
+    return pa.array(rows.places.here - rows.places.bounds[0] + 1)
+
+
+def _rank(_spec: WindowSpec, rows: Rows) -> pa.Array:
+    return pa.array(rows.places.peers[0] - rows.places.bounds[0] + 1)
+
+
+def _dense_rank(_spec: WindowSpec, rows: Rows) -> pa.Array:
+    number = rows.places.peer_number
+    return pa.array(number - number[rows.places.bounds[0]] + 1)
+
+
+def _percent_rank(_spec: WindowSpec, rows: Rows) -> pa.Array:
+    first, last = rows.places.bounds
+    return pa.array((rows.places.peers[0] - first) / np.maximum(last - first - 1, 1))
+
+
+def _cume_dist(_spec: WindowSpec, rows: Rows) -> pa.Array:
+    first, last = rows.places.bounds
+    return pa.array((rows.places.peers[1] - first) / np.maximum(last - first, 1))
+
+
+def _ntile(spec: WindowSpec, rows: Rows) -> pa.Array:
+    """Buckets of equal size; the first ones have a row more where it does not divide."""
+    first, last = rows.places.bounds
+    place = rows.places.here - first
+    size, larger = np.divmod(last - first, spec.number)
+    edge = larger * (size + 1)
+    small = larger + (place - edge) // np.maximum(size, 1)
+    return pa.array(np.where(place < edge, place // (size + 1), small) + 1)
+
+
+def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
+    def value(spec: WindowSpec, rows: Rows) -> pa.Array:
+        first, last = rows.places.bounds
+        at = rows.places.here + direction * spec.number
+        found = pick(rows.arrays[spec.arguments[0]], at, (first <= at) & (at < last))
+        if len(spec.arguments) == 1:
+            return found
+        # Rows without a neighbour take the default, also where the neighbour's value would be NULL.
+        both = pa.concat_arrays([found, rows.arrays[spec.arguments[1]]])
+        inside = (first <= at) & (at < last)
+        return col.gather(both, np.where(inside, rows.places.here, rows.places.here + rows.places.count))
+
+    return value
+
+
+#: Functions that need no frame.
+UNFRAMED: Final[dict[str, Callable[[WindowSpec, Rows], pa.Array]]] = {
+    "row_number": _row_number,
+    "rank": _rank,
+    "dense_rank": _dense_rank,
+    "percent_rank": _percent_rank,
+    "cume_dist": _cume_dist,
+    "ntile": _ntile,
+    "lag": _neighbour(-1),
+    "lead": _neighbour(1),
+}
+
+
+def pick(values: pa.Array, at: Ints, there: col.Mask) -> pa.Array:
+    """The values at places `at`; NULL where not `there`."""
+    if there.all():
+        return col.gather(values, at)
+    return values.take(pa.array(np.where(there, at, 0), mask=~there))
+
+
+def nth(values: pa.Array, frame: Sequence[Stretch], number: int, *, backwards: bool = False) -> pa.Array:
+    """The value of the row that is number `number` (from 1) of each frame, counted from its end if `backwards`."""
+    count = len(frame[0][0])
+    at, there = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    left = np.full(count, number - 1, np.int64)
+    for low, high in reversed(frame) if backwards else frame:
+        size = np.maximum(high - low, 0)
+        inside = ~there & (left < size)
+        at = np.where(inside, high - 1 - left if backwards else low + left, at)
+        left = np.where(there, left, left - size)
+        there |= inside
+    return pick(values, at, there)
+
+
+def positional_value(spec: WindowSpec, values: pa.Array, frame: Sequence[Stretch]) -> pa.Array:
+    """first_value, last_value and nth_value."""
+    if spec.function == "nth_value":
+        return nth(values, frame, spec.number)
+    if spec.function in ("first_value", "last_value"):
+        return nth(values, frame, 1, backwards=spec.function == "last_value")
+    raise error("FEATURE_NOT_SUPPORTED", f"{spec.function} as a window function is not supported")
+
+
+_GREATEST: Final = np.iinfo(np.int64).max
+
+
+def framed(
+    op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
+) -> tuple[pa.Array, col.Mask]:
+    """The one call of `op` over each frame as `kind`, and where it is too large (NULL then).
+
+    arrays, schema: of the rows in the order of the window.
+    """
+    (call,) = op.calls
+    plan = accumulators_of(op, schema)
+    count = len(arrays[0])
+    weights = np.ones(count, np.bool_)
+    if call.filter is not None:
+        weights &= np.asarray(arrays[call.filter].fill_null(fill_value=False).to_numpy(zero_copy_only=False))
+    values = None if call.argument is None else arrays[call.argument]
+    valid = None if values is None else col.validity(values)
+    if valid is not None:
+        weights &= valid
+    state: list[pa.Array] = []
+    for part in plan.parts:
+        state += _accumulated(
+            part,
+            values,
+            np.ones(count, np.bool_) if part.feed.argument is None and part.feed.filter is None else weights,
+            frame,
+        )
+    return result(call, plan, state, None if values is None else values.type, kind)
+
+
+def _accumulated(part: Part, values: pa.Array | None, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
+    """The accumulator's columns, a row for each frame."""
+    if part.kind == "count":
+        return [pa.array(_sums(weights.astype(np.int64), frame))]
+    assert values is not None
+    if part.kind == "true":
+        return [pa.array(_sums((weights & (col.words(values) != 0)).astype(np.int64), frame))]
+    if part.kind == "sum":
+        return _limb_sums(exact_sum.limbs_of(values), weights, frame)
+    if part.kind == "squares" and not pa.types.is_floating(values.type):
+        return _limb_sums(exact_sum.wide_squares(values), weights, frame)
+    if part.kind in ("float", "squares"):
+        return _float_sums(part.kind, col.words(values).astype(np.float64), weights, frame)
+    if part.kind in ("min", "max"):
+        return [_extreme(key_form(values), weights, frame, largest=part.kind == "max")]
+    raise error("FEATURE_NOT_SUPPORTED", f"{part.kind} as a window function is not supported")
+
+
+def _sums(values: Ints, frame: Sequence[Stretch]) -> Ints:
+    total = np.concatenate(([0], np.cumsum(values)))
+    result: Ints = np.sum([np.where(low < high, total[high] - total[low], 0) for low, high in frame], axis=0)
+    return result
+
+
+def _limb_sums(limbs: exact_sum.Limbs, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
+    sums = [_sums(np.where(weights, limb, 0), frame) for limb in limbs]
+    return [pa.array(limb) for limb in exact_sum.carried(np.stack(sums))]
+
+
+def _float_sums(kind: str, values: Floats, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
+    """Columns as in `accumulators`, of kind `float` or `squares`."""
+    rows = np.flatnonzero(weights & np.isfinite(values) & (values != 0))
+    ones = np.ones(len(rows), np.int64)
+    if kind == "squares":
+        return _digit_sums(exact_sum.split_squares(rows, values[rows], ones), len(values), frame, exact_sum.SQUARE_BINS)
+    tests = (np.isnan(values), np.isposinf(values), np.isneginf(values))
+    special = [pa.array(_sums((weights & test).astype(np.int64), frame)) for test in tests]
+    return [*special, *_digit_sums(exact_sum.split(rows, values[rows], ones), len(values), frame, exact_sum.BINS)]
+
+
+def _digit_sums(digits: exact_sum.Digits, count: int, frame: Sequence[Stretch], bins: int) -> list[pa.Array]:
+    """First bin and digits of each frame's sum."""
+    sums = []
+    for number in np.unique(digits.bins):
+        mine = digits.bins == number
+        dense = np.zeros(count, np.int64)
+        np.add.at(dense, digits.rows[mine], digits.digits[mine])
+        sums.append(exact_sum.Digits(np.arange(count), np.full(count, number), _sums(dense, frame)))
+    lists = [table.lists() for (table,) in exact_sum.tables(count, [exact_sum.Digits.concat(sums)], bins)]
+    return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]
+
+
+def _extreme(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, largest: bool) -> pa.Array:
+    """The smallest or largest value of each frame; NULL where it has none."""
+    distinct, numbers = np.unique(order_keys(values)[weights], return_inverse=True)
+    ranks = np.full(len(values), _GREATEST)
+    ranks[weights] = len(distinct) - 1 - numbers if largest else numbers
+    rows = np.zeros(len(distinct) + 1, np.int64)
+    rows[ranks[weights]] = np.flatnonzero(weights)
+    best = np.min([_least(ranks, low, high) for low, high in frame], axis=0)
+    there = best < _GREATEST
+    return pick(values, rows[np.where(there, best, 0)], there)
+
+
+def _least(values: Ints, low: Ints, high: Ints) -> Ints:
+    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for
+    none.
+    """
+    result = np.full(len(low), _GREATEST)
+    lengths = high - low
+    level = np.where(lengths > 0, np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1, -1)
+    table = values
+    for k in range(int(level.max(initial=-1)) + 1):
+        if k:
+            half = 1 << k - 1
+            table = np.minimum(table[:-half], table[half:])
+        rows = np.flatnonzero(level == k)
+        result[rows] = np.minimum(table[low[rows]], table[high[rows] - (1 << k)])
+    return result
+
+
+def aggregate_of(function: str, argument: int | None, condition: int | None) -> Aggregate:
+    """The aggregate operator whose layout a window aggregate uses."""
+    return Aggregate(
+        (), (), append_only=False, keys=(), calls=(AggregateSpec(function, argument, condition, distinct=False),)
+    )
+
 
 _POSITIONAL = ("first_value", "last_value", "nth_value")
 

@@ -37,11 +37,10 @@ from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.runs.delta import stretches
 from watersmeet.kernel.runs.groups import rank
-from watersmeet.kernel.runs.merge import merge_runs
-from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import Trace, merge_runs
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
 SMALL_ROWS: Final = 1024

@@ -14,13 +14,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.circuit.circuit import Roles
 from watersmeet.circuit.operators import Exchange
-from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, bucket_of, hash_columns
-from watersmeet.kernel.runs.delta import Delta, Slicing, consolidate, empties
-from watersmeet.kernel.runs.order import are_ones, joined, ones, stretches
+from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones, consolidate, empties, joined, ones, stretches
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
 from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
 

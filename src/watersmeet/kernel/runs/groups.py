@@ -21,10 +21,8 @@ import pyarrow as pa
 from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import distinct, pieces
-from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
-from watersmeet.kernel.arrays.ordering import order_keys, order_prefixes
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.order import canonical_rows, stretches
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective, order_keys, order_prefixes
+from watersmeet.kernel.runs.delta import Delta, canonical_rows, stretches
 
 Ints = npt.NDArray[np.int64]
 _PIECE_ROWS: Final = 1 << 20

@@ -25,8 +25,7 @@ from watersmeet.kernel.arrays.columns import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, consolidate
-from watersmeet.kernel.runs.order import Diffs, canonical_rows
+from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, consolidate
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 

@@ -26,8 +26,7 @@ import pyarrow as pa
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.order import Diffs, are_ones, canonical_rows, ones, stretches
+from watersmeet.kernel.runs.delta import Delta, Diffs, are_ones, canonical_rows, ones, stretches
 from watersmeet.system.blobs import Pieces
 
 #: Runs that are not smaller have an index.

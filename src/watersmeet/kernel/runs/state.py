@@ -13,10 +13,9 @@ import pyarrow as pa
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
 from watersmeet.kernel.runs.cold import ColdRun, PassingRun, opened, together
-from watersmeet.kernel.runs.merge import MergeBudget
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, hot_keys, load, shared
-from watersmeet.kernel.runs.trace import Trace
+from watersmeet.kernel.runs.trace import MergeBudget, Trace
 from watersmeet.system.blobs import BlobParts, BlobRef, DirectBlob, Pieces, joined
 
 

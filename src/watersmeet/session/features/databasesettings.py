@@ -17,8 +17,8 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, s
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.session.features.viewrefresh import reset_clock
 from watersmeet.session.handlers import handles
+from watersmeet.store.checkpoints import oldest_commit
 from watersmeet.store.manifests import Commit
-from watersmeet.store.moments import oldest_commit
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 

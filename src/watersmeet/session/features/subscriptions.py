@@ -23,7 +23,7 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.handlers import handles
-from watersmeet.store.moments import commit_at, oldest_commit
+from watersmeet.store.checkpoints import commit_at, oldest_commit
 from watersmeet.store.readers import floor_number
 from watersmeet.subscribing.forms import Envelope, Form, OperationForm, ShownUpdates, shown_columns
 from watersmeet.subscribing.subscriber import refusal, subscriber_of

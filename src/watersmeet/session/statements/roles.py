@@ -38,7 +38,7 @@ from watersmeet.dialects.statements.roles import (
 )
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.store.notes import keep_secret
+from watersmeet.store.positions import keep_secret
 from watersmeet.system.passwords import Verifier
 from watersmeet.system.secretvalues import reference
 

@@ -44,7 +44,7 @@ from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.runtime.status import SinkStatus
 from watersmeet.session.clauses import with_connections
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.store.notes import Note
+from watersmeet.store.positions import Note
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 
 #: What says how a sink is made, whatever its connector.

@@ -23,12 +23,11 @@ import pyarrow as pa
 from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays import exact_sum, wide
+from watersmeet.kernel.arrays import exact_sum
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, canonical_rows
 from watersmeet.kernel.runs.groups import Groups, group, key_form
-from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.values.types import Schema
@@ -112,7 +111,7 @@ def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
         if call.function in ("bool_and", "bool_or") and kind is not None and kind.name == "boolean":
             wanted["true", feed] = (pa.int64(),)
         elif call.function in ("sum", "avg", *DEVIATIONS) and kind is not None and kind.is_numeric:
-            limbs = 0 if kind.is_float else wide.limb_count(kind.arrow)
+            limbs = 0 if kind.is_float else exact_sum.limb_count(kind.arrow)
             wanted["float" if kind.is_float else "sum", feed] = _FLOAT_TYPES if kind.is_float else (pa.int64(),) * limbs
             if call.function in DEVIATIONS:
                 wanted["squares", feed] = _DIGITS if kind.is_float else (pa.int64(),) * (2 * limbs)
@@ -158,16 +157,16 @@ def add(part: Part, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     if part.kind == "true":
         return [_plus(old[0], fed.sums(fed.weights * col.words(fed.values)))]
     if part.kind == "sum":
-        return _add_limbs(wide.split(fed.values), old, fed)
+        return _add_limbs(exact_sum.limbs_of(fed.values), old, fed)
     if part.kind == "squares" and not pa.types.is_floating(fed.values.type):
         return _add_limbs(exact_sum.wide_squares(fed.values), old, fed)
     return _add_floats(old, fed) if part.kind == "float" else _add_float_squares(old, fed)
 
 
-def _add_limbs(limbs: wide.Limbs, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
+def _add_limbs(limbs: exact_sum.Limbs, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     before = np.stack([a.to_numpy() for a in old])
     change = np.stack([fed.sums(limb * fed.weights) for limb in limbs])
-    return [pa.array(limb) for limb in wide.carry(before + change)]
+    return [pa.array(limb) for limb in exact_sum.carried(before + change)]
 
 
 def _plus(old: pa.Array, change: Ints) -> pa.Array:
@@ -316,11 +315,11 @@ def result(
     if pa.types.is_floating(kind):
         return _floats(_nearly(limbs) / 10.0**scale / (1 if divisor is None else divisor), kind, valid), none
     if pa.types.is_integer(kind) and divisor is None and scale == 0 and len(limbs) <= 2:
-        return wide.to_integer(limbs, kind, valid)
+        return exact_sum.to_integer(limbs, kind, valid)
     if not pa.types.is_decimal(kind):
         raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
-    magnitude, negative = wide.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
-    return wide.to_decimal(magnitude, negative, kind, valid)
+    magnitude, negative = exact_sum.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
+    return exact_sum.to_decimal(magnitude, negative, kind, valid)
 
 
 def _deviation(
@@ -346,8 +345,8 @@ def _deviation(
     scale = 2 * (argument.scale if pa.types.is_decimal(argument) else 0)
     if call.function.startswith("var"):
         others = np.maximum(count - 1, 1) if call.function.endswith("samp") else np.maximum(count, 1)
-        size, negative = wide.scaled(exact, kind.scale - scale, np.maximum(count, 1), others)
-        return wide.to_decimal(size, negative, kind, valid)
+        size, negative = exact_sum.scaled(exact, kind.scale - scale, np.maximum(count, 1), others)
+        return exact_sum.to_decimal(size, negative, kind, valid)
     roots = exact_sum.deviation(call.function, count, exact_sum.nearest(exact) / 10.0**scale)
     large = valid & (roots >= 10.0 ** (kind.precision - kind.scale))
     valid &= ~large
@@ -374,9 +373,9 @@ def _floats(values: Floats, kind: pa.DataType, valid: col.Mask) -> pa.Array:
         return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=None if valid.all() else ~valid)
 
 
-def _nearly(limbs: wide.Limbs) -> Floats:
+def _nearly(limbs: exact_sum.Limbs) -> Floats:
     """The values as float64, from the highest limb down: the same for the same value."""
     total = np.zeros(limbs.shape[1])
-    for limb in wide.carry(limbs)[::-1]:
+    for limb in exact_sum.carried(limbs)[::-1]:
         total = total * 4294967296.0 + limb
     return total

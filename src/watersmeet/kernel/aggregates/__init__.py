@@ -1,1 +1,0 @@
-"""Aggregates: what is remembered of a group, and the results from it."""

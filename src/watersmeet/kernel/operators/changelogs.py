@@ -1,0 +1,410 @@
+"""Upsert: last row per key wins; a retracting changelog comes out.
+
+Logs of changes: the rows that come and go with the time of their cause, and the records of a topic.
+
+Versions of the rows of a table: what each key had from when on, for joins with a past moment.
+
+Each change says something about its key from a time on: a row that comes, also in place of another, is the version from
+its own time on; a row that is deleted leaves a mark that from its own time on there is none. The last word about a key
+and a time counts, in the order of `_seq`. A row that another one of the same transaction replaces says nothing: it
+stays the version before the new one, unless both have one time.
+
+A change whose time is below the watermark is late. What holds below the watermark is final, so that a late change can
+only count from the watermark on; and there it does unless a version of a later time counts there already.
+
+Rows in a backfill are not history but the content as it is: each is a version, and their order says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.circuit.operators import SEQ_ROW_BITS, CauseSpec, Changes, Records, Upsert, Versions
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.columns import Positions, distinct, microseconds
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.metrics import Orphan
+from watersmeet.kernel.operators.arrange import ROWS, is_exact
+from watersmeet.kernel.runs.cleaning import Newest
+from watersmeet.kernel.runs.cold import near
+from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, empties, without_cancelling
+from watersmeet.kernel.runs.groups import NEVER, Groups, Ints, greatest, group, key_form, times_us, timestamps
+from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes, shown
+from watersmeet.kernel.runs.run import Run, arrange, is_pure
+from watersmeet.kernel.runs.state import State
+from watersmeet.values.watermarks import value
+
+
+def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+    """Old rows out, new rows in, consolidated; a row that is written again unchanged gives nothing.
+
+    The input's last column is `_seq`: of the rows of one key in this step the one with the highest
+    counts; if its diff is negative, the key's row is deleted. NULL is a key like any other. A partial upsert first
+    makes whole rows of its changes.
+    """
+    delta = inputs[0]
+    if not delta.num_rows:
+        return Delta.none(op.schema)
+    trace = state.trace(op.id, "rows")
+    old_runs = parts(near(trace.runs, lambda: _hashes(delta, op.keys)))
+    width = len(op.schema)
+    changes: list[Delta] = []
+    emptied = False
+    if op.partial:
+        delta, emptied = _whole_rows(op, delta, old_runs, ctx.counters.orphans)
+    if emptied:
+        changes += [run.delta().negated() for run in trace.runs]
+        old_runs = []
+    for winners in _last_by_key(delta, op.keys):
+        rows = Delta(winners.columns, winners.diff).select(range(width))
+        changes.append(rows.take(np.flatnonzero(rows.diff > 0)))
+        for probe in probes([winners], exact=False):
+            for run in old_runs:
+                for _, found in probe.pairs(run):
+                    changes.append(run.delta().take(found).negated())
+    if not changes:
+        return delta.select(range(width))
+    result = arrange(Delta.concat(changes), op.keys)
+    trace.append(result)
+    return result.delta()
+
+
+def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
+    """Of each key the row with the highest `_seq`, as pure runs."""
+    return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
+
+
+def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:
+    return hash_columns([col.one_form(delta.columns.column(i)) for i in keys], delta.num_rows)
+
+
+def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
+    """The rows by key, those of one key in the order of the last column, `_seq`."""
+    arrays = [col.one_form(c) for c in delta.columns.columns]
+    hashes = _hashes(delta, keys)
+    by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
+    order = by_seq[np.argsort(hashes[by_seq], kind="stable")]
+    table = col.positional(col.gather_all(arrays, order))
+    pure = is_pure(hashes[order], [col.flat(table.column(i)) for i in keys])
+    return probes([Run(hashes[order], table, delta.diff[order], keys, pure=pure)], exact=False)
+
+
+def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
+    """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them).
+
+    Of what came before the table was emptied for the last time nothing is left, but updates without a row are orphans.
+    """
+    width = len(op.schema)
+    kept = col.flat(delta.columns.column(width))
+    if kept.null_count == len(kept):
+        return delta.select([*range(width), width + 1]), False
+    emptied = empties(delta)
+    seqs = col.words(col.flat(delta.columns.column(width + 1)))
+    moments = np.sort(seqs[emptied])
+    none = delta.select([*range(width), width + 1]).take(np.zeros(0, np.int64))
+    chains = in_order(delta.take(np.flatnonzero(~emptied)), op.keys)
+    whole = Delta.concat([none, *(_completed(op, probe, moments, old_runs, orphans) for probe in chains)])
+    if len(moments):
+        whole = whole.take(np.flatnonzero(col.words(col.flat(whole.columns.column(width))) > moments[-1]))
+    return whole, len(moments) > 0
+
+
+def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[Run], orphans: list[Orphan]) -> Delta:
+    """The rows of a probe, in which updates have the values that they keep. moments: when the table was emptied."""
+    run, width = probe.run, len(op.schema)
+    arrays, rows = run.arrays, np.arange(run.num_rows)
+    parents, places = (f(arrays[width]).to_numpy() for f in (pc.list_parent_indices, pc.list_flatten))
+    update = np.bincount(parents, minlength=len(rows)) > 0
+    groups = probe.of_rows(np.arange(probe.num_groups))
+    eras = np.searchsorted(moments, col.words(arrays[-1]))
+    # A chain: rows of one key between which the table is not emptied.
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = (groups[1:] != groups[:-1]) | (eras[1:] != eras[:-1])
+    begins = np.maximum.accumulate(np.where(first, rows, 0))
+    # What an update builds on: the last whole row or deletion before it in its chain, or else what is stored.
+    base = np.maximum.accumulate(np.where(update, -1, rows))
+    from_state = update & (base < begins) & (eras == 0)
+    old, stored = _stored(probe, distinct(groups[from_state]), old_runs)
+    there = np.where(base >= begins, run.diff[base] > 0, from_state & (stored[groups] >= 0))
+    lost = update & ~there
+    for row in np.flatnonzero(lost).tolist():
+        key = tuple(shown(a[row]) for a in run.key_arrays)
+        orphans.append(Orphan(int(arrays[-1][row].as_py()), key, tuple(np.unique(places[parents == row]).tolist())))
+    made = list(arrays[:width])
+    for column in np.unique(places).tolist():
+        own = np.ones(len(rows), np.bool_)
+        own[parents[places == column]] = False
+        source = np.maximum.accumulate(np.where(own, rows, -1))
+        source = np.where(source >= begins, source, len(rows) + stored[groups])
+        known = pa.concat_arrays([made[column], *([] if old is None else [old[column]])])
+        made[column] = col.gather(known, np.where(lost, rows, source))
+    whole = Delta(col.positional([*made, arrays[-1]]), run.diff)
+    return whole.take(np.flatnonzero(~lost)) if lost.any() else whole
+
+
+def _stored(probe: Probe, groups: Positions, old_runs: Sequence[Run]) -> tuple[list[pa.Array] | None, Positions]:
+    """(the rows that are stored of some groups, by group the place of its row among them or -1)."""
+    place = np.full(probe.num_groups, -1, np.int64)
+    content = Probe(probe.run.take(probe.starts[groups]), exact=False).content(old_runs) if len(groups) else None
+    if content is None:
+        return None, place
+    found, arrays, _ = content
+    place[groups[found]] = np.arange(len(found))
+    return arrays, place
+
+
+def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The epoch's rows, with a positive diff each."""
+    delta = without_cancelling(inputs[0])
+    arrays = [col.flat(c) for c in delta.columns.columns]
+    went = delta.diff < 0
+    at = np.full(len(went), NEVER)
+    for number, cause in enumerate(op.causes):
+        matches, times = _changes_of(cause, arrays, ~went, inputs[1:], number)
+        at = np.maximum(at, _side(cause, arrays, went, matches, times))
+    made = [pa.array(went), timestamps(at, pa.timestamp("us"))]
+    return Delta(col.positional([*arrays, *made]), np.abs(delta.diff))
+
+
+def _changes_of(
+    cause: CauseSpec, arrays: Sequence[pa.Array], came: col.Mask, told: Sequence[Delta], number: int
+) -> tuple[Sequence[col.Column], Ints]:
+    """What changed of a side: the columns that match, and the times."""
+    if told:
+        *matches, time = told[number].columns.columns
+        return matches, times_us(time)
+    rows = np.flatnonzero(came)
+    time = None if cause.time is None else col.gather(arrays[cause.time], rows)
+    times = np.full(len(rows), NEVER) if time is None else times_us(time)
+    return [col.gather(arrays[i], rows) for i in cause.match], times
+
+
+def _side(
+    cause: CauseSpec, arrays: Sequence[pa.Array], went: col.Mask, matches: Sequence[col.Column], times: Ints
+) -> Ints:
+    """The time of each row of one of its sides."""
+    count = len(went)
+    own = np.full(count, NEVER) if cause.time is None else times_us(arrays[cause.time])
+    touched = greatest([arrays[i] for i in cause.match], matches, times, count)
+    found = np.where(went & (touched != NEVER), touched, np.maximum(own, touched))
+    lacking = np.flatnonzero(own == NEVER) if cause.partners else np.zeros(0, np.int64)
+    if len(lacking):
+        keys = [col.gather(arrays[i], lacking) for i in cause.match[: cause.partners]]
+        known = np.logical_and.reduce([_present(k) for k in keys])
+        theirs = greatest(keys, matches[: cause.partners], times, len(lacking))
+        found[lacking] = np.maximum(found[lacking], np.where(known, theirs, NEVER))
+    return found
+
+
+def _present(array: pa.Array) -> col.Mask:
+    valid = col.validity(array)
+    return np.ones(len(array), np.bool_) if valid is None else valid
+
+
+def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The epoch's records: those with a value, then those without."""
+    if op.keys is None:
+        delta = without_cancelling(inputs[0])
+        came = np.flatnonzero(delta.diff > 0)
+        arrays = [col.gather(col.flat(c), came) for c in delta.columns.columns]
+        return _records(arrays, 0, delta.diff[came], ctx)
+    arrays, diff, times = _net(inputs[0])
+    came = np.flatnonzero(diff > 0)
+    gone, last = _gone(op, arrays, diff, times)
+    columns = [
+        pa.concat_arrays([col.gather(a, came), col.gather(a, gone) if i in op.kept else pa.nulls(len(gone), a.type)])
+        for i, a in enumerate(arrays)
+    ]
+    if op.time is not None:
+        own, caused = times_us(columns[op.time]), np.concatenate([times[came], last])
+        columns[op.time] = timestamps(np.where(caused == NEVER, own, caused), columns[op.time].type)
+    return _records(columns, len(gone), np.concatenate([diff[came], np.ones(len(gone), np.int64)]), ctx)
+
+
+def _records(columns: Sequence[pa.Array], gone: int, diff: Ints, ctx: StepContext) -> Delta:
+    """The columns of records, of which the last `gone` are without value."""
+    deleted = pa.array(np.repeat([False, True], [len(diff) - gone, gone]))
+    numbers = pa.array(np.full(len(diff), ctx.epoch, np.int64))
+    return Delta(col.positional([*columns, deleted, numbers]), diff)
+
+
+def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
+    """The rows of which more came than went (diff above 0) or fewer, and the times of that."""
+    *columns, went, at = [col.flat(c) for c in changes.columns.columns]
+    left, times = np.asarray(went.to_numpy(zero_copy_only=False), np.bool_), times_us(at)
+    if not left.any():
+        return columns, changes.diff, times
+    diff = np.where(left, -changes.diff, changes.diff)
+    forms = [col.one_form(c) for c in columns]
+    rows, net = canonical_rows(forms, diff, hash_columns(columns, len(diff), as_key=False), whole_row=True)
+    arrays = col.gather_all(columns, rows)
+    sides = greatest([*arrays, pa.array(net < 0)], [*columns, pa.array(left)], times, len(rows))
+    return arrays, net, sides
+
+
+def _gone(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
+    """A row of each key of which rows only went, and the greatest time of these."""
+    if op.keys is None or not (diff < 0).any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    keys = [key_form(arrays[k]) for k in op.keys]
+    groups = group(keys, hash_columns(keys, len(diff)))
+    stays = np.zeros(groups.count, np.bool_)
+    stays[groups.of_row[diff > 0]] = True
+    rows = np.flatnonzero((diff < 0) & ~stays[groups.of_row])
+    kept = [col.gather(col.one_form(arrays[k]), rows) for k in op.kept]
+    order, _ = canonical_rows(kept, np.ones(len(rows), np.int64), groups.hashes[groups.of_row[rows]], whole_row=False)
+    _, first = np.unique(groups.of_row[rows[order]], return_index=True)
+    one = rows[order[first]]
+    return one, _last(groups, rows, times)[groups.of_row[one]]
+
+
+def _last(groups: Groups, rows: Ints, times: Ints) -> Ints:
+    """Of each group the greatest time of those of its rows that are among `rows`."""
+    found = np.full(groups.count, NEVER)
+    np.maximum.at(found, groups.of_row[rows], times[rows])
+    return found
+
+
+Content = tuple[Ints, list[pa.Array], Diffs]
+
+
+def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
+    """The changes of the versions, and what they were before; the state has the changes when this returns."""
+    none = Delta.none(op.schema)
+    exact = is_exact(op)
+    delta = inputs[0]
+    bound_us = value(op.retain, ctx.watermarks)
+    if not delta.num_rows and bound_us is None:
+        return Arranged(arrange(none, op.keys), none, lambda: state.trace(op.id, ROWS).runs, exact=exact)
+    trace = state.trace(op.id, ROWS)
+    before = trace.runs
+    if ctx.filling:
+        times, known = microseconds(delta.arrays[op.time])
+        rows = np.arange(len(times)) if known is None else np.flatnonzero(known)
+        made = [_made(op, delta.arrays, rows, times[rows], np.ones(len(rows), np.bool_), delta.diff[rows])]
+    else:
+        old, bound = parts(before), ctx.before.get(op.source)
+        made = [change for probe in in_order(delta, op.keys) for change in _changes(op, probe, old, bound)]
+    change = arrange(Delta.concat([none, *made]), op.keys)
+    if bound_us is None:
+        trace.append(change)
+    else:
+        Newest(len(op.schema) - 2, bound_us).take_in(trace, change)
+    return Arranged(change, none, lambda: before, exact=exact)
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What is said: rows of a run, of which later ones are newer, the groups and times of each, and from when it
+    counts.
+    """
+
+    rows: Ints
+    groups: Ints
+    times: Ints
+    since: Ints
+
+    def take(self, chosen: Ints) -> _Said:
+        """Some of it."""
+        return _Said(self.rows[chosen], self.groups[chosen], self.times[chosen], self.since[chosen])
+
+    def last(self) -> _Said:
+        """The last word about each group and time."""
+        order = np.lexsort((self.rows, self.since, self.groups))
+        return self.take(order[_ends(self.groups[order], self.since[order])])
+
+
+def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) -> list[Delta]:
+    """The changes of the versions by the rows of `probe`. bound: times below it are late."""
+    run = probe.run
+    content = probe.content(old)
+    said = _said(op, probe)
+    if bound is not None:
+        said = _in_time(said, _newest(op, content, bound, probe.num_groups), bound)
+    said = said.last()
+    changes = [_made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))]
+    if content is not None:
+        groups, arrays, diff = content
+        gone = np.flatnonzero(_among(groups, microseconds(arrays[-2])[0], said))
+        changes.append(Delta(col.positional(col.gather_all(arrays, gone)), -diff[gone]))
+    return changes
+
+
+def _said(op: Versions, probe: Probe) -> _Said:
+    run = probe.run
+    groups = probe.of_rows(np.arange(probe.num_groups))
+    times, known = microseconds(run.arrays[op.time])
+    kept = np.ones(len(times), np.bool_) if known is None else known
+    if run.has_negative:
+        transactions = col.words(run.arrays[-1]) >> SEQ_ROW_BITS
+        ends = _ends(groups, transactions)
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        comes = np.repeat(np.logical_or.reduceat(run.diff > 0, starts), ends - starts + 1)
+        kept = kept & ((run.diff > 0) | ~comes)
+    rows = np.flatnonzero(kept)
+    return _Said(rows, groups[rows], times[rows], times[rows])
+
+
+def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
+    """What counts of it, and from when. newest: the time of the version that each group has at `bound`."""
+    late = said.times < bound
+    if not late.any():
+        return said
+    order = np.lexsort((said.rows, said.times, said.groups))
+    order = order[late[order]]
+    last = said.take(order[_ends(said.groups[order])])
+    said = said.take(np.flatnonzero(~late))
+    counts = (last.times >= newest[last.groups]) & ~np.isin(last.groups, said.groups[said.since == bound])
+    last = last.take(np.flatnonzero(counts))
+    pairs = (
+        (said.rows, last.rows),
+        (said.groups, last.groups),
+        (said.times, last.times),
+        (said.since, np.full(len(last.rows), bound)),
+    )
+    return _Said(*map(np.concatenate, pairs))
+
+
+def _newest(op: Versions, content: Content | None, bound: int, count: int) -> Ints:
+    """For each group, the time of the row of the last version that is valid from `bound` or earlier; the least if there
+    is none.
+    """
+    found = np.full(count, np.iinfo(np.int64).min)
+    if content is not None:
+        groups, arrays, _ = content
+        since = microseconds(arrays[-2])[0]
+        order = np.lexsort((since, groups))
+        order = order[since[order] <= bound]
+        last = order[_ends(groups[order])]
+        found[groups[last]] = microseconds(arrays[op.time])[0][last]
+    return found
+
+
+def _among(groups: Ints, since: Ints, said: _Said) -> col.Mask:
+    """Where a group and time is one of those of `said`."""
+    ranks = np.unique(np.concatenate((since, said.since)), return_inverse=True)[1].astype(np.int64)
+    width = len(ranks) + 1
+    return np.isin(groups * width + ranks[: len(since)], said.groups * width + ranks[len(since) :])
+
+
+def _made(op: Versions, arrays: Sequence[pa.Array], rows: Ints, since: Ints, live: col.Mask, diff: Diffs) -> Delta:
+    """Versions of the given rows of the input's columns."""
+    width = len(op.schema) - 2
+    start = pa.array(since).view(op.schema[width].type.arrow)
+    return Delta(col.positional([*col.gather_all(arrays[:width], rows), start, pa.array(live)]), diff)
+
+
+def _ends(*columns: Ints) -> Ints:
+    """The last places of the stretches of equal values."""
+    count = len(columns[0])
+    if not count:
+        return np.zeros(0, np.int64)
+    differs = np.ones(count, np.bool_)
+    differs[:-1] = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
+    return np.flatnonzero(differs)
