@@ -1,4 +1,4 @@
-"""The compiled form of views: what the planner makes, a database stores and the kernel runs.
+"""The compiled form of views: the planner makes it, a database stores it, the kernel runs it.
 
-Pure data that survives as JSON. It imports no SQL front-end, so workers need none.
+Pure data with a JSON form. It imports no SQL front end, so workers need none.
 """

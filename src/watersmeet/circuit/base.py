@@ -1,4 +1,4 @@
-"""What all operators have: inputs, columns, and a name made of what they do."""
+"""The base of all operators: inputs, columns, and an id that is a hash of the content."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from watersmeet.values.types import Schema
 
 @dataclass(frozen=True, slots=True, order=True)
 class InputColumn:
-    """A column of an input of a join: which input (the left one is 0), and the column's position in it."""
+    """A column of an input of a join: the number of the input (the left one is 0) and the column's position in it."""
 
     input: int
     column: int
 
     @property
     def name(self) -> str:
-        """What SQL over the pairs of a join of two calls it: l0, r1."""
+        """Its name in SQL over the pairs of a join of two inputs: l0, r1."""
         return f"{'lr'[self.input]}{self.column}"
 
     @property
     def numbered_name(self) -> str:
-        """What SQL over the rows of a join of many calls it: t0_0, t2_1."""
+        """Its name in SQL over the rows of a join of many inputs: t0_0, t2_1."""
         return f"t{self.input}_{self.column}"
 
     @staticmethod
@@ -45,10 +45,9 @@ KINDS: Final[dict[str, type[Operator]]] = {}
 
 @dataclass(frozen=True)
 class Operator:
-    """Base: `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
+    """Base class. `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
 
-    append_only: the output never has a diff below 0. adds: the names of the columns that it makes, its last ones, where
-    they are always the same.
+    append_only: the output never has a diff below 0. adds: the names of the last columns, if they are always the same.
     """
 
     kind: ClassVar[str]
@@ -58,7 +57,7 @@ class Operator:
     append_only: bool
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Every class of operators with a `kind` is one of its own."""
+        """Registers a class that has a `kind`; two classes never share one."""
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
             assert cls.kind not in KINDS, f"two kinds of operators are called {cls.kind}"
@@ -71,29 +70,27 @@ class Operator:
 
     @cached_property
     def text(self) -> str:
-        """Its JSON form as compact text with sorted keys: one for equal operators."""
+        """The JSON form as compact text with sorted keys: equal operators have the same text."""
         return json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
 
     @property
     def is_timed(self) -> bool:
-        """True if time alone can change what it gives or keeps."""
+        """Whether the passing of time can change the output or the state."""
         return False
 
     @property
     def passed(self) -> tuple[int | None, ...]:
-        """For each column of the output the column of the first input that it is in every row; None: of none."""
+        """For each output column, the column of the first input that it always equals; None if there is none."""
         return (None,) * len(self.schema)
 
 
 @dataclass(frozen=True)
 class PassThrough(Operator):
-    """An operator that hands the columns of its first input on: they are its own first ones, behind them come `made`
-    others.
-    """
+    """An operator that passes the columns of its first input on, followed by `made` columns of its own."""
 
     @property
     def made(self) -> int:
-        """How many columns it makes."""
+        """The number of columns of its own."""
         return len(self.adds)
 
     @property
@@ -103,12 +100,12 @@ class PassThrough(Operator):
 
 kinds(Operator, KINDS)
 
-#: By id, operators that are in use: of a circuit that is read again, with a view more, only what is new is made.
+#: Operators in use, by id: reading a circuit that has one more view creates only the new operators.
 _KNOWN: Final[WeakValueDictionary[str, Operator]] = WeakValueDictionary()
 
 
 def operator_of(operator_id: str, value: Any) -> Operator:
-    """The operator with that id and JSON form. ValueError if it is not the form of one."""
+    """The operator with that id and JSON form. ValueError for any other JSON value."""
     found = _KNOWN.get(operator_id)
     if found is None:
         found = from_json(Operator, value)

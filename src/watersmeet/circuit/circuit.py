@@ -1,16 +1,15 @@
-"""A circuit: the operators of all views of a database, cut into stages.
+"""A circuit: the operators of all views of a database, cut into stages; and keys that are split over all buckets.
 
-Stage 0 is what runs where the source is read: scans, maps, unions, up to the first exchange. Stage n > 0 runs once per
-bucket after exchange n: it holds the operators whose inputs all have arrived by then. Every edge from one stage to a
-later one is an `Exchange`, which belongs to the stage that sends. With one bucket everything is stage 0, and exchanges
-hand their input on: the operators are the same for every number of buckets.
+Stage 0 runs where the source is read: scans, maps, unions, up to the first exchange. Stage n > 0 runs once per bucket
+after exchange n, with the operators whose inputs all have arrived by then. Every edge from one stage to a later one is
+an `Exchange`, which belongs to the sending stage. With one bucket everything is stage 0, and exchanges pass their input
+on: the operators are the same for every number of buckets.
 
-Split keys: hot keys whose rows are in all buckets, so that no bucket has more work than the others.
-
-Of one exchange, the driver, the rows of a split key go to the buckets by the hash of the whole row; of all exchanges
-whose rows meet these in a join, they are copied to every bucket. So each row of the driver finds all its partners where
-it is, and each pair is made once. That is right for inner joins, and for those that show each row of the driver's side
-with or without partners; and only if nothing else in the stage relies on where the rows of a key are.
+Split keys: the rows of a hot key are spread over all buckets, so that no bucket has more work than the others. In one
+exchange, the driver, they go to the buckets by the hash of the whole row; in all exchanges whose rows they are joined
+with, they are copied to every bucket. So each row of the driver finds all its partners in its bucket, and each pair is
+made once. This is correct for inner joins, and for joins that output each row of the driver's side with or without
+partners; and only if nothing else in the stage relies on the bucket of a key.
 """
 
 from __future__ import annotations

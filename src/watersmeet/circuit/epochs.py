@@ -1,18 +1,15 @@
-"""What an epoch is: which operators of a circuit run, what they read and which state they have.
+"""Kinds of epochs: which operators of a circuit run, what they read, and which state they have.
 
 | | runs | reads | state of an operator |
 |---|---|---|---|
-| `Start` | all operators | what is new | none yet |
-| `Live` | all operators | what is new | that of the epoch before |
+| `Start` | all operators | new input | none yet |
+| `Live` | all operators | new input | that of the previous epoch |
 | `Fill` | those with a role | history | by its role |
-| `Rebuild` | all operators | history | made anew beside that which is in use |
-| `Rescale`, `SplitKeys` | none | nothing | that of the epoch before, handed to other buckets |
-| `Refresh`, `ResetClock` | none | nothing | that of the epoch before |
+| `Rebuild` | all operators | history | made again, next to the one in use |
+| `Rescale`, `SplitKeys` | none | nothing | that of the previous epoch, moved to other buckets |
+| `Refresh`, `ResetClock` | none | nothing | that of the previous epoch |
 
-A database has epochs of all kinds but the first. `Start` is the first micro-batch of a join of DataFrames, which has no
-history.
-
-Where the rows are that operators keep.
+`Start` is the first micro-batch of a join of DataFrames, which has no history; a database has all other kinds.
 """
 
 from __future__ import annotations
@@ -23,67 +20,67 @@ from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.values.serialization import kinds
 
-#: The values by whose hash a row is in its bucket: each the first of some columns that is not NULL.
+#: The values whose hash decides the bucket of a row: each is the first non-NULL one of some columns.
 Keys = tuple[tuple[int, ...], ...]
 
-#: The name that stands for all traces of an operator that are not named.
+#: The name for all traces of an operator that have no name of their own.
 OTHERS: Final = ""
 
 
 @dataclass(frozen=True)
 class Placing:
-    """In which buckets the rows of a trace are.
+    """The buckets in which the rows of a trace are.
 
-    how: `keyed`: each in the bucket of its `keys`, positions in the trace; no keys: all in bucket 0. `anywhere`: each
-    in one of them, no matter which; `keys` are all columns. `copied`: every bucket has all of them. `pooled`: each
-    bucket has some, and what any of them has is true for all.
+    how: `keyed`: each row is in the bucket of its `keys`, positions in the trace; without keys in bucket 0. `anywhere`:
+    each row is in any one bucket; `keys` are all columns. `copied`: every bucket has all rows. `pooled`: each bucket
+    has some rows, and each of them counts for all buckets.
     """
 
     how: Literal["keyed", "anywhere", "copied", "pooled"]
     keys: Keys = ()
 
 
-#: The state of a copy of an operator is under the operator's id with this before it.
+#: Prefix of the operator's id under which the state of a copy of the operator is.
 COPY: Final = "scratch!"
 
-#: `new`: only the views that are filled have it; its state begins with the fill. `copied`: live views have it, too; it
-#: runs on a copy of its state, which goes afterwards. `replayed`: an arrangement of live views, which gives its readers
-#: what it keeps; its state stays as it is.
+#: `new`: only the views that are being filled have it; its state begins with the fill. `copied`: live views have it,
+#: too; it runs on a copy of its state, which is deleted afterwards. `replayed`: an arrangement of live views, which
+#: outputs its rows again; its state is unchanged.
 Role = Literal["new", "copied", "replayed"]
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Base of the kinds of epochs: all operators run, with the state of the epoch before."""
+    """Base of the kinds of epochs: all operators run, with the state of the previous epoch."""
 
     kind: ClassVar[str]
-    #: Whether operators read what was there before, rather than what is new.
+    #: Whether operators read history instead of new input.
     reads_history: ClassVar[bool] = False
 
     @property
     def is_first(self) -> bool:
-        """True if operators begin: constants and empty aggregates give their rows."""
+        """Whether constants and empty aggregates output their rows."""
         return False
 
     @property
     def stored(self) -> Mapping[str, StoredContent]:
-        """By operator that does not run: what its readers get in place of what it would give."""
+        """By operator that does not run: the stored content that its readers read instead of its output."""
         return {}
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002
-        """True if the operator runs."""
+        """Whether the operator runs."""
         return True
 
     def may_be_new(self, operator_id: str) -> bool:  # noqa: ARG002
-        """True if the operator may have no state yet."""
+        """Whether the operator may have no state yet."""
         return False
 
     def state_id(self, operator_id: str) -> str:
-        """Under which id the operator's state is."""
+        """The id under which the operator's state is."""
         return operator_id
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
-        """The ids of state that is kept. Of all other there is left what was dropped, or an earlier attempt made.
+        """The ids of the state that is kept. Any other state was dropped, or is left from an earlier attempt.
 
         operator_ids: those of the circuit.
         """
@@ -92,7 +89,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Start(Mode):
-    """The first epoch of a circuit that reads what is new."""
+    """The first epoch of a circuit without history."""
 
     kind: ClassVar[str] = "start"
 
@@ -106,10 +103,10 @@ class Start(Mode):
 
 @dataclass(frozen=True)
 class Live(Mode):
-    """All views follow what is new.
+    """All views process new input.
 
-    idle, overrides: what moves the sources' watermarks beside their rows, see `runtime.idleness`. clocks: by relation,
-    by name of a watermark of its own, the column whose greatest time it is.
+    idle, overrides: what moves the sources' watermarks in addition to their rows, see `runtime.idleness`. clocks: by
+    relation, by name of a watermark of its own, the column whose greatest time it is.
     """
 
     kind: ClassVar[str] = "live"
@@ -120,9 +117,9 @@ class Live(Mode):
 
 @dataclass(frozen=True)
 class StoredContent:
-    """The content of a relation, read in place of what the operator below its sink would give again.
+    """The content of a relation, read instead of the output of the operator that feeds its sink.
 
-    keys: by whose hash its rows go to the buckets: each the first of some columns that is not NULL.
+    keys: see `Keys`.
     """
 
     relation_id: str
@@ -131,11 +128,11 @@ class StoredContent:
 
 @dataclass(frozen=True)
 class Fill(Mode):
-    """New views read history; live views stand still.
+    """New views read history; live views do not change.
 
-    first: the first epoch of the fill. roles: of the operators that run. content: by operator that does not run because
-    the content of a relation stands for it. part, parts: replayed arrangements give what they keep in `parts` epochs,
-    of which this is number `part`; from number `parts` on they have given all.
+    first: the first epoch of the fill. roles: by operator that runs. content: by operator that does not run, the
+    relation whose content its readers read. part, parts: replayed arrangements output their rows in `parts` epochs;
+    this is number `part`.
     """
 
     kind: ClassVar[str] = "fill"
@@ -176,7 +173,7 @@ class Fill(Mode):
 
 @dataclass(frozen=True)
 class Rebuild(Mode):
-    """All state is made anew from history, for content that stays as it is: nothing is published.
+    """All state is made again from history; no content changes, and nothing is published.
 
     first: the first epoch of the rebuild.
     """
@@ -198,10 +195,9 @@ class Rebuild(Mode):
 
 @dataclass(frozen=True)
 class Rescale(Mode):
-    """The circuit has another number of buckets from now on: what operators keep is handed to these, and nothing else
-    happens.
+    """Moves the state of all operators to another number of buckets, and does nothing else.
 
-    placings: by stateful operator, by trace (`OTHERS` for those that are not named), where its rows are.
+    placings: by stateful operator, by trace (or `OTHERS`), where its rows are.
     """
 
     kind: ClassVar[str] = "rescale"
@@ -213,7 +209,7 @@ class Rescale(Mode):
 
 @dataclass(frozen=True)
 class SplitKeys(Mode):
-    """Other keys are split from now on: their rows move, and nothing else happens.
+    """Moves the rows of keys whose split begins or ends, and does nothing else.
 
     split: by driver, the hashes of its keys, see `splitting`.
     """
@@ -229,7 +225,7 @@ class SplitKeys(Mode):
 class Refresh(Mode):
     """Stopped views run again, with the operators and the content of hidden views that were filled for them.
 
-    The epoch changes the content of each view by the difference only. made: the hidden views, by view.
+    Each view's content changes by the difference only. made: the hidden views, by view.
     """
 
     kind: ClassVar[str] = "refresh"
@@ -241,9 +237,9 @@ class Refresh(Mode):
 
 @dataclass(frozen=True)
 class ResetClock(Mode):
-    """The time of epochs is that of the machine's clock again, though it was later before.
+    """Sets the time of epochs back to the machine's clock.
 
-    stopped: by view whose operators follow the time of epochs, the error that it shows until it is refreshed.
+    stopped: by view that depends on the time of epochs, the error that it shows until it is refreshed.
     """
 
     kind: ClassVar[str] = "resetclock"

@@ -1,9 +1,8 @@
 """Operators of a circuit.
 
 Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` … and a diff. Expressions are
-DuckDB SQL over them. Operators that are equal in all they do are equal as values, so their `id`, a hash of their
-content and of their inputs, is the same in every view and after every restart: equal subplans are one operator with one
-state.
+DuckDB SQL over them. An operator's `id` is a hash of its content and of its inputs, so equal subplans of different
+views are one operator with one state, also after a restart.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from watersmeet.values.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
-#: A length of time that never ends.
+#: An interval without end.
 FOREVER_US: Final = 1 << 61
 
-#: The column of partial changes that says which columns of a row are kept, see `Upsert`.
+#: The column of partial changes that lists the columns of a row which keep their value, see `Upsert`.
 KEPT: Final = Field("_kept", SqlType("array", element=INTEGER))
-#: Bits of `_seq` for the number of a row within what came together.
+#: The bits of `_seq` that number the rows of one slice or transaction.
 SEQ_ROW_BITS: Final = 40
 
 
@@ -33,11 +32,10 @@ SEQ_ROW_BITS: Final = 40
 class Scan(Operator):
     """Changes of a relation: its columns `names` become c0, c1, …; no inputs.
 
-    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its
-    last `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
-    partial: adds `_kept` before `_seq`, see `Upsert`.
-    late: how many rows of the relation had been left out as late when the view was made. It reads them as history, so
-    that it has no operator in common with older views, whose state lacks them.
+    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order); without its last `SEQ_ROW_BITS`
+    bits it is the number of the row's slice or transaction. partial: adds `_kept` before `_seq`, see `Upsert`.
+    late: the number of rows of the relation that had been dropped as late when the view was created. The view reads
+    them as history, so it shares no operator with older views, whose state lacks them.
     """
 
     kind: ClassVar[str] = "scan"
@@ -50,7 +48,7 @@ class Scan(Operator):
 
 @dataclass(frozen=True)
 class Constant(Operator):
-    """Fixed rows, given once in the life of the state, in bucket 0. `rows_sql`: DuckDB expressions by row."""
+    """Fixed rows, output once, in bucket 0. `rows_sql`: DuckDB expressions by row."""
 
     kind: ClassVar[str] = "constant"
     rows_sql: tuple[tuple[str, ...], ...]
@@ -58,12 +56,11 @@ class Constant(Operator):
 
 @dataclass(frozen=True)
 class Map(Operator):
-    """Filter, then project: rows with `predicate` true (None: all), `exprs[i]` gives column i.
+    """Filter, then project: rows with `predicate` true (None: all); `exprs[i]` is column i.
 
-    An expression that raises an error gives NULL (a predicate: false) and is counted.
-    required: columns that must not be NULL because of an error; a row with such a column is dropped.
-    partitions: an annotation for those who read the plan: here a topic is given as many partitions as the one that it
-    is joined with has. Buckets are not partitions, so that nothing moves.
+    An expression that raises an error is NULL (a predicate: false), and the error is counted.
+    required: columns that must not be NULL because of an error; a row with such a column is dropped. partitions: shown
+    in plans: the number of partitions of the topic that the input is joined with; no row moves.
     """
 
     kind: ClassVar[str] = "map"
@@ -77,8 +74,8 @@ class Map(Operator):
 class Exchange(PassThrough):
     """Moves rows to the bucket of `keys` (column positions).
 
-    mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket; `partial` sends
-    the changes of a partial `Upsert` by keys, but those that empty the table to every bucket.
+    mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket; `partial` is
+    `hash`, but copies changes that empty the table (`Upsert`) to every bucket.
     """
 
     kind: ClassVar[str] = "exchange"
@@ -88,17 +85,15 @@ class Exchange(PassThrough):
 
 @dataclass(frozen=True)
 class Arrange(PassThrough):
-    """Keeps the rows of its input by columns `keys`, once for all that read it; its columns are the input's.
+    """Keeps the rows of its input by columns `keys`, once for all its readers; outputs its input.
 
-    null_safe: for each key, whether NULL meets NULL; a row with a NULL in another key can't meet any and is not kept.
-    stage: the stage in which it is kept, that of its readers; its input's stage or a later one.
-    time, retain: after an epoch rows are of use only while their column `time` is not below the bound `retain`, a
-    watermark;
-    NULL is of no use unless it meets NULL. Of others nobody may ask anything. time None: all rows are of use. newest:
-    of the rows of a key that are below the bound the `depth` newest are of use as well, and those with the time of the
-    last of these.
-    order: of the rows of a key only the first `depth` in this order are of use, and those that are equal to the last of
-    these. The input only grows.
+    null_safe: for each key, whether NULL equals NULL; a row with NULL in any other key is not kept. stage: that of its
+    readers; its input's stage or a later one.
+    time, retain: after an epoch, rows with `time` below the watermark `retain`, or with a NULL there that equals
+    nothing, are no longer needed, and no operator may probe for them. time None: all rows are needed. newest: the
+    `depth` newest rows of each key below the bound stay needed, with the rows of the same time as the last of these.
+    order: only the first `depth` rows of each key in this order are needed, and those equal to the last of these. The
+    input is append-only.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -117,12 +112,12 @@ class Arrange(PassThrough):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether all rows are of use for ever."""
+        """Whether all rows are needed for ever."""
         return self.time is None and not self.order
 
     @property
     def keeps_null_times(self) -> bool:
-        """Whether rows with NULL in `time` are of use: where it is a key in which NULL meets NULL."""
+        """Whether rows with NULL in `time` are needed: if it is a key in which NULL equals NULL."""
         return self.time in self.keys and self.null_safe[self.keys.index(self.time)]
 
     def __post_init__(self) -> None:
@@ -133,12 +128,11 @@ class Arrange(PassThrough):
 
 @dataclass(frozen=True)
 class Join(Operator):
-    """A regular join of two arrangements: inputs (left, right). It keeps nothing itself.
+    """A regular join of two arrangements: inputs (left, right). It has no state of its own.
 
-    left_keys, right_keys: positions of key columns of equal types, pairwise, the keys of the arrangements; empty
-    for a join whose right input is broadcast. null_safe: per pair, IS NOT DISTINCT FROM.
-    residual: DuckDB SQL over l0, l1, … and r0, r1, …, or None. An error in it counts as false.
-    output: which columns come out.
+    left_keys, right_keys: positions of key columns of equal types, the keys of the arrangements; empty if the right
+    input is broadcast. null_safe: for each pair, IS NOT DISTINCT FROM. residual: DuckDB SQL over l0, l1, … and r0, r1,
+    …, or None; an error in it counts as false. output: the output columns.
     """
 
     kind: ClassVar[str] = "join"
@@ -157,8 +151,8 @@ Comparison = Literal["<", "<=", ">", ">="]
 class DynamicFilter(Operator):
     """The rows of the left input whose column `column` compares with the only value of the right input.
 
-    inputs: (left, right); the right one has one column, of the type of `column`, and at most one row, which is in every
-    bucket. No row, or NULL, passes nothing. keep: positions of the left input's columns that come out.
+    The right input has one column, of the type of `column`, and at most one row, which is in every bucket; without a
+    row, or with NULL, nothing passes. keep: positions of the left input's columns that are output.
     """
 
     kind: ClassVar[str] = "dynamicfilter"
@@ -175,8 +169,8 @@ class DynamicFilter(Operator):
 class Arrivals(PassThrough):
     """The rows with diff above 0 of an ordered scan.
 
-    In place of `_seq` come two columns that put the newest row first: less the number of the epoch, less `_seq`.
-    moment: as in `Cut`, if rows of the scan go: its history is then the content at that time.
+    `_seq` is replaced by two columns that sort the newest row first: minus the epoch, minus `_seq`. moment: as in
+    `Cut`, if the scanned relation deletes rows: its history is then the content at that commit.
     """
 
     kind: ClassVar[str] = "arrivals"
@@ -186,10 +180,9 @@ class Arrivals(PassThrough):
 
 @dataclass(frozen=True)
 class Cut(PassThrough):
-    """Of the input's changes those from before a view was made (keeps before: its content stands still), or those that
-    come after.
+    """The input's changes from before a view was created (keeps before: its content never changes), or only later ones.
 
-    moment: the newest commit at that time. It makes cuts at other moments other operators, with other state above them.
+    moment: the newest commit at that time. Cuts at different commits are different operators with different state.
     """
 
     kind: ClassVar[str] = "cut"
@@ -199,17 +192,14 @@ class Cut(PassThrough):
 
 @dataclass(frozen=True)
 class LateRowFilter(PassThrough):
-    """The input's rows but for those that are late: whose time in `column` is below the bound by the numbers of the
-    epochs before.
+    """The input's rows without late ones: those with `column` below the bound, as of the previous epoch.
 
-    bound: as in `TimeFilter`; unknown: nothing is late. NULL never is, nor what goes. clock: the greatest time that
-    live epochs read of the
-    column `name` of the relation `relation_id` is the number of this source, which the bound reads; empty: it reads
-    those that are there
-    anyway. Nothing that is read as history is late. age: columns that order the rows of an epoch, the newest first: a
-    row is also late if an older one has a greater time, or if it has none. late: the rows that are late instead. apart:
-    tells it from equal ones that had left rows out when its view was made: it reads these as history, so that it has no
-    operator in common with those above the others.
+    bound: as in `TimeFilter`; if it is unknown, no row is late. NULLs, deleted rows and history are never late. clock:
+    the source of the bound whose number is the greatest time that live epochs read of column `name` of the relation
+    `relation_id`; empty: the bound reads existing sources.
+    age: columns that order the rows of an epoch, the newest first: a row is also late if an older one has a greater
+    time, or if it has none. late: outputs the late rows instead. apart: distinguishes the operator from an equal one
+    that had dropped rows when this view was created: this one reads them as history.
     """
 
     kind: ClassVar[str] = "laterowfilter"
@@ -225,14 +215,15 @@ class LateRowFilter(PassThrough):
 
 @dataclass(frozen=True)
 class Records(Operator):
-    """The changes of an epoch as records, which are never taken back: the columns of the relation that changed,
-    `deleted` (boolean), the epoch's number (bigint).
+    """The changes of an epoch as records, which are never retracted: the changed relation's columns, `deleted`
+    (boolean), and the epoch (bigint).
 
-    keys: positions; the input is `Changes`, whose last two columns do not come out. What comes and goes again is no
-    change. Of a key, the rows that came, if any; else one record that is `deleted`, with NULLs but for the columns
-    `kept`: of one of the rows that went, which the content decides. time: position of the column that has the time of
-    the change instead of its own; of one that is `deleted`, the greatest one. All changes of a key are in one bucket.
-    keys None: the rows of the input that come.
+    keys: positions; the input is `Changes`, whose last two columns are not output. A row that is inserted and deleted
+    in one epoch is no change. For each key: the inserted rows, if there are any; otherwise one record with `deleted`
+    and with NULLs except in the columns `kept`, which are those of one of the deleted rows, chosen by content. keys
+    None: the inserted rows of the input.
+    time: position of the column that holds the time of the change instead of its own value; of a `deleted` record, the
+    greatest time. All changes of a key are in one bucket.
     """
 
     kind: ClassVar[str] = "records"
@@ -250,7 +241,7 @@ class Records(Operator):
 
 @dataclass(frozen=True)
 class CauseSpec:
-    """A side of what changes rows have. `match`, `time`: positions; see `algebra.arrivals.Cause`."""
+    """One side of the causes of changes. `match`, `time`: positions; see `algebra.changes.Cause`."""
 
     match: tuple[int, ...]
     time: int | None
@@ -259,16 +250,16 @@ class CauseSpec:
 
 @dataclass(frozen=True)
 class Changes(PassThrough):
-    """The rows of the first input that came or went in an epoch, none of which is ever taken back: its columns, `went`
-    (boolean), `at` (timestamp): the time of what caused it.
+    """The inserted and deleted rows of the first input, never retracted: its columns, `went` (boolean: deleted), `at`
+    (timestamp): the time of the cause.
 
-    That is the greatest time of its sides (`causes`). Of a side whose match changed in the epoch, as the further inputs
-    tell, one for each cause (without any: the rows of the first input that come), it is the greatest time of these
-    changes, and of the row's own if it came; of another one the row's own. A side that the row lacks (its time is NULL)
-    has those that agree with the row in the first `partners` columns, none of them NULL. All that agree in the columns
-    of `match` (or the first `partners`, if there are any) are in one bucket.
+    `at` is the greatest time of its sides (`causes`). If a side's match changed in the epoch (one further input for
+    each cause has these changes; without further inputs, the inserted rows of the first input), its time is the
+    greatest of these changes, and the row's own time if the row was inserted; otherwise the row's own time. A side that
+    the row lacks (its time is NULL) is matched by the first `partners` columns, none of them NULL. All rows that agree
+    in `match` (or in the first `partners` columns, if there are any) are in one bucket.
 
-    The law: the columns add up to the content of the input.
+    The law: the columns always add up to the content of the input.
     """
 
     kind: ClassVar[str] = "changes"
@@ -278,16 +269,14 @@ class Changes(PassThrough):
 
 @dataclass(frozen=True)
 class TimeFilter(Operator):
-    """The input's rows whose column `column`, a timestamp or date, compares with a bound that only rises.
+    """The input's rows whose column `column`, a timestamp or date, compares with a bound that never falls.
 
-    bound: a watermark (`values.watermarks`) by the sources' numbers of the epoch, which may be unknown. `<`, `<=`: rows
-    wait until the bound has passed them; with an unknown bound all do. `>`, `>=`: rows come out at once and are taken
-    back
-    when the bound passes them. NULL never passes. What the bound has passed is not kept. keep: positions of the
-    input's columns that come out. append_only: no change is ever below the bound (of `<`), or it is an error. stays:
-    (of `<`, `<=`)
-    what has come out is not taken back, whatever becomes of it below. untimed: rows with NULL in the column come at
-    once.
+    bound: a watermark (`values.watermarks`) over the sources' numbers of the epoch, which may be unknown. `<`, `<=`:
+    rows wait until the bound has passed them; while it is unknown, all wait. `>`, `>=`: rows are output at once and
+    retracted when the bound passes them. NULL never passes. Rows that the bound has passed are not kept. keep:
+    positions of the input's columns that are output.
+    append_only: for `<`: a change below the bound is an error. stays: (`<`, `<=`) output rows are never retracted.
+    untimed: rows with NULL in the column are output at once.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -321,19 +310,19 @@ class SortKey:
 
 @dataclass(frozen=True)
 class TemporalJoin(Operator):
-    """Each left row with the right rows of its key as they are when it comes; inputs (left, right), right arranged.
+    """Each left row with the right rows of its key at the time it arrives; inputs (left, right), right arranged.
 
-    Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in
-    `Join`;
-    no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
-    identity: positions of the left columns that the memo keeps: they tell left rows apart, and include all left columns
-    of `output`. Empty: all left columns.
-    waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch
-    that ends with right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
-    ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later
-    (`kernel.operators.temporal`); a key for which nothing was found asks again. None: every row asks. Not for rows that wait.
-    owner: the view whose history it is. What its rows met when they came is not what those of a later view meet, so
-    that this one has no operator in common with those above it.
+    Changes of the right side never change earlier output. left_keys, right_keys, null_safe, residual, output: as in
+    `Join`; without keys, right is copied to every bucket.
+    memo: left rows may be deleted: the matches of each are kept, to be retracted. identity: positions of the left
+    columns that the memo keeps: they identify a left row, and include all left columns of `output`; empty: all.
+    waits: a left row without a match (in a left join it is output with NULLs) waits; in the first epoch that ends with
+    matching right rows, it is output with all of them. Not with a memo.
+    ttl_us: the right rows found for a key are used again until the epoch's time is that much later
+    (`kernel.operators.temporal`); a key without rows is looked up again. None: every row is looked up. Not for rows
+    that wait.
+    owner: the view whose history it is. A later view's rows would have met other right rows, so no view shares this
+    operator.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -354,9 +343,9 @@ class TemporalJoin(Operator):
         assert self.ttl_us is None or (self.right_keys and not self.waits)
 
 
-#: How left and right values of an ASOF join compare: `<>` (they differ) and `<=>` (they are there) look on both sides.
+#: How left and right values of an ASOF join compare; `<>` (they differ) and `<=>` (both exist) search both sides.
 AsofComparison = Literal["<", "<=", ">", ">=", "<>", "<=>"]
-#: Those that look for smaller right values, for greater ones, and for equal ones.
+#: The comparisons that search smaller right values, greater ones, and equal ones.
 BACKWARD: Final = (">", ">=", "<>", "<=>")
 FORWARD: Final = ("<", "<=", "<>", "<=>")
 EXACT: Final = ("<=", ">=", "<=>")
@@ -367,10 +356,10 @@ class AsofJoin(Operator):
     """Each left row with the one nearest right row of its key; inputs (left, right), both arranged by the keys.
 
     left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions
-    of columns of one type, one with distances if both sides count); of these the right row with the nearest value
-    counts, of a smaller and a greater one that are equally near the smaller one, of several with that value the one
-    that is first by the columns `ties`. residual: as in `Join`; it is asked of the nearest row alone: if it is not
-    true, there is no partner. join_kind left: rows without partner come out with NULLs.
+    of columns of one type, which has distances if both sides are searched); the nearest value counts, the smaller one
+    of two equally near ones, and of several rows with that value the first by the columns `ties`. residual: as in
+    `Join`, evaluated for the nearest row only: if it is not true, there is no partner. join_kind left: rows without
+    partner are output with NULLs.
     """
 
     kind: ClassVar[str] = "asof"
@@ -386,7 +375,7 @@ class AsofJoin(Operator):
     residual: str | None = None
 
 
-#: Joins of two inputs by key columns, with what else has to hold and which columns come out.
+#: Joins of two inputs by key columns, with a residual condition and output columns.
 PairJoin = Join | AsofJoin | TemporalJoin
 
 
@@ -395,12 +384,12 @@ class Versions(PassThrough):
     """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.
 
     The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns
-    without `_seq`, then from when the version is valid (timestamp or timestamptz), then whether there is a row from
-    then on
-    (boolean; if not, it was deleted and the columns are those that it had). Of each key and time there is one version.
+    without `_seq`, then the start of the version's validity (timestamp or timestamptz), then whether the row exists
+    from then on (boolean; if not, it was deleted, and the columns are its last values). For each key and time there is
+    one version.
     time: position of the event time; a row with NULL there is no version. source: the relation whose number is the
-    watermark of that time. stage: as in `Arrange`. retain: a watermark: nobody asks for moments below it, so that of
-    the versions from before it only the newest of each key is kept; empty: all are.
+    watermark of that time. stage: as in `Arrange`. retain: a watermark: of the versions from before it only the newest
+    of each key is kept; empty: all are.
     """
 
     kind: ClassVar[str] = "versions"
@@ -417,19 +406,17 @@ class Versions(PassThrough):
 
     @property
     def null_safe(self) -> tuple[bool, ...]:
-        """As in `Arrange`: a key with a NULL meets nothing."""
+        """As in `Arrange`: a key with a NULL matches nothing."""
         return (False,) * len(self.keys)
 
 
 @dataclass(frozen=True)
 class ArrivalJoin(Join):
-    """As `Join`, but never revised: whether a row has partners is decided when it comes.
+    """As `Join`, but never revised: a row's partners are decided when it arrives.
 
-    Its inputs only grow; a semi or anti join decides each left row by what is right, which may change. Rows that come
-    in one epoch see
-    each other. Pairs come when the second of their rows does, also where the first one came out without partner. The
-    left
-    input of semi and anti joins is not arranged: nothing is kept of it.
+    Its inputs are append-only; a semi or anti join decides each left row by the current right rows, which may change.
+    Rows of one epoch see each other. A pair is output when the second of its rows arrives, also if the first one was
+    output without partner. The left input of semi and anti joins is not arranged.
     """
 
     kind: ClassVar[str] = "arrivaljoin"
@@ -437,13 +424,11 @@ class ArrivalJoin(Join):
 
 @dataclass(frozen=True)
 class ArrivalAsofJoin(AsofJoin):
-    """As `AsofJoin`, but never revised: which row is the nearest is decided when the left row comes.
+    """As `AsofJoin`, but never revised: the nearest row is decided when the left row arrives.
 
-    The left input, of which nothing is kept, only grows and is not arranged. Rows that come in one epoch see each
-    other.
-    depth: of the right rows of a key only those count that have fewer than so many rows with a greater value; None:
-    all.
-    history: the view whose history it is: no other one has what it met (`TemporalJoin.owner`).
+    The left input is append-only and not arranged. Rows of one epoch see each other.
+    depth: only the `depth` right rows of a key with the greatest values count; None: all. history: the view whose
+    history it is; no other view shares it (`TemporalJoin.owner`).
     """
 
     kind: ClassVar[str] = "arrivalasof"
@@ -453,11 +438,11 @@ class ArrivalAsofJoin(AsofJoin):
 
 @dataclass(frozen=True)
 class MultiJoin(Operator):
-    """An inner join of three or more arrangements by one key: rows that agree in it meet. It keeps nothing.
+    """An inner join of three or more arrangements by one key. It has no state of its own.
 
-    keys: for each input the positions of its key columns, those of its arrangement; types are equal across inputs,
-    and NULL meets nothing. residual: DuckDB SQL over t0_0, t0_1, …, t1_0, … (input, column), or None. An error in it
-    counts as false. output: which columns come out.
+    keys: for each input the positions of its key columns, those of its arrangement; types are equal across inputs, and
+    NULL matches nothing. residual: DuckDB SQL over t0_0, t0_1, …, t1_0, … (input, column), or None; an error in it
+    counts as false. output: the output columns.
     """
 
     kind: ClassVar[str] = "multijoin"
@@ -470,10 +455,10 @@ class MultiJoin(Operator):
 class AggregateSpec:
     """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
 
-    function: count, sum, avg, min, max, bool_and, bool_or, var_pop, var_samp, stddev_pop, stddev_samp, or one of
-    `COLLECTED`. extra: columns of further arguments: the delimiter of string_agg, if it is no `constant`; the value of
-    jsonb_object_agg, whose argument is the key as jsonb. order: of the values. constant: the delimiter, or the
-    fraction of percentile_cont (whose argument is float64) and percentile_disc.
+    function: count, sum, avg, min, max, bool_and, bool_or, one of `DEVIATIONS`, or one of `COLLECTED`. extra: columns
+    of further arguments: the delimiter of string_agg, if it is not `constant`; the value of jsonb_object_agg, whose
+    argument is the key as jsonb. order: of the values. constant: the delimiter, or the fraction of percentile_cont
+    (whose argument is float64) and percentile_disc.
     """
 
     function: str
@@ -485,7 +470,7 @@ class AggregateSpec:
     constant: str | float | None = None
 
 
-#: Aggregates that follow from the sum of the values and that of their squares.
+#: Aggregates that follow from the sum of the values and the sum of their squares.
 DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
 #: Aggregates that need all values of a group, in the order of `AggregateSpec.order` and then in their own, NULLs last.
@@ -499,9 +484,9 @@ COLLECTED: Final = frozenset({
 class Aggregate(Operator):
     """GROUP BY columns `keys`; the output is the keys, then the calls (types in `schema`).
 
-    No calls: distinct rows. No keys and some calls: always exactly one row, in bucket 0,
-    from the first epoch on. time, retain: no later change is of a group whose key number `time` is below the watermark
-    `retain`, so that what is kept of it goes; groups in which that key is NULL stay. time None: all may change.
+    No calls: distinct rows. No keys and some calls: always exactly one row, in bucket 0, from the first epoch on. time,
+    retain: groups whose key number `time` is below the watermark `retain` no longer change and are deleted from the
+    state, except where that key is NULL. time None: all groups may change.
     """
 
     kind: ClassVar[str] = "aggregate"
@@ -527,10 +512,9 @@ class Unnest(Operator):
     """Each input row once for every element of its arrays; stateless.
 
     arrays: positions of array columns, walked side by side; shorter ones are filled up with NULL. keep: positions of
-    the input's columns that come out, first; then the elements; then, if `ordinality`, the number of the element
-    (bigint, from 1). condition: DuckDB SQL over the input's columns l0, l1, … and over r0, r1, … (elements, then the
-    number), or None; elements for which it is not true are left out. outer: a row without elements comes out once,
-    with NULLs.
+    the input's columns, output first; then the elements; then, if `ordinality`, the number of the element (bigint, from
+    1). condition: DuckDB SQL over the input's columns l0, l1, … and over r0, r1, … (elements, then the number), or
+    None; only elements for which it is true are output. outer: a row without elements is output once, with NULLs.
     """
 
     kind: ClassVar[str] = "unnest"
@@ -554,9 +538,9 @@ class Union(Operator):
 
 @dataclass(frozen=True)
 class Repeat(PassThrough):
-    """The input's columns but the last, each row as many times more often as its last column (bigint) says.
+    """The input's columns except the last, each row repeated as often as its last column (bigint) says.
 
-    Not at all where that is NULL or below 1. Never append-only: a row whose number falls is partly taken back.
+    Not at all if that is NULL or below 1. Never append-only: a lower number retracts part of the row's copies.
     """
 
     kind: ClassVar[str] = "repeat"
@@ -566,20 +550,18 @@ class Repeat(PassThrough):
 class Upsert(PassThrough):
     """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
 
-    keys: positions of the key. The output has the input's columns without `_seq`.
-    A row with diff -1 deletes the row of its key; of such a row only the key counts.
+    keys: positions of the key. The output has the input's columns without `_seq`. A row with diff -1 deletes the row of
+    its key; only its key counts.
 
-    partial: changes may depend on the rows that are there. The input then has one more column, `_kept`, right before
-    `_seq`: integer[] (Arrow list<int32>), the positions of columns in this operator's schema, in any order.
+    partial: changes may depend on existing rows. The input then has one more column, `_kept`, right before `_seq`:
+    integer[] (Arrow list<int32>), positions of columns in this operator's schema, in any order.
 
     - NULL: a whole row, or a deletion. With diff 1 an empty list is the same.
-    - diff 1 and a list: the row is an update of the row of its key. Columns in the list keep the value which that row
-      has just before, in the order of `_seq`; what this row has there does not count. The key is never in the list. An
-      update that finds no row of its key changes nothing, and is counted (`Counters.orphans`).
-    - diff -1 and a list, whatever is in it: the table is emptied: all rows from before go, in all buckets. What the row
-      has in other columns does not count.
+    - diff 1 and a list: an update of the row of its key. The columns in the list (never the key) keep the value from
+    just before, in the order of `_seq`. An update that finds no row is ignored and counted (`Counters.orphans`).
+    - diff -1 and any list: all earlier rows are deleted, in all buckets. Other columns do not count.
 
-    What is in order before a change is what earlier epochs left and, in this one, all changes with a lower `_seq`.
+    "Before" means the result of earlier epochs and of all changes of this one with a lower `_seq`.
     """
 
     kind: ClassVar[str] = "upsert"
@@ -589,8 +571,8 @@ class Upsert(PassThrough):
 
 @dataclass(frozen=True)
 class Sort(PassThrough):
-    """The changes of each epoch in `order`; equal ones stay as they came. order: over the input's columns, of which the
-    output has the first ones.
+    """The changes of each epoch in `order`, stably. order: over the input's columns, of which the output has the first
+    ones.
     """
 
     kind: ClassVar[str] = "sort"
@@ -599,11 +581,11 @@ class Sort(PassThrough):
 
 @dataclass(frozen=True)
 class TopN(PassThrough):
-    """Of the rows of each key, in `order`, those after the first `offset`: at most `limit` (None: all).
+    """For each key, the rows in `order` after the first `offset`: at most `limit` (None: all).
 
     keys: positions; none: all rows are one key, in bucket 0. with_ties: also the rows that are equal in `order` to the
-    last of them. Rows that are equal in `order` are ordered by their other columns, in order, ascending, NULLs last.
-    The output has the input's columns. time, retain: as in `Aggregate`; `time` is a position.
+    last one. Rows equal in `order` are ordered by their other columns, ascending, NULLs last. The output has the
+    input's columns. time, retain: as in `Aggregate`; `time` is a position.
     """
 
     kind: ClassVar[str] = "topn"
@@ -624,11 +606,11 @@ class TopN(PassThrough):
 class WindowFrame:
     """The rows of a key that a window function sees from a row, from `start` to `end`, both included.
 
-    start, end: rows, groups of peers or nothing else (`range`) before (below 0) or after the row; None: unbounded;
-    0 in `range` and `groups`: with all peers. low, high: positions of columns; of a `range` the frame begins with the
-    first row whose column `value` is not before `low`, and ends with the last one not behind `high`, in the one sort
-    key's order; rows with NULL in `value` have their peers instead. They stand for start and end.
-    exclude: which of these rows are left out again: none, current row, group, ties.
+    start, end: number of rows, groups of peers or neither (`range`) before (below 0) or after the row; None: unbounded;
+    0 in `range` and `groups`: with all peers. low, high: positions of columns that replace start and end in a `range`:
+    the frame begins with the first row whose `value` is not before `low`, and ends with the last one not after `high`,
+    in the order of the one sort key; rows with NULL in `value` have their peers instead. exclude: rows that are left
+    out again: none, the current row, its group, its ties.
     """
 
     mode: Literal["rows", "range", "groups"]
@@ -645,10 +627,9 @@ class WindowSpec:
     """One window function over the rows of a key in `order`.
 
     function: row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,
-    nth_value, or one of `AggregateSpec`. arguments: columns: the value; of lag and lead maybe also the default, of the
-    same type.
-    number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead). filter: of an
-    aggregate.
+    nth_value, or one of `AggregateSpec`. arguments: columns: the value; for lag and lead also the default, of the same
+    type, if there is one. number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead).
+    filter: of an aggregate.
     """
 
     function: str
@@ -663,8 +644,8 @@ class WindowSpec:
 class Window(PassThrough):
     """Window functions over the rows of each key (columns `keys`; none: all rows are one key, in bucket 0).
 
-    The input is the arrangement by `keys`, in which NULL is a key like any other; nothing else is kept. The output has
-    the input's columns, then one for each of `functions` (types in `schema`). Ties are broken as in `TopN`.
+    The input is the arrangement by `keys`, in which NULL equals NULL. The output has the input's columns, then one for
+    each of `functions` (types in `schema`). Ties are broken as in `TopN`.
     """
 
     kind: ClassVar[str] = "window"
@@ -678,10 +659,10 @@ class Window(PassThrough):
 
 @dataclass(frozen=True)
 class Sink(PassThrough):
-    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's names.
+    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's column names.
 
-    keys: by whose hash its rows lie in the buckets: each the first of some columns that is not NULL. None: nobody
-    relies on where they are.
+    keys: the values whose hash decides a row's bucket: each is the first non-NULL one of some columns. None: no reader
+    depends on the bucket.
     """
 
     kind: ClassVar[str] = "sink"

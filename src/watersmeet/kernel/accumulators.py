@@ -43,8 +43,8 @@ _FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
 
 @dataclass(frozen=True)
 class Feed:
-    """The values that an accumulator takes: column `argument` (None: the rows) where `filter` is true, maybe each
-    once.
+    """The input values of an accumulator: column `argument` (None: the rows) where `filter` is true; each once if
+    `distinct`.
     """
 
     argument: int | None = None
@@ -54,7 +54,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Part:
-    """An accumulator: columns [start, start + len(types)) of the state, the keys not counted."""
+    """An accumulator: columns [start, start + len(types)) of the state, not counting the keys."""
 
     kind: Kind
     feed: Feed
@@ -128,9 +128,9 @@ def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
 
 @dataclass(frozen=True, eq=False)
 class Fed:
-    """What a feed brings in one epoch: values with weights (0 where they do not count), group by group, ascending.
+    """The input of a feed in one epoch: values with weights (0 where they do not count), by ascending group.
 
-    groups: of each row. starts: where the group of a row differs from the row before. num_groups: of the epoch.
+    groups: of each row. starts: rows whose group differs from that of the previous row. num_groups: of the epoch.
     """
 
     groups: Ints
@@ -174,7 +174,7 @@ def _plus(old: pa.Array, change: Ints) -> pa.Array:
 
 
 def _add_floats(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
-    """Columns: how many NaN, infinities and negative infinities; first bin and digits of the sum of the others."""
+    """Columns: counts of NaN, infinity and negative infinity; first bin and digits of the sum of the others."""
     assert fed.values is not None
     values = col.words(fed.values).astype(np.float64)
     weights = fed.weights
@@ -207,7 +207,7 @@ def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bin
 
 @dataclass(eq=False)
 class Feeder:
-    """Makes the feeds of an epoch. keys: the group columns in `key_form`. Multisets live in traces of `operator_id`."""
+    """Creates the feeds of an epoch. keys: the group columns in `key_form`. Multisets: traces of `operator_id`."""
 
     delta: Delta
     keys: list[pa.Array]
@@ -250,7 +250,7 @@ class Feeder:
         return self._ordered[position]
 
     def _distinct(self, wanted: Feed) -> Fed:
-        """Weight 1 for a value that its group did not have before, -1 for one that it has no more."""
+        """Weight 1 for a value that is new in its group, -1 for one that is no longer in it."""
         assert wanted.argument is not None
         trace = self.state.trace(self.operator_id, f"distinct-{wanted.argument}-{wanted.filter}")
         rows, diff = self.rows(wanted)
@@ -286,7 +286,7 @@ Floats = npt.NDArray[np.float64]
 def result(
     call: AggregateSpec, plan: Accumulators, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large (NULL then).
+    """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large, and so NULL.
 
     argument: the type of the call's argument, None for count(*).
     """
@@ -330,7 +330,7 @@ def _deviation(
     kind: pa.DataType,
     count: npt.NDArray[np.int64],
 ) -> tuple[pa.Array, col.Mask]:
-    """Of doubles a double; of whole numbers and decimals a decimal, whose root has the precision of a double."""
+    """A double for doubles; for whole numbers and decimals a decimal whose root has the precision of a double."""
     feed = feed_of(call)
     none = np.zeros(len(count), np.bool_)
     valid = count > (1 if call.function.endswith("samp") else 0)
@@ -374,7 +374,7 @@ def _floats(values: Floats, kind: pa.DataType, valid: col.Mask) -> pa.Array:
 
 
 def _nearly(limbs: exact_sum.Limbs) -> Floats:
-    """The values as float64, from the highest limb down: the same for the same value."""
+    """The values as float64, summed from the highest limb down: equal values give equal floats."""
     total = np.zeros(limbs.shape[1])
     for limb in exact_sum.carried(limbs)[::-1]:
         total = total * 4294967296.0 + limb

@@ -1,7 +1,4 @@
-"""The context of a step, and the checks of its output.
-
-The operators in which an error was raised, and the contract that the output of every operator meets.
-"""
+"""The context of a step, the check of its output, and the operators in which an error was raised."""
 
 from __future__ import annotations
 
@@ -25,13 +22,12 @@ from watersmeet.values.types import Schema
 class StepContext:
     """One step of one operator in one bucket.
 
-    initial: the first step in the life of the operator's state. schemas: those of the operator's
-    inputs, in order: expressions need the SQL types, because Arrow shows jsonb as a string.
-    append_only: the inputs' flags, in order; none if nothing is known. epoch: its number.
+    initial: the first step in the life of the operator's state. schemas: those of the operator's inputs: expressions
+    need the SQL types, because Arrow shows jsonb as a string. append_only: the inputs' flags; empty if unknown.
     watermarks: the sources' numbers in microseconds, with this epoch's rows, and the epoch's time as "now()"; a source
-    without number is not there. before: these numbers after the epoch before, by which a row of this one is late.
-    filling: what the step reads is history: of a new view, or for state that is made anew.
-    most_rows: how many rows a join may make; 0 for any number. slicing: above which size output is made in slices.
+    without number is missing. before: these numbers after the previous epoch, which decide whether a row is late.
+    filling: the input is history: of a new view, or for state that is made again. most_rows: the most rows that a join
+    may output; 0: any number. slicing: the size above which output is cut into slices.
     """
 
     bucket: int
@@ -48,7 +44,7 @@ class StepContext:
     slicing: Slicing = field(default_factory=Slicing)
 
     def expect(self, made: Amplification) -> None:
-        """Takes note of the rows that a join is about to make. TooManyRowsError if it may not make that many."""
+        """Counts the rows that a join is about to output. TooManyRowsError if they are too many."""
         counters = self.counters
         counters.made_rows += made.rows
         counters.busiest += made.busiest
@@ -67,15 +63,14 @@ def mark_failing(cause: BaseException, *operators: str) -> None:
 
 
 def failing_operators(cause: BaseException) -> tuple[str, ...]:
-    """The ids that `mark_failing` noted; empty for an error of no operator."""
+    """The ids that `mark_failing` noted; empty if no operator raised the error."""
     found: tuple[str, ...] = cause.__dict__.get(_ATTRIBUTE, ())
     return found
 
 
 def check_output(operator: Operator, output: object) -> None:
-    """INTERNAL_ERROR if an output lacks the columns of its operator, or the diff of a row.
-
-    Of slices each is checked when it is made.
+    """INTERNAL_ERROR if an output lacks columns of its operator, or a row has no diff. Slices are checked as they are
+    made.
     """
     if isinstance(output, Delta):
         _check_columns(operator, output, len(output.diff))

@@ -24,16 +24,15 @@ from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import arrow_schema
 
-#: What comes for a bucket is taken at once up to so many slices: two million rows, the largest epoch.
+#: The input of a bucket is read at once up to this many slices: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
 
 
 @dataclass(frozen=True)
 class MostRows:
-    """How many rows a join may make in one epoch; 0 means no limit.
+    """The most rows that a join may output in one epoch; 0 means no limit.
 
-    reported: if all buckets together may make more, the join reports the key for which it makes the most rows.
-    made: in one bucket.
+    reported: for all buckets; above it the join reports the key with the most rows. made: for one bucket.
     """
 
     reported: int
@@ -45,11 +44,11 @@ _ANY_NUMBER: Final = MostRows(0, 0)
 
 @dataclass(frozen=True)
 class EpochContext:
-    """What a stage knows of its epoch.
+    """The context of a stage in one epoch.
 
-    epoch: its number. watermarks, before: see `StepContext`. most_rows: by join; others may make any number. stopped:
-    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`. narrow:
-    whether large frames are to take fewer bytes. roles: by exchange, what becomes of the rows of split keys.
+    watermarks, before, slicing: see `StepContext`. most_rows: by join; others have no limit. stopped: operators of
+    failed views: they do not run, and their state stays. narrow: whether large frames are packed into fewer bytes.
+    roles: by exchange, where the rows of split keys go.
     """
 
     epoch: int
@@ -67,17 +66,17 @@ class EpochContext:
         return self.mode.runs(operator_id) and operator_id not in self.stopped
 
 
-#: Takes the changes of a relation, by its id, piece by piece: consolidated unless append-only. All pieces must be read.
+#: Takes the changes of a relation, by its id, in pieces: consolidated unless append-only. All pieces must be read.
 Publish = Callable[[str, Iterable[Delta]], None]
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """frames: for later stages. published: changes by relation, if nothing else took them (`Publish`).
+    """frames: for later stages. published: changes by relation, unless a `Publish` took them.
 
-    metrics: by operator. hottest: by join that may have made too many rows, with the other buckets or alone. In the
-    latter case it has made none, and what is above it in the plan is of no use. orphans: by upsert, the updates that
-    found no row of their key. failures: by operator, the parts of its expressions that failed.
+    metrics: by operator. hottest: by join that may exceed its limit. If this bucket exceeds it alone, the join's output
+    is empty, and all downstream output is invalid. orphans: by upsert, the updates that found no row of their key.
+    failures: by operator, the failed parts of its expressions.
     """
 
     frames: list[Frame]
@@ -90,7 +89,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class HottestKey:
-    """The key of which a join makes most rows. values: as texts, None for NULL; none if it has no key."""
+    """The key with the most output rows of a join. values: as texts, None for NULL; empty if the join has no key."""
 
     rows: int
     values: tuple[str | None, ...]
@@ -98,7 +97,7 @@ class HottestKey:
 
 @dataclass(eq=False)
 class _Inputs:
-    """Outputs of operators that are still to be read in this stage; each goes when its last reader has it."""
+    """Outputs of operators with readers left in this stage; each is released with its last reader."""
 
     readers: dict[str, int]
     held: dict[str, OperatorOutput] = field(default_factory=dict)
@@ -127,10 +126,9 @@ def run_stage(
 ) -> StageResult:
     """Runs the operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
-    sources: by id of a scan, or of an operator for which stored content stands, changes with columns c0, c1, …
-    publish: takes what sinks publish; None: it is in the result, in a file if it is large.
-    frames: those that came for this bucket, in any order. The state is changed, not persisted. Raises Error
-    STATE_MISMATCH if the state of an operator that must have one is missing.
+    sources: changes with columns c0, c1, …, by id of a scan, or of an operator replaced by stored content. frames:
+    those for this bucket, in any order. publish: takes the changes of sinks; None: they are in the result, in a file if
+    they are large. The state is changed, not persisted. STATE_MISMATCH if an operator that must have state has none.
     """
     mode = ctx.mode
     replayed = mode.having("replayed") if isinstance(mode, Fill) else frozenset()
@@ -191,7 +189,7 @@ def run_stage(
         finally:
             watch.end()
         if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
-            # If all buckets together make more, there is one for which this is true.
+            # If all buckets together exceed the limit, this is true in at least one of them.
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
         if tally.counters.orphans:
             result.orphans[op.id] = tally.counters.orphans
@@ -218,9 +216,9 @@ def run_stage(
 
 
 class _Tally(Worker):
-    """The rows that one operator takes and gives, and its time. Slices count when they are read.
+    """Counts one operator's input rows, output rows and time. Slices count when they are read.
 
-    place: for the notes of errors.
+    place: where it runs, for errors.
     """
 
     def __init__(self, operator: Operator, place: str, watch: Stopwatch) -> None:
@@ -232,12 +230,12 @@ class _Tally(Worker):
         self._rows_out = 0
 
     def note(self, cause: Exception) -> None:
-        """Note on an error in which operator, stage, bucket and epoch it was raised."""
+        """Adds operator, stage, bucket and epoch to an error."""
         cause.add_note(self._place)
         mark_failing(cause, self._operator.id)
 
     def coming(self, changes: Any) -> Any:
-        """What an operator reads, counted as input."""
+        """The input, counted."""
         if not isinstance(changes, Sliced):
             self._rows_in += changes.num_rows
             return changes
@@ -250,7 +248,7 @@ class _Tally(Worker):
         return Sliced(counted)
 
     def going(self, changes: Any) -> Any:
-        """What an operator gives, counted as output."""
+        """The output, counted."""
         if not isinstance(changes, Sliced):
             self._rows_out += changes.num_rows
             return changes
@@ -264,7 +262,7 @@ class _Tally(Worker):
         return Sliced(counted)
 
     def _next(self, pieces: Iterator[Delta]) -> Delta | None:
-        """The next slice, which the operator makes now."""
+        """The next slice, which the operator computes now."""
         self._watch.begin(self)
         try:
             piece = next(pieces, None)
@@ -298,7 +296,7 @@ def _has_rows(changes: Any) -> bool:
 
 
 def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext) -> OperatorOutput:
-    """One step of an operator. What works on each row alone does so slice by slice, when the slices are read."""
+    """One step of an operator. An operator on single rows runs slice by slice, when the slices are read."""
     step = STEPS[op.kind]
     if op.kind in TAKE_SLICES or not any(isinstance(g, Sliced) for g in given):
         return step(op, given, state, ctx)
@@ -337,7 +335,7 @@ def _hand_out(
     inputs: _Inputs,
     frames: list[Frame],
 ) -> None:
-    """The content that stands for operators goes to their readers, wherever these run."""
+    """Sends stored content to the readers of the operators that it replaces, in this stage or a later one."""
     for operator_id, content in ctx.mode.stored.items():
         keys = content.keys
         op = circuit.by_id[operator_id]
@@ -354,7 +352,7 @@ def _hand_out(
 
 
 def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
-    """Makes sure that each operator's state is there; new operators get an empty one, which the manifest then lists."""
+    """Checks that each operator has state; new operators get an empty one, which the manifest then lists."""
     for op in operators:
         if op.kind not in STATEFUL:
             continue
@@ -380,7 +378,7 @@ def _count_readers(operators: Sequence[Operator]) -> dict[str, int]:
 
 
 def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochContext, inputs: _Inputs) -> list[Frame]:
-    """Decodes what operators of this stage read; gives back what later stages need."""
+    """Decodes the frames for this stage; returns those for later stages."""
     passed: list[Frame] = []
     mine: dict[str, list[Frame]] = {}
     for frame in sorted(frames, key=lambda f: (f.channel, f.seq)):
@@ -417,7 +415,7 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
 
 
 def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
-    """The changes that came for this bucket. More than any epoch reads is the output of a join: it stays in frames."""
+    """The changes in the frames. More than any epoch reads is the output of a join: it stays encoded."""
     if len(frames) == 1:
         return receive(frames)
     if sum(count_rows(f.body) for f in frames) <= _MANY_SLICES * slicing.rows:
@@ -426,7 +424,7 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
 
 
 def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Sliced:
-    """What a relation shows of the changes. Slices together are the same as if they had been one."""
+    """The published changes. Slices together give the same as if they had been one."""
     if isinstance(changes, Delta):
         return _without_zeros(changes) if op.append_only else consolidate(changes)
     if op.append_only:
@@ -435,7 +433,7 @@ def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Slice
 
 
 def _held(op: Operator, changes: Delta | Sliced, slicing: Slicing) -> Delta:
-    """The changes at once; those of slices are in a file."""
+    """All changes at once; those of slices are in a file."""
     if isinstance(changes, Delta):
         return changes
     return whole(changes, arrow_schema(op.schema, positional=True), slicing)

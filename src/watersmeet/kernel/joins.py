@@ -1,7 +1,4 @@
-"""What joins are made of: their two sides and their output.
-
-Joins with a residual condition: which pairs count as partners is known only after evaluating it on each.
-"""
+"""The parts of joins: their two sides, their output, and residual conditions, which decide on each pair of rows."""
 
 from __future__ import annotations
 
@@ -21,20 +18,20 @@ from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, Slicing, joined, 
 from watersmeet.kernel.runs.matching import Arranged, Probe, probes
 from watersmeet.kernel.runs.run import Run
 
-#: What a join finds, in pieces: pairs (left run, its rows, right run, its rows), or rows of the side that is not None.
-#: Then the diffs; None for the products of the rows' diffs.
+#: The matches of a join, in pieces: pairs (left run, its rows, right run, its rows), or rows of the side that is not
+#: None. Then the diffs; None for the products of the rows' diffs.
 Found = tuple[Run | None, col.Positions | None, Run | None, col.Positions | None, Diffs | None]
 
-#: Rows of any width are held at once up to so many: to ask for their width would cost more than it may save.
+#: Up to this many rows of any width are held at once: measuring their width would cost more than it saves.
 FEW_ROWS: Final = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class JoinSide:
-    """One input of a join, as its arrangement gives it.
+    """One input of a join, as its arrangement outputs it.
 
-    sign: of the rows whose presence depends on partners: +1 if those with partners come out (semi), -1 if those
-    without (outer, anti), 0 if partners don't matter.
+    sign: for rows whose presence depends on partners: +1 if those with partners are output (semi), -1 if those without
+    (outer, anti), 0 if partners don't matter.
     """
 
     arranged: Arranged
@@ -42,7 +39,7 @@ class JoinSide:
 
     @property
     def null_keys(self) -> Delta | None:
-        """The changes of rows that can't match, if such rows come out."""
+        """The changes of rows that can't match, if such rows are output."""
         return self.arranged.net_null_keys if self.sign < 0 and self.arranged.null_keys.num_rows else None
 
     @property
@@ -62,27 +59,27 @@ class JoinSide:
 
     @property
     def old(self) -> list[Run]:
-        """Pure runs of the content before."""
+        """Pure runs of the content before the epoch."""
         return self.arranged.old
 
     @property
     def new(self) -> list[Run]:
-        """Pure runs of the content after."""
+        """Pure runs of the content after the epoch."""
         return self.arranged.new
 
 
 def present(partners: Diffs, sign: int) -> Diffs:
-    """1 where a row with so many partners comes out, else 0."""
+    """1 where a row with that many partners is output, else 0."""
     return ((partners > 0) if sign > 0 else (partners <= 0)).astype(np.int64)
 
 
 def is_revised(op: Join | TemporalJoin) -> bool:
-    """Whether rows of before come out, or go, because their partners come or go."""
+    """Whether earlier rows are output or retracted because their partners change."""
     return not isinstance(op, ArrivalJoin)
 
 
 class PairOutput(Protocol):
-    """Takes what a join finds."""
+    """Receives the matches of a join."""
 
     def add(
         self,
@@ -108,7 +105,7 @@ class JoinOutput:
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
         self.num_rows = 0
-        """The rows that were added."""
+        """The rows added so far."""
 
     def add(
         self,
@@ -150,7 +147,7 @@ class JoinOutput:
         self._add(columns, delta.diff)
 
     def delta(self) -> Delta:
-        """What was added, without rows that cancel each other."""
+        """The added rows, without those that cancel each other."""
         if not self._tables:
             return Delta(col.positional([pa.array([], t) for t in self._types]), np.zeros(0, np.int64))
         return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs)))
@@ -181,10 +178,10 @@ class JoinOutput:
 
 @dataclass(frozen=True)
 class Production:
-    """The output of a join whose size is known, before it is made.
+    """The output of a join of known size, before it is made.
 
-    rows: how many there are at most. find: finds them, at most so many at a time. null_keys:
-    rows of both sides that can't have partners, and come out. output, types: as in `JoinOutput`.
+    rows: the most there are. find: finds them, at most that many at a time. null_keys: output rows of both sides that
+    can't have partners. output, types: as in `JoinOutput`.
     """
 
     rows: int
@@ -194,9 +191,7 @@ class Production:
     types: Sequence[pa.DataType]
 
     def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
-        """The changes: at once, or in slices if they are larger than one; rows that cancel each other are left out
-        within a slice.
-        """
+        """The changes: at once, or in slices if they are larger than one; rows cancel each other within a slice."""
         if self.rows <= min(FEW_ROWS, slicing.rows):
             limit = slicing.rows
         else:
@@ -226,7 +221,7 @@ class Production:
 
 
 def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -> float:
-    """About the bytes of a row of the output, from those of the rows that it is made of."""
+    """The approximate bytes of an output row, from those of its input rows."""
     total = 8.0  # the diff
     for number, side in enumerate((left, right)):
         runs = side.changes or side.old
@@ -239,11 +234,10 @@ def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -
 Pairs = tuple[Run, col.Positions, Run, col.Positions]
 _Keep = Callable[[Iterable[Pairs]], Iterable[Pairs]]
 
-#: Pieces of pairs are evaluated together up to so many: what one evaluation costs whatever its size is paid once, not
-#: for each two runs.
+#: Small pieces of pairs are evaluated together up to this many rows, to share the fixed cost of an evaluation.
 _TOGETHER_ROWS: Final = 1 << 16
 
-#: Pairs are counted by row as soon as there are so many.
+#: Pairs are summed by row as soon as there are this many.
 _COUNTED_ROWS: Final = 1 << 20
 
 
@@ -341,7 +335,7 @@ class _Met:
 def found_with_residual(
     op: Join | TemporalJoin, left: JoinSide, right: JoinSide, residual: Residual, limit: int
 ) -> Iterator[Found]:
-    """The changes of the join. The same terms as without a residual, but counted on pairs, `limit` at a time."""
+    """The changes of the join. The same terms as without a residual, counted on pairs, `limit` at a time."""
     met = (_Partners(), _Partners())
     for l_run, l_rows, r_run, r_rows in residual.filtered(_pairs(left, right, limit)):
         if op.join_kind not in ("semi", "anti"):
@@ -381,7 +375,7 @@ def _mirror(pairs: Pairs) -> Pairs:
 def _unpaired(
     side: JoinSide, other: JoinSide, met: _Partners, keep: _Keep, limit: int, *, revised: bool
 ) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
+    """Changes of the rows of `side` that are output because of having, or not having, partners: (run, rows, diffs)."""
     for run in side.changes:
         partners = np.zeros(run.num_rows, np.int64)
         rows, sums = met.of(run)

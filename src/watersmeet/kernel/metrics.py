@@ -1,4 +1,4 @@
-"""What operators count while they run."""
+"""Counters and times of operators."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import numpy.typing as npt
 
 from watersmeet.values.types import SqlType
 
-#: A step with fewer rows tells nothing of its keys. Told are so many at most, each with at least one of so many rows.
+#: The fewest rows of a step for which keys are reported; also the most keys reported, and the fewest rows of each.
 LEAST_ROWS: Final = 256
 _MOST_KEYS: Final = 8
 _PART: Final = 64
 
-#: Hashes of keys, and of each a number of rows.
+#: Hashes of keys, each with a number of rows.
 RowsByKey = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A part of an expression that failed for some rows, so that it was NULL.
+    """A part of an expression that failed for some rows and became NULL.
 
-    column: the position of the operator's column whose value it is part of, None for a condition. sql: the part, over
-    the columns of the operator's inputs; empty if it is the whole column, which is no expression. reason: of the first
-    row.
+    column: the position of the operator's output column that contains it, None for a condition. sql: the part, over the
+    columns of the operator's inputs; empty if it is the whole column and not an expression. reason: of the first row.
     """
 
     column: int | None
@@ -37,19 +36,19 @@ class Failure:
 
 
 def too_large(kind: SqlType) -> str:
-    """Why an aggregate of this type is NULL."""
+    """The reason for NULL instead of an aggregate of this type."""
     return f"the result is out of range for type {kind.sql}"
 
 
 @dataclass
 class Counters:
-    """What happened in one step of one operator. The executor makes one per step and reports it.
+    """The counters of one step of one operator.
 
-    expression_errors: how often a part of an expression failed, so that it was NULL. failures: by column and SQL, these
-    parts. waits_for_us: of a time filter, the least time that its bound has not passed; None if nothing waits.
-    made_rows: that a join makes or would have made, counted by key; hottest_rows: the most of one key; hottest_key:
-    gives that as texts. busiest: the keys of which a join makes most rows, or of which most rows come to an
-    arrangement. orphans: of an upsert, the updates that found no row of their key.
+    expression_errors: how often a part of an expression failed and became NULL. failures: these parts, by column and
+    SQL. waits_for_us: of a time filter, the least time that its bound has not passed; None if no row waits. made_rows:
+    rows that a join outputs or would output, counted by key; hottest_rows: the most of one key; hottest_key: returns
+    that key as texts. busiest: the keys with the most output rows of a join, or the most input rows of an arrangement.
+    orphans: of an upsert, the updates that found no row of their key.
     """
 
     expression_errors: int = 0
@@ -69,7 +68,7 @@ class Counters:
 
 
 def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey:
-    """The keys with most rows, if they have a good part of all. hashes, rows: of each key, once."""
+    """The keys with the most rows, if they are a large part of all. hashes, rows: of each key, once."""
     total = int(rows.sum()) if len(rows) else 0
     if total < LEAST_ROWS:
         return ()
@@ -80,8 +79,8 @@ def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey
 
 @dataclass(frozen=True)
 class Orphan:
-    """An update that found no row of its key. seq: its `_seq`. key: its values as texts, None for NULL. kept: positions
-    of the columns whose values it lacks.
+    """An update that found no row of its key. seq: its `_seq`. key: as texts, None for NULL. kept: positions of the
+    columns whose values are missing.
     """
 
     seq: int
@@ -93,7 +92,7 @@ class Orphan:
 class OperatorMetrics:
     """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
 
-    waits_for_us, made_rows, busiest: as in `Counters`. took_ns: as `Stopwatch` says.
+    waits_for_us, made_rows, busiest: as in `Counters`. took_ns: by `Stopwatch`.
     """
 
     rows_in: int = 0
@@ -123,9 +122,9 @@ class OperatorMetrics:
 
 
 class Stopwatch:
-    """Divides time among those who work: each moment is that of the one who began last and has not ended.
+    """Divides time among nested workers: each moment belongs to the one that began last and has not ended.
 
-    So the time in which an operator makes slices is its own, though its reader asks for them while it works itself.
+    So an operator that computes slices is charged for them, although its reader requests them during its own work.
     """
 
     def __init__(self) -> None:
@@ -133,7 +132,7 @@ class Stopwatch:
         self._since_ns = 0
 
     def begin(self, worker: Worker) -> None:
-        """From now on it works. Each call is followed by one of `end`."""
+        """Starts a worker. Each call is followed by one of `end`."""
         now = time.perf_counter_ns()
         if self._at_work:
             self._at_work[-1].took_ns += now - self._since_ns
@@ -141,13 +140,13 @@ class Stopwatch:
         self._since_ns = now
 
     def end(self) -> None:
-        """The one who began last has ended."""
+        """Ends the worker that began last."""
         now = time.perf_counter_ns()
         self._at_work.pop().took_ns += now - self._since_ns
         self._since_ns = now
 
 
 class Worker:
-    """Whose time a `Stopwatch` measures. took_ns: so far, without those who worked for it."""
+    """Measured by a `Stopwatch`. took_ns: so far, without nested workers."""
 
     took_ns: int = 0

@@ -23,10 +23,10 @@ from watersmeet.values.watermarks import Watermark
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether the rows are the last ones of each key and their order is not read: of rows that are never deleted and
+    """Whether these are the last rows of each key and their order is not read; only for rows that are never deleted and
     whose order is known.
 
-    During a backfill this does not hold if rows can be deleted: what is there then has no order.
+    In a backfill it does not hold if rows can be deleted: existing rows have no order.
     """
     arrivals = arrivals_below(node.input)
     if arrivals is None or not (_is_cut(node.input) or (arrivals.scan.append_only and not arrivals.moment)):
@@ -306,7 +306,7 @@ class TemporalLowering(Arranging):
         return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
 
     def _remembered(self, node: TemporalJoin, left: Side, output: Sequence[InputColumn]) -> tuple[int, ...]:
-        """The positions of the left columns that a memo keeps. They also show in which bucket a row is."""
+        """The positions of the left columns that a memo keeps. They also determine the bucket of a row."""
         found = identity(node.left)
         if found is None:
             return ()
@@ -315,7 +315,7 @@ class TemporalLowering(Arranging):
         return tuple(sorted(shown.union(left.positions[i] for i in found)))
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
-        """The right side in every bucket. The left side stays where it is, but not in an earlier stage."""
+        """The right side in every bucket. The left side stays, but not in an earlier stage."""
         left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
         stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
@@ -326,7 +326,7 @@ class TemporalLowering(Arranging):
 
 
 def _check_keys(node: TemporalJoin) -> None:
-    """Checks that right rows can be looked up by a prefix of a key or index, or that any columns will do."""
+    """Checks that right rows can be looked up by a prefix of a key or index, or by any columns."""
     if not node.keys and node.kind == "left" and not is_single_row(node.right):
         raise error(
             "TEMPORAL_KIND",

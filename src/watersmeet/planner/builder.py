@@ -1,22 +1,16 @@
 """The operators of one view while it is lowered: streams, and arrangements that joins share.
 
-A stream: an operator, and what is still to be done to its rows.
+A stream is an operator with pending filters and projections. When an operator needs real columns, they become one Map
+with exactly these columns. So Maps are never stacked, run before exchanges, and drop unread columns.
 
-Filters and projections stay pending until an operator needs real columns. Then they become one Map with exactly these
-columns. So Maps are never stacked, run below exchanges, and drop columns that nobody reads.
+An arrangement can serve any join that needs the same relation by the same key, and no missing column: joins pick the
+columns they need, and filters can be applied to their output. The rules for a new arrangement are:
 
-Arrangements that joins of several views read: which ones exist, which one a join can read, which columns a new one
-holds.
-
-An arrangement can serve any join that needs the same relation by the same key, and no column that it lacks: joins pick
-the columns they need, and filters can be applied to their output. The rules for a new arrangement are:
-
-- It holds what its view needs. A view that shares with nobody never pays for sharing.
-- An index by the join's key announces further joins. Then it holds the index's columns (all columns without INCLUDE).
-- If another view keeps the same relation by the same key but lacks a column, there are further joins. Then it holds all
-columns, and every later view reads it. So any number of views costs at most two copies.
-- An arrangement that forgets rows behind a watermark serves only joins that need no others: equal ones, which have the
-same operator anyway.
+- It has the columns that its view needs. A view that shares with no other never pays for sharing.
+- If there is an index by the join's key, further joins are expected: it has the index's columns (all without INCLUDE).
+- If another view keeps the same relation by the same key but lacks a column, it has all columns, and every later view
+reads it. So any number of views costs at most two copies.
+- One that deletes rows behind a watermark serves only equal ones, which have the same operator anyway.
 - With a filter below the join, a view keeps only the rows that pass, in an arrangement of its own. It reads an
 arrangement of all rows only if the key is unique in it: then at most one unneeded row matches each row of the other
 side.
@@ -42,16 +36,15 @@ from watersmeet.values.watermarks import Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
-    """A schema with the names c0, c1, …, so that equal operators are equal whatever their columns are called."""
+    """A schema with the names c0, c1, …, so that operators are equal whatever their columns are called."""
     return tuple(Field(f"c{i}", kind, nullable) for i, (kind, nullable) in enumerate(fields))
 
 
 class Builder:
-    """Operators by id, and what is known about their placement.
+    """Operators by id, and their placement.
 
-    late: by relation, as in `Scan`, for scans that are added from then on.
-    left_out: the late-row filters that have left rows out or passed them as late. Those added from then on are
-    different operators.
+    late: by relation, as in `Scan`, for new scans. left_out: late-row filters that have dropped rows or passed them as
+    late; new ones are different operators.
     """
 
     def __init__(self) -> None:
@@ -77,7 +70,7 @@ class Builder:
         return self.add(Exchange((op.id,), _canonical(op), op.append_only, (), "broadcast"))
 
     def spread(self, op: Operator) -> Operator:
-        """`op` spread evenly over the buckets, where nothing asks for a key."""
+        """`op` spread evenly over the buckets, for consumers without a key."""
         return self.exchange(op, range(len(op.schema)))
 
     def arrange(
@@ -133,7 +126,7 @@ def _canonical(op: Operator) -> Schema:
 
 Wanted = tuple[str, str]
 
-"""An expression of a stream by text and type, the identity of a column that is asked for."""
+"""An expression of a stream by text and type: the identity of a requested column."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +185,7 @@ def emit_exactly(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> 
 
 
 def settled(builder: Builder, stream: Stream) -> Stream:
-    """The same stream with nothing pending, so that no expression is computed twice above."""
+    """The same stream with nothing pending, so that no expression is computed twice downstream."""
     op, positions = emit(builder, stream, list(stream.values.values()))
     return Stream(op, {i: at(op, positions[identity(v)]) for i, v in stream.values.items()})
 
@@ -209,7 +202,7 @@ def plain(op: Operator, scalar: Scalar) -> int | None:
 
 
 def _order(op: Operator, scalar: Scalar) -> tuple[int, Wanted]:
-    """Columns before expressions, in a fixed order, so that views that read the same share the Map."""
+    """Columns before expressions, in a fixed order, so that views with the same columns share the Map."""
     index = plain(op, scalar)
     return (len(op.schema) if index is None else index), identity(scalar)
 
@@ -261,11 +254,11 @@ class _Content:
 
 
 class Sharing:
-    """Looks for arrangements among the operators of `builder`, including those of other views.
+    """Finds arrangements among the operators of `builder`, including those of other views.
 
-    produced: for operators that are the content of a relation, its id and the names of its columns.
-    catalog: for keys, indexes and columns of relations; nothing is known of relations that it lacks.
-    enabled: False gives every view arrangements of its own (equal ones are still the same operator).
+    produced: for operators that are the content of a relation, its id and its column names. catalog: keys, indexes and
+    columns of relations; unknown relations have none. enabled: False gives every view arrangements of its own (equal
+    ones are still the same operator).
     """
 
     def __init__(
@@ -284,8 +277,7 @@ class Sharing:
     def find(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> list[Found]:
-        """The arrangements that have all rows of `stream` by `keys` (over the operator's columns), and the columns
-        `reads`.
+        """The arrangements with all rows of `stream` by `keys` (over the operator's columns), and the columns `reads`.
 
         The oldest comes first. Filters pending in the stream are pending in the side.
         """
@@ -328,9 +320,7 @@ class Sharing:
         )
 
     def _wanted(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar]) -> _Wanted | None:
-        """What a join needs of a relation's rows; None if the stream is more than the rows and filters of a
-        relation.
-        """
+        """The columns of a relation that a join needs; None if the stream is more than its rows and filters."""
         if not self._enabled or not keys:
             return None
         content = self._content(stream.operator)
@@ -397,9 +387,7 @@ class Sharing:
         return self._builder.add(Scan((), fields, op.append_only, op.relation_id, columns))
 
     def _content(self, op: Operator) -> _Content:
-        """The relation whose rows an operator has. It may be an arrangement, an exchange or a selection of columns of
-        it.
-        """
+        """The relation whose rows an operator has, maybe arranged, exchanged or with a selection of its columns."""
         chosen = list(range(len(op.schema)))
         while op.id not in self._produced:
             if isinstance(op, Map) and op.predicate is None and op.partitions is None:
@@ -418,7 +406,7 @@ class Sharing:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a join needs of a relation: columns by id, key columns in the join's order, columns of filters."""
+    """The columns of a relation that a join needs: by id, key columns in the join's order, columns of filters."""
 
     content: _Content
     reads: Mapping[str, str]
@@ -431,5 +419,5 @@ class _Wanted:
         return self.filters.union(self.keys, self.reads.values())
 
     def order(self, content: _Content, held: Arrange) -> tuple[int, ...]:
-        """For each key of an arrangement by the same columns, its place among `keys`."""
+        """For each key of an arrangement by the same columns, its index among `keys`."""
         return tuple(self.keys.index(content.columns[k]) for k in held.keys)

@@ -23,12 +23,12 @@ def position(index: int, side: str = "c") -> exp.Column:
 
 
 def index_of(name: str) -> int:
-    """The index of the operator's column that expressions call `name`: 3 for c3."""
+    """The index of the column `name` in expressions: 3 for c3."""
     return int(name.removeprefix("c"))
 
 
 def column_at(text: str) -> int | None:
-    """The index of the column that the text is; None for any other expression."""
+    """The index of the column if the text is just a column; else None."""
     return index_of(text) if text.startswith("c") and text[1:].isdecimal() else None
 
 
@@ -39,7 +39,7 @@ def sql(node: exp.Expression) -> str:
 
 @lru_cache(maxsize=4096)
 def parsed(text: str) -> exp.Expression:
-    """The syntax tree of such a text. It is shared and must not be changed."""
+    """The syntax tree of a stored text. It is shared and must not be changed."""
     return parse_one(text, dialect="duckdb")
 
 
@@ -63,7 +63,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def hash_form(text: str, schema: Schema) -> str:
-    """The text without what makes no difference to its hash: parentheses, casts of integer columns to wider types."""
+    """The text without parts that do not change its hash: parentheses, casts of integer columns to wider types."""
     node = parsed(text)
     while isinstance(node, exp.Paren):
         node = node.this
@@ -220,7 +220,7 @@ def _as_sql(node: exp.Expression, names: Mapping[str, str]) -> str:
 def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
     """`watermark(t.ts)`, `(now - '01:00:00':Interval)`, `least(…, …)`.
 
-    names: of the columns that the sources' watermarks are on.
+    names: the columns that have the sources' watermarks.
     """
     texts = [_term(t, names) for t in bound]
     return texts[0] if len(texts) == 1 else f"least({', '.join(texts)})"
@@ -294,7 +294,7 @@ class PlanTree:
 
     @property
     def join_height(self) -> int:
-        """The number of joins on the longest way from here to a source."""
+        """The most joins on a path from this node to a source."""
         return max((i.join_height for i in self.inputs), default=0) + self.is_join
 
     @property
@@ -303,7 +303,7 @@ class PlanTree:
         return self.name.endswith("Join")
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value. By hand: EXPLAIN gives it to programs, with all keys."""
+        """The same as a JSON value, for programs: always with all keys."""
         return {
             "name": self.name,
             "flags": list(self.flags),
@@ -313,7 +313,7 @@ class PlanTree:
 
 
 def plan_diagram(plan: PlanTree) -> Diagram:
-    """The plan as a graph whose arrows point the way that rows take."""
+    """The plan as a graph whose arrows follow the rows."""
     boxes: list[Box] = []
     arrows: list[Arrow] = []
 

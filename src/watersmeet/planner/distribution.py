@@ -1,13 +1,11 @@
-"""Where the rows of an operator are: by the hash of which columns they were sent to their buckets.
+"""The distribution of the rows of an operator: the columns whose hash decided their buckets.
 
 A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class contains
-what has the key's value in every row, and what has it or is NULL (the right key of a LEFT JOIN). That is enough for a
+values that equal the key in every row, or equal it or are NULL (the right key of a LEFT JOIN). That is enough for a
 join in which NULL matches nothing. `()` means that all rows are in bucket 0; None means that nothing is known.
 
-Where the rows are that operators keep, as their own columns show it.
-
-Another number of buckets sends the rows of a bucket to other ones, so each row has to show where it belongs: to the
-bucket in which later changes of the same row arrive, and in which operators expect it that rely on its distribution.
+For another number of buckets, the columns of a kept row must determine its bucket: the one in which later changes of
+the same row arrive, and in which operators that rely on the distribution expect it.
 """
 
 from __future__ import annotations
@@ -50,15 +48,13 @@ class Expression:
         return frozenset(map(index_of, columns_of(self.text)))
 
     def over(self, places: Mapping[int, int]) -> Expression:
-        """The expression with other columns in place of its own."""
+        """The expression over other columns."""
         return Expression(renamed(self.text, {f"c{i}": f"c{j}" for i, j in places.items()}))
 
 
 @dataclass(frozen=True, slots=True)
 class FirstNotNull:
-    """The first of two columns that is not NULL. It places the rows of a FULL JOIN, which may have either
-    side's key.
-    """
+    """The first non-NULL of two columns. It places the rows of a FULL JOIN, which may have either side's key."""
 
     first: int
     second: int
@@ -102,7 +98,7 @@ def value_of(text: str) -> Value:
 
 
 class Placement:
-    """Distributions and stages of operators, derived from the operators alone."""
+    """Distributions and stages of operators, derived from the operators only."""
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
         self._operators = operators
@@ -124,7 +120,7 @@ class Placement:
         return self.stage(operator_id) + isinstance(self._operators[operator_id], Exchange)
 
     def distribution(self, operator_id: str) -> Distribution | None:
-        """Where the rows of the operator's output are; for an exchange, after they have arrived."""
+        """The distribution of the operator's output; for an exchange, after the rows have arrived."""
         if operator_id not in self._distributions:
             self._distributions[operator_id] = self._derive(self._operators[operator_id])
         return self._distributions[operator_id]
@@ -161,7 +157,7 @@ class Placement:
         return tuple(c | {Member(k)} for c, k in zip(found, op.keys, strict=True))
 
     def _joined(self, op: PairJoin) -> Distribution | None:
-        """Rows that match are in one bucket, so the keys of both sides say where they are."""
+        """Rows that match are in one bucket, so the keys of both sides determine it."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)
         if kind in ("inner", "semi") and left is not None:
@@ -188,7 +184,7 @@ class Placement:
             if known is None:
                 return None
             columns = [o.column if o.input == side else None for o in op.output]
-            # If the first input's key stands for the keys of others, it says where their rows are as well.
+            # If the first input's key stands for the keys of others, it also determines where their rows are.
             members = translated(promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None
             found = members if found is None else tuple(a | b for a, b in zip(found, members, strict=True))
@@ -198,7 +194,7 @@ class Placement:
 def translated(distribution: Distribution | None, outputs: Sequence[Value | None]) -> Distribution | None:
     """The distribution in terms of output columns; output column j is `outputs[j]`.
 
-    Classes may become empty; then no operator above can use the distribution. None stays None.
+    Classes may become empty; then no downstream operator can use the distribution. None stays None.
     """
     if distribution is None:
         return None
@@ -220,7 +216,7 @@ def matching(
 ) -> list[int] | None:
     """For each class, the index in `keys` (column positions) of a member; None if a class has none.
 
-    null_safe: for the keys of a join. Where it is False, rows with a NULL key may be anywhere.
+    null_safe: for the keys of a join. Where it is False, rows with a NULL key may be in any bucket.
     """
     if distribution is None:
         return None
@@ -255,10 +251,11 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
 
 
 def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Keys | None:
-    """For each class, the columns whose first non-NULL value says where a row is.
+    """For each class, the columns whose first non-NULL value determines the bucket of a row.
 
-    None if a row does not show where it is. If all of them are NULL, the row may be anywhere, unless an operator relies
-    on their COALESCE: then it is where NULL is sent. exact: only if every row is where they say, whatever is NULL.
+    None if the columns of a row do not determine it. If all of them are NULL, the row may be in any bucket, unless an
+    operator relies on their COALESCE: then it is in that of NULL. exact: only if that holds for every row, also with
+    NULLs.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
@@ -278,7 +275,7 @@ def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Ke
 
 
 def shows_place(distribution: Distribution | None, *, exact: bool = False) -> bool:
-    """Whether a row shows by its columns in which bucket it belongs; or, unless `exact`, no operator relies on that.
+    """Whether the columns of a row determine its bucket; or, unless `exact`, no operator relies on the bucket.
 
     exact: as in `key_columns`.
     """
@@ -292,7 +289,7 @@ def _columns(members: Class, *, or_null: bool) -> list[int]:
 
 
 def promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
-    """The distribution of rows of which all keys that NULL does not meet are there."""
+    """The distribution of the rows without NULL in keys that NULL does not match."""
     sure = {k for k, safe in zip(keys, null_safe, strict=True) if not safe}
     return tuple(
         members | {Member(m.value) for m in members if m.or_null and m.value in sure} for members in distribution
@@ -304,7 +301,7 @@ def _weak(members: Class) -> Class:
 
 
 def _coalesced(left: Class, right: Class) -> Class:
-    """FULL JOIN: a row is where the key of either side says, that is, where COALESCE of both says."""
+    """FULL JOIN: the key of either side, so COALESCE of both, determines the bucket."""
     pairs = [(a, b) for a in _columns(left, or_null=False) for b in _columns(right, or_null=False)]
     return frozenset(Member(FirstNotNull(a, b)) for one, other in pairs for a, b in ((one, other), (other, one)))
 
@@ -321,7 +318,7 @@ _POOLED: Final = Placing("pooled")
 
 
 class Placings:
-    """Where the rows of traces are, derived from operators alone. operators: by id, with all that they read."""
+    """The buckets of the rows of traces, derived from operators only. operators: by id, with all that they read."""
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
         self._operators = operators
@@ -329,9 +326,9 @@ class Placings:
         self._copied: dict[str, bool] = {}
 
     def of(self, op: Operator) -> dict[str, Placing | None]:
-        """By the name of a trace, `OTHERS` for those that are not named, where its rows are; None: they don't show it.
+        """By trace (or `OTHERS`), where its rows are; None: their columns don't determine it.
 
-        Nothing for an operator that keeps nothing.
+        Empty for an operator without state.
         """
         if isinstance(op, Arrange):
             loose = not op.keys  # joins with copies of the other side don't care
@@ -343,7 +340,7 @@ class Placings:
         if isinstance(op, Versions):
             return {OTHERS: self._rows(op, columns=range(len(op.schema) - len(op.adds)))}
         if isinstance(op, TimeFilter):
-            # Of what is final, a row that is taken back in time has to be found.
+            # Final output can be retracted later, so the row must be found.
             final = op.append_only and not self._operators[op.inputs[0]].append_only
             return {"passed": _POOLED, OTHERS: self._rows(op, loose=not final)}
         if isinstance(op, DynamicFilter):
@@ -364,10 +361,11 @@ class Placings:
         null_safe: Sequence[bool] = (),
         loose: bool = False,
     ) -> Placing | None:
-        """Where rows of an input are. columns: those of the input that the trace has; None: all, at their places.
+        """Where the rows of an input are. columns: those of the input that the trace has; None: all, at their
+        positions.
 
-        keys, null_safe: only rows of which all keys that NULL does not meet are there. loose: a row may be in any
-        bucket if no operator relies on where it is.
+        keys, null_safe: only rows without NULL in keys that NULL does not match. loose: a row may be in any bucket if
+        no operator relies on it.
         """
         source = op.inputs[number]
         if self._is_copied(source):

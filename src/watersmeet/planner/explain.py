@@ -1,8 +1,6 @@
-"""EXPLAIN: the plan of a view in RisingWave's form, and what the view costs.
+"""EXPLAIN: the plan of a view in RisingWave's form, its stages, exchanges, arrangements and the limits of its state.
 
-What a view costs: its stages, exchanges and arrangements, and what bounds its state.
-
-Parts of expressions that failed while a view was computed, as people read them.
+Also the names of expressions that failed, by the columns of the relations that a view reads.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 class Arrangement:
     """Rows that an operator keeps, ordered by key.
 
-    readers: the joins that read them. bound: what limits their number. shared: the relations that already keep them.
+    readers: the joins that read them. bound: the limit of their number. shared: the relations that already keep them.
     """
 
     operator: str
@@ -86,7 +84,7 @@ class Footprint:
     arrangements: tuple[Arrangement, ...]
 
     def lines(self) -> list[str]:
-        """The text that EXPLAIN shows below the tree."""
+        """The lines of EXPLAIN after the tree."""
         found = [f"Stages: {len(self.stages)}, buckets: {self.buckets}"]
         found += [f"  stage {n}: {', '.join(ids)}" for n, ids in enumerate(self.stages)]
         found.append("Exchanges:" if self.transfers else "Exchanges: none")
@@ -105,7 +103,7 @@ class Footprint:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value. By hand: EXPLAIN gives it to programs, with all keys."""
+        """The same as a JSON value, for programs: always with all keys."""
         return asdict(self)
 
 
@@ -146,7 +144,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
 
 
 def _remembered(op: TemporalJoin, names: Names) -> Iterator[Arrangement]:
-    """What a look-up join keeps beside the arrangement of its right side."""
+    """The state of a look-up join in addition to the arrangement of its right side."""
     left, right = (names.columns(i) for i in op.inputs)
     if op.ttl_us is not None:
         ends = op.ttl_us < FOREVER_US
@@ -221,7 +219,7 @@ def _time_bound(op: TimeFilter, circuit: Circuit, names: Names) -> str:  # noqa:
     return f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}"
 
 
-#: By the operators that keep rows by a key, what bounds the number of these rows.
+#: By class of operators that keep rows by a key, the limit of their number.
 _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,
@@ -238,7 +236,7 @@ JSON_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or the operators by stage.
+    """Options of EXPLAIN. level: the rewritten algebra, the operators as a tree, or the operators by stage.
 
     trace: also the algebra before and after each rewrite. format: `dot` has only the tree.
     """
@@ -262,8 +260,8 @@ def explain(
 ) -> list[str]:
     """The lines of EXPLAIN for a view: the tree, an empty line, the stages and the state.
 
-    The tree shows the exchanges, which do nothing if `buckets` is 1; the lines after it are about `buckets`.
-    Raises what `compile_view` raises.
+    The tree shows exchanges even if `buckets` is 1; the lines after it are for `buckets`. Errors: those of
+    `compile_view`.
     """
     options = options or ExplainOptions()
     plan = (
@@ -317,7 +315,7 @@ def explain(
 
 
 def trace(tree: Node, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
-    """The tree as it was bound, and after each rewrite that changes its plan."""
+    """The tree as bound, and after each rewrite that changes its plan."""
     found = [("Begin", logical_tree(tree))]
     for name, changed in rewriting(tree, join_order):
         plan = logical_tree(changed)
@@ -350,7 +348,7 @@ def physical_plan(
 
 
 def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanTree:
-    """The operators of a view as they run, each with its id, arrangements included; the leaves are the relations that
+    """The operators of a view as they run, each with its id, including arrangements; the leaves are the relations that
     it reads.
     """
     by_id = {op.id: op for op in producers[view.id]}
@@ -361,15 +359,13 @@ def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanT
 
 
 def _named(tree: Node, producers: Producers) -> Producers:
-    """The producers of the relations that the tree reads itself. Another view with the same plan is none of its
-    leaves.
-    """
+    """The producers of the relations that the tree reads directly. Another view with the same plan is not a leaf."""
     read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
     return {i: ops for i, ops in producers.items() if i in read}
 
 
 def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:
-    """By operator, the names of the relations that already keep it."""
+    """By operator, the names of the relations that already keep its state."""
     found: dict[str, tuple[str, ...]] = {}
     for relation_id, ops in producers.items():
         if relation_id in catalog.relations:

@@ -1,10 +1,8 @@
 """Lowering of regular joins: of two inputs, of many inputs with one key, and with chosen partners.
 
-Neighbouring inner joins by one key become one join of many inputs: one stage, no intermediate rows.
-
-The key is one or several classes of equal expressions, and every input has one expression of each class. So `a JOIN b
-ON a.k = b.k JOIN c ON b.k = c.k` is one join of a, b and c by k, whatever the shape of the tree, and `… JOIN d ON c.x
-= d.x` stands above it.
+Neighboring inner joins by one key become one join of many inputs: one stage, no intermediate rows. The key is one or
+several classes of equal expressions, and every input has one expression of each class. So `a JOIN b ON a.k = b.k JOIN c
+ON b.k = c.k` is one join of a, b and c by k, for any shape of the tree, and `… JOIN d ON c.x = d.x` is a join on top.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Compared:
 
 
 def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
-    """The comparisons that make up a join of which `needed` columns are read; None if it is anything else."""
+    """The comparisons of a join of which `needed` columns are read; None if it has any other condition."""
     if node.keys or not node.broadcast or node.residual is None or node.kind not in ("inner", "semi"):
         return None
     if (node.kind == "inner" and needed & node.right.ids) or not is_single_row(node.right):
@@ -198,7 +196,7 @@ class JoinLowering(Arranging):
         )
 
     def _moves(self, left: Operator, right: Operator) -> bool:
-        """True if the left side has to move to a stage in which copies of the right side have arrived."""
+        """Whether the left side must move to the stage in which copies of the right side arrive."""
         placement = self.builder.placement
         return placement.stage(left.id) <= placement.stage(right.id)
 
@@ -212,7 +210,7 @@ class JoinLowering(Arranging):
         )
 
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
-        """Both sides of a join without keys, in the place where their rows match."""
+        """Both sides of a join without keys, where their rows match."""
         if node.broadcast:
             scatter = [p for i, p in left.positions.items() if i.startswith(_SCATTER)]
             one, other = self._copied(left.operator, right.operator, scatter)
@@ -221,8 +219,8 @@ class JoinLowering(Arranging):
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket. The left side stays if it can; else it is scattered, or sent on by its
-        own distribution.
+        """The right side copied to every bucket. The left side stays if possible; else it is scattered, or sent on by
+        its own distribution.
         """
         placement = self.builder.placement
         known = placement.distribution(left.id)
@@ -260,7 +258,7 @@ def keeping(kept: Retention | None) -> Keep | None:
 
 
 def _with_broadcast(node: Join) -> Join:
-    """A join without keys as one whose right side is copied, or the error that it can't be."""
+    """A join without keys with its right side copied, or the error that this is not possible."""
     if node.keys:
         return node
     if node.broadcast and node.kind not in ("right", "full"):
@@ -288,7 +286,7 @@ def _nested_loop(node: Join) -> Error:
 
 
 def _rewrite(node: Join) -> str:
-    """A hint that names the form in which the join has equalities."""
+    """A hint with the form in which the join has equalities."""
     sides = [frozenset(c.id for c in side.columns) for side in (node.left, node.right)]
     if node.residual is None or any(node.residual.columns.isdisjoint(side) for side in sides):
         return _CONSTANT
@@ -315,7 +313,7 @@ def _compares(part: exp.Expression, sides: Sequence[frozenset[str]]) -> bool:
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:
-    """The join's condition beside the keys, with the filters of an input that decide about matches rather than rows."""
+    """The join's condition without the keys, with the filters of an input that decide about matches instead of rows."""
     places = {i: position(p, "l") for i, p in left.positions.items()}
     places |= {i: position(p, "r") for i, p in right.positions.items()}
     parts = [] if node.residual is None else [node.residual.substitute(places)]
@@ -379,7 +377,7 @@ class PartneredLowering(JoinLowering):
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         wanted = [c for c in node.columns if c.id in needed] or [node.columns[0]]
-        # The pairs come last, because the last join says what a view keeps of its left and right inputs.
+        # The pairs are last, because the last join determines which left and right rows a view keeps.
         parts = (
             [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
         )
@@ -456,7 +454,7 @@ def _text(parts: Sequence[Scalar], left: Side, right: Side) -> str | None:
 class Cluster:
     """An inner join of `inputs` by `keys[i]`, expressions over input i, which are pairwise equal.
 
-    conditions: what else must hold.
+    conditions: further conditions.
     """
 
     inputs: tuple[Node, ...]
@@ -466,7 +464,7 @@ class Cluster:
 
 
 def cluster_of(node: Node) -> Cluster | None:
-    """The largest cluster with `node` at the top; None if it is no inner join by keys that can be part of one."""
+    """The largest cluster with `node` at the top; None if it is not an inner join by keys that can be part of one."""
     if not isinstance(node, Join) or node.kind != "inner" or node.broadcast or not node.keys:
         return None
     if any(k.null_safe or k.left.type != k.right.type for k in node.keys):

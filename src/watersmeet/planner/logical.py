@@ -61,7 +61,7 @@ def _shown(parts: list[Scalar], names: _Names) -> str:
 
 
 def _emission(node: AsofJoin | Join) -> tuple[tuple[str, str], ...]:
-    """The field that says that a join is never revised."""
+    """The field that marks a join that is never revised."""
     return (("emit", "on arrival"),) if node.arrival else ()
 
 

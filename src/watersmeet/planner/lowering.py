@@ -1,4 +1,4 @@
-"""Views and connector tables become operators of a circuit, node by node; the circuit of a database is assembled."""
+"""Lowers views and connector tables to operators, node by node, and assembles the circuit of a database."""
 
 from __future__ import annotations
 
@@ -78,10 +78,8 @@ class Producer:
 class Lowering:
     """Lowers one view into `builder`.
 
-    producers: relations that are read from operators, by id.
-    sharing: finds arrangements for joins.
-    view: the view's id.
-    multiway: whether inner joins by one key become one operator.
+    producers: relations that are read from operators, by id. sharing: finds arrangements for joins. view: the view's
+    id. multiway: whether inner joins by one key become one operator.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Lowering:
         relation_id, append_only = node.relation_id, node.append_only
         fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
         if producer is not None:
-            # a view that only copies a relation: its reader scans that relation, and only what it needs
+            # The view only copies a relation: its reader scans that relation, and only the columns that it needs.
             source = producer.operator
             assert isinstance(source, operators.Scan)
             relation_id, append_only = source.relation_id, source.append_only
@@ -119,12 +117,12 @@ class Lowering:
         return of_operator(op, [(c, names.index(n)) for c, n in columns])
 
     def _only_copies(self, op: Operator) -> bool:
-        """Whether a view is a copy of its relation: not if rows were left out as late since it was created."""
+        """Whether a view is a copy of its relation: not if late rows were dropped since it was created."""
         return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
 
     def _told_apart(self, op: Operator) -> Operator:
-        """A view's operator, spread so that each row shows where it belongs: its reader may be filled from the view's
-        content.
+        """A view's operator, spread so that a row's columns determine its bucket: its reader may be filled from the
+        view's content.
         """
         return op if shows_place(self.builder.placement.distribution(op.id)) else self.builder.spread(op)
 
@@ -208,7 +206,7 @@ class Lowering:
         )
 
     def _passed(self, node: PassThrough, needed: _Ids) -> tuple[Operator, list[tuple[Column, int]]]:
-        """The input of `node` with the columns that it reads or that are needed above, and their positions."""
+        """The input of `node` with the columns that it reads or that are needed downstream, and their positions."""
         columns = [c for c in node.columns if c.id in needed | node.reads] or [node.columns[0]]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
@@ -375,7 +373,7 @@ class Lowering:
         return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).topn(node, needed)
 
     def _last_written(self, node: TopN, needed: _Ids) -> Stream:
-        """The last row of each key. Only the stored row of the key is looked up and replaced; no others are read."""
+        """The last row of each key. Only the stored row of the key is looked up and replaced."""
         partition = [k.column for k in node.partition if k.column is not None]
         columns = [c for c in node.input.columns if c.id in needed.union(partition)]
         op = self._written(node.input, columns)
@@ -387,7 +385,7 @@ class Lowering:
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
 
     def _written(self, node: Node, columns: Sequence[Column]) -> Operator:
-        """These columns of the written rows, and last a number that is greater for rows that came later in an epoch."""
+        """These columns of the written rows, then a number that is greater for later rows of an epoch."""
         if isinstance(node, Arrivals):
             names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
             fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
@@ -472,7 +470,7 @@ class Lowering:
         return of_operator(op, [(c, i) for i, c in enumerate(columns)])
 
     def _in_one_stage(self, parts: list[Operator]) -> list[Operator]:
-        """Sends inputs of earlier stages on to the stage of the last one, by its keys if it has any."""
+        """Sends inputs of earlier stages to the stage of the last one, by its keys if it has any."""
         placement = self.builder.placement
         last = max(parts, key=lambda p: placement.stage(p.id))
         target = placement.stage(last.id)
@@ -569,14 +567,12 @@ def compile_view(
 ) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`: inputs first, the Sink last.
 
-    `tree` is as the binder returns it, and is rewritten here. Its columns are those of `sink`, in order; behind them
-    may come those that order its rows by arrival (`BoundQuery.age`). A relation in
-    `producers` is read from its own operators, which become part of the result (without their Sink). The Sink's
-    `append_only` says whether the view never deletes a row.
-    catalog: for keys, indexes and columns of relations, which decide what joins of several views share.
-    share: False gives the view's joins arrangements of their own, except where equal ones exist.
-    multiway: False makes inner joins by one key joins of two inputs each.
-    late: how many rows of each relation were left out as late so far, if any.
+    `tree` comes from the binder and is rewritten here. Its columns are those of `sink`, in order, then possibly those
+    that order its rows by arrival (`BoundQuery.age`). A relation in `producers` is read from its own operators, which
+    become part of the result (without their Sink). The Sink's `append_only` means that the view never deletes a row.
+    catalog: keys, indexes and columns of relations, which decide which arrangements joins of several views share.
+    share: False gives the view's joins arrangements of their own, except where equal ones exist. multiway: False makes
+    inner joins by one key joins of two inputs each. late: by relation, the number of late rows dropped so far.
     left_out: as in `Builder`.
     """
     builder, readable = builder_over(producers)
@@ -596,9 +592,9 @@ def compile_view(
 
 
 def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
-    """The columns of a view INTO a relation that takes no NULL in them, where NULL becomes a default.
+    """The columns of a view INTO a relation whose column is NOT NULL, where NULL would become a default.
 
-    The default of a value that could not be computed would be a wrong value: such a row is not written.
+    For a value that could not be computed the default would be wrong, so such a row is not written.
     """
     target = None if catalog is None or isinstance(view, SinkQuery) else catalog.relations.get(view.feeds)
     if target is None:
@@ -608,8 +604,9 @@ def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
 
 
 def _in_order(builder: Builder, top: Operator, pump: Pump, age: int) -> Operator:
-    """What a pump gives whose rows are merged by a key: those of one key in the order in which they came, or by ROWTIME
-    where that is not known. age: how many columns behind those of the pump order the rows, the newest first.
+    """The rows of a pump that merges by a key, in the order of arrival within a key, or by ROWTIME if that is unknown.
+
+    age: the number of columns after those of the pump that order the rows, the newest first.
     """
     assert pump.merging is not None
     names = [c.name for c in pump.columns]
@@ -646,7 +643,7 @@ def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
 
 def _sink(builder: Builder, top: Operator, relation: Relation) -> Operator:
     distribution = builder.placement.distribution(top.id)
-    # No operator relies on the place of rows that may be anywhere, or by a key that is no longer a column (`Lowering`).
+    # No operator relies on rows that may be in any bucket, or on a key that is no longer a column (`Lowering`).
     keys = key_columns(distribution) if distribution is not None and all(distribution) else None
     return builder.add(operators.Sink((top.id,), relation.columns, top.append_only, relation.id, keys))
 
@@ -662,7 +659,7 @@ def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
 
 
 def builder_over(producers: Producers) -> tuple[Builder, dict[str, Producer]]:
-    """A builder with the operators of `producers`, and what can be read from them."""
+    """A builder with the operators of `producers`, and the relations that can be read from them."""
     builder = Builder()
     readable = {}
     for relation_id, ops in producers.items():

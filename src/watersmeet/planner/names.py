@@ -39,7 +39,7 @@ ROW_ID: Final = "_row_id"
 class Names:
     """Column names and stream keys by operator.
 
-    leaves: operators that are shown as the scan of a relation, because they are its content.
+    leaves: operators that are the content of a relation, shown as its scan.
     """
 
     def __init__(self, operators: Mapping[str, Operator], catalog: Catalog, leaves: Mapping[str, Relation]) -> None:
@@ -56,7 +56,7 @@ class Names:
         return self._columns[operator_id]
 
     def keys(self, operator_id: str) -> tuple[str, ...]:
-        """The names of the columns that identify a row, as RisingWave sees it; `t._row_id` for a table without primary
+        """The names of the columns that identify a row in RisingWave's plans; `t._row_id` for a table without primary
         key.
         """
         if operator_id not in self._keys:
@@ -188,7 +188,7 @@ def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
 
 
 def order_text(order: Sequence[SortKey], columns: Sequence[str]) -> str:
-    """`t.a ASC, t.b DESC NULLS LAST`; the place of NULLs is shown if it isn't PostgreSQL's default."""
+    """`t.a ASC, t.b DESC NULLS LAST`; the position of NULLs is shown if it isn't PostgreSQL's default."""
     return ", ".join(
         f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order
     )

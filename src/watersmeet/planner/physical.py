@@ -1,8 +1,7 @@
 """The physical plan as a tree in RisingWave's form, made from the operators of a view.
 
-How plans show which rows a join forgets: RisingWave's flags and conditions.
-
-`window`: part of the key is a time by which both sides are cleaned. `interval`: comparisons of times clean both.
+Joins that delete old rows have RisingWave's flags: `window`: part of the key is a time by which both sides are cleaned.
+`interval`: comparisons of times clean both.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from watersmeet.values.watermarks import NOW
 def cleaning(
     op: Join, operators: Mapping[str, Operator], names: Names
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The flags and fields of a join that forgets some of its rows; else nothing."""
+    """The flags and fields of a join that deletes old rows from its state; else empty."""
     sides = [operators[i] for i in op.inputs]
     left, right = ((s.time if isinstance(s, Arrange) else None) for s in sides)
     if left is None and right is None:
@@ -119,7 +118,7 @@ def distribution_text(op: Exchange, names: Names) -> str:
 
 
 def _emission(op: Operator) -> Fields:
-    """The field that says that a join is never revised."""
+    """The field that marks a join that is never revised."""
     return (("emit", "on arrival"),) if isinstance(op, (ArrivalAsofJoin, ArrivalJoin)) else ()
 
 
@@ -127,7 +126,7 @@ class PhysicalPrinter:
     """Makes plan trees of operators.
 
     verbose: adds the operators' ids and how relations are read. timed: the columns of the view that have a watermark.
-    arranged: shows arrangements, too.
+    arranged: also shows arrangements.
     """
 
     def __init__(
@@ -169,8 +168,8 @@ class PhysicalPrinter:
         )
 
     def _filters_above(self, op: Join) -> bool:
-        """Whether the residual is shown as a filter above the join, as in RisingWave: for inner joins whose sides it
-        does not clean.
+        """Whether the residual is shown as a filter above the join, as in RisingWave: for inner joins that keep all
+        rows.
         """
         return (
             op.join_kind == "inner"
@@ -328,7 +327,7 @@ class PhysicalPrinter:
         )
 
     def _multi_join(self, op: MultiJoin, inputs: tuple[PlanTree, ...]) -> PlanTree:
-        """The lowest tree of two-way joins that is equivalent. They are one operator and keep nothing in between."""
+        """The lowest equivalent tree of two-way joins. They are one operator without intermediate results."""
         names = [self._names.columns(i) for i in op.inputs]
 
         def part(first: int, end: int) -> PlanTree:

@@ -1,7 +1,6 @@
-"""The two sides of a join as operators that it reads: in one stage, with equal keys in one bucket, and with shared
-arrangements.
+"""The two sides of a join as operators: in one stage, with equal keys in one bucket, and with shared arrangements.
 
-All kinds of joins use this: regular joins, ASOF joins, temporal joins.
+Used by all kinds of joins: regular, ASOF and temporal.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _Hits = tuple[Found | None, Found | None]
 
 
 class Keep(Protocol):
-    """Makes what a join reads of a side in place. `keys` are the side's keys in the join's order."""
+    """Adds the operator of a side that a join reads. `keys` are the side's keys in the join's order."""
 
     def __call__(
         self, builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, /
@@ -35,9 +34,9 @@ class Keep(Protocol):
 class Input:
     """One input of a join before it is an operator: its rows, the columns that are read of them, and its keys.
 
-    keep: makes what the join reads; None: an arrangement of all rows, which other views may share.
-    movable: pending filters may be applied to the join's output.
-    places: the operator is taken as it is, and these are the positions of its columns in the result of `keep`.
+    keep: adds the operator that the join reads; None: an arrangement of all rows, which other views may share. movable:
+    pending filters may be applied to the join's output. places: the operator is used unchanged, and these are the
+    positions of its columns in the result of `keep`.
     """
 
     stream: Stream
@@ -49,9 +48,7 @@ class Input:
 
 
 class Arranging:
-    """Lowers the sides of joins into `builder`. `sharing` finds arrangements to read; `lower_input` lowers the
-    inputs.
-    """
+    """Lowers the sides of joins into `builder`. `sharing` finds arrangements; `lower_input` lowers the inputs."""
 
     def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, _Ids], Stream]) -> None:
         self.builder = builder
@@ -68,7 +65,7 @@ class Arranging:
         movable: bool = True,
         more: Mapping[str, Scalar] | None = None,
     ) -> Input:
-        """The input `node`. more: further values over its columns, by the ids that they get."""
+        """The input `node`. more: further values over its columns, by their new ids."""
         reads &= node.ids
         extra = more or {}
         stream = self.lower_input(node, reads.union(*[k.columns for k in keys], *[v.columns for v in extra.values()]))
@@ -80,9 +77,9 @@ class Arranging:
     def _arranged(
         self, inputs: tuple[Input, Input], null_safe: Sequence[bool], spread: Sequence[int] = ()
     ) -> tuple[Side, Side, Sequence[int]]:
-        """What the join reads of both sides, in one stage, and the order of the join's key pairs in their keys.
+        """The operators of both sides, in one stage, and the order of the join's key pairs in their keys.
 
-        spread: the keys by which rows are sent if both sides are; empty: all keys.
+        spread: the keys by which rows are sent if both sides move; empty: all keys.
         """
         left, right = (self._side(i, null_safe) for i in inputs)
         met = meeting(self.builder, left, right, null_safe, spread)
@@ -104,7 +101,7 @@ class Arranging:
         return made[0], made[1], range(len(safe))
 
     def _side(self, given: Input, null_safe: Sequence[bool]) -> Side:
-        """The rows of an input with the columns that its arrangement is to hold."""
+        """The rows of an input with the columns of its arrangement."""
         stream, values = given.stream, given.stream.values
         if given.places is not None:
             keys = [plain(stream.operator, k) for k in given.keys]
@@ -192,7 +189,7 @@ def meeting(
     """The cheapest way to bring equal keys together: the earliest stage, then the fewest exchanges, then the left side
     stays.
 
-    spread: the keys by which rows are sent if both sides are; empty: all keys.
+    spread: the keys by which rows are sent if both sides move; empty: all keys.
     """
     placement = builder.placement
     stages = placement.stage(left.operator.id), placement.stage(right.operator.id)

@@ -22,18 +22,17 @@ from watersmeet.planner.explain import leaves
 from watersmeet.planner.lowering import Producers
 from watersmeet.planner.names import Names
 
-#: How boxes of relations look.
+#: The styles of boxes of relations.
 _STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"), (Sink, "sink"))
 _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
     """Tables, sources, materialized views, running queries and sinks, with an arrow for each use of a relation by a
-    view, to each stream that a view writes (INTO), and to each sink from what it delivers.
+    view, to each stream that a view writes (INTO), and to each sink.
 
-    An arrow is labelled with what the view does first with the relation: `left join on k`, `group by x`. Plain views
-    are part of the views that read them. A step that repartitions a relation is a box of its own. facts: further lines
-    for a relation, by id.
+    An arrow's label is the first operation of the view on the relation: `left join on k`, `group by x`. Plain views are
+    part of the views that read them. A repartition is a box of its own. facts: further lines for a relation, by id.
     """
     made = [r for r in catalog.relations.values() if not r.staged]
     shown = [r for r in made if isinstance(r, Sink) or (r.has_rows and not r.owner)]
@@ -60,7 +59,7 @@ def _kind(relation: Relation) -> list[str]:
 
 
 def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
-    """From what the sink delivers, or what its query reads, and to the table that it writes."""
+    """From the relation that the sink delivers, or those that its query reads, and to the table that it writes."""
     query = catalog.relations.get(sink.delivers)
     if query is None or not query.owner:
         yield Arrow(sink.delivers, sink.id)
@@ -100,7 +99,7 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
 
 
 def _use(op: Operator, side: int, names: Names) -> str:
-    """What the operator does with the rows of its input number `side`; empty if it only passes them on."""
+    """The operation on the rows of input number `side`; empty if they only pass through."""
     if isinstance(op, PairJoin):
         kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]

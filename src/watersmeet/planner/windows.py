@@ -24,7 +24,7 @@ _NEVER_NULL = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", 
 
 @dataclass(frozen=True)
 class _Input:
-    """What a window reads: the operator, the positions of its columns, and the positions of expressions by identity."""
+    """The input of a window: the operator, the positions of its columns, and those of expressions by identity."""
 
     operator: Operator
     columns: dict[str, int]
@@ -35,7 +35,7 @@ class _Input:
         return self.scalars[id(scalar)]
 
     def order(self, keys: Sequence[SortKey]) -> tuple[operators.SortKey, ...]:
-        """The order over positions, each column once: a repetition makes no difference."""
+        """The order over positions, each column once."""
         found: dict[int, operators.SortKey] = {}
         for key in keys:
             position = self.at(key.value)
@@ -46,7 +46,7 @@ class _Input:
 class WindowLowering:
     """Lowers windows into `builder`.
 
-    lower_input: lowers what they read. grouped: brings the rows of a key into one bucket.
+    lower_input: lowers their inputs. grouped: brings the rows of a key into one bucket.
     """
 
     def __init__(self, builder: Builder, lower_input: LowerInput, grouped: Grouped) -> None:
@@ -129,7 +129,7 @@ class WindowLowering:
 
 
 def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
-    """The column that says which partitions never change again, and the watermark that they are below."""
+    """The column that determines which partitions never change again, and the watermark that they are below."""
     found = of_partition(node)
     return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
 

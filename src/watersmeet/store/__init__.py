@@ -1,5 +1,5 @@
-"""What a database keeps on disk: catalog, commits, packs of state and changes, snapshots, and how they're read.
+"""The files of a database: catalog, commits, segments of state and changes, snapshots; and reading them.
 
-The commit log is the only truth: a file counts once a commit (or a checkpoint) names it, and a
-commit is one file that appears in one step. Everything a commit names is written before it.
+The commit log is the only truth: a file counts once a commit (or a checkpoint) names it, and a commit is one file that
+is created in one step. All files that a commit names are written before it.
 """

@@ -1,16 +1,12 @@
-"""Changes of relations as stored: their form in packs, and adding them up.
+"""Changes of relations as stored, in commits and in snapshots: their form in segments, and their sums.
 
-The form of rows of a relation with their diffs, in commits and in snapshots: blobs of packs, each an Arrow IPC
-stream of one batch with the relation's column names.
+A blob is an Arrow IPC stream of one batch with the relation's column names. The last column `_diff` (int64: the number
+of times the row is added) is omitted if every diff is 1; a mark in the schema's metadata distinguishes it from a user's
+column `_diff`. Large blobs have narrowed columns (`narrowing`), which may add a second stream, and are compressed.
 
-The last column `_diff` (int64: how often the row is added) is left out if every diff is 1; a mark in the
-schema's metadata tells it from a column that a user called `_diff`. Where there are many rows, columns are narrowed
-(`narrowing`), which may take a second stream behind the first, and compressed.
-
-Adding changes up: rows that are equal become one, with the sum of their diffs; those with sum 0 go.
-
-NULL equals NULL, NaN equals NaN, -0.0 equals 0.0; intervals are equal if their parts are. Works in DuckDB,
-which spills to disk, so that a relation need not fit into memory.
+Sums: equal rows become one, with the sum of their diffs; rows with sum 0 are dropped. NULL equals NULL, NaN equals NaN,
+-0.0 equals 0.0; intervals are equal if their parts are. DuckDB computes them and spills to disk, so a relation need not
+fit into memory.
 """
 
 from __future__ import annotations
@@ -32,16 +28,16 @@ from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widene
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
 
-#: A blob has at most so many rows, so that readers can take bounded pieces.
+#: The most rows of a blob, so that readers can read bounded pieces.
 BLOB_ROWS: Final = 1 << 18
 
-#: What has fewer bytes is neither narrowed nor compressed.
+#: Smaller blobs are neither narrowed nor compressed.
 _COMPRESSED_BYTES: Final = 16 << 10
 
-#: For what is written in epochs: it costs no more than writing the bytes that it saves.
+#: For writes in epochs: it costs no more than writing the bytes that it saves.
 FAST: Final = pa.Codec("lz4")
 
-#: For what is written again, and then stays: a third less for twice the time.
+#: For compacted, lasting blobs: a third less for twice the time.
 SMALL: Final = pa.Codec("zstd", compression_level=1)
 
 Diff = npt.NDArray[np.int64]
@@ -63,14 +59,14 @@ class RelationChange(NamedTuple):
         return sum(b.length_bytes for b in self.blobs)
 
     def within(self, pack: str) -> RelationChange:
-        """The change as seen from outside of the pack that it was written with."""
+        """The change as seen from outside of its segment."""
         return self._replace(blobs=tuple(b.within(pack) for b in self.blobs))
 
 
 class ChangeWriter:
-    """Writes rows of a relation into a pack: `add` pieces, then `finish`. The blobs depend on all rows alone.
+    """Writes rows of a relation into a segment: `add` pieces, then `finish`. The blobs depend only on the rows.
 
-    codec: how they are compressed. unread: as in `PackWriter.add`.
+    codec: of the blobs. unread: as in `SegmentWriter.add`.
     """
 
     def __init__(self, writer: PackWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
@@ -96,7 +92,7 @@ class ChangeWriter:
                 self._write()
 
     def finish(self) -> RelationChange:
-        """Writes what is left. The references in the result are those within the pack (`RelationChange.within`)."""
+        """Writes the remaining rows. References in the result are relative to the segment (`RelationChange.within`)."""
         if self._pending_rows:
             self._write()
         return RelationChange(tuple(self._blobs), self._inserted_rows, self._deleted_rows)
@@ -136,7 +132,7 @@ def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) ->
 
 
 def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
-    """The inverse of `encode_change`, without copying columns that are not compressed. The diff is read-only."""
+    """The inverse of `encode_change`, without copying uncompressed columns. The diff is read-only."""
     stream = pa.BufferReader(buffer)
     table = pa.ipc.open_stream(stream).read_all()
     if is_narrowed(table.schema):
@@ -150,7 +146,7 @@ def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Table:
-    """The columns of `schema` of rows that may be older than some of them: what `fills` says (as text), or NULL."""
+    """The columns of `schema` for rows that may be older than some of them: the value in `fills` (as text), or NULL."""
     if rows.schema.names == schema.names:
         return rows
     have = set(rows.column_names)
@@ -198,7 +194,7 @@ def has_interval(kind: pa.DataType) -> bool:
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`array`, which DuckDB gave, as `kind`: parts of lists and structs have other names there."""
+    """`array` from DuckDB as `kind`: parts of lists and structs have other names there."""
     if array.type == kind:
         return array
     if pa.types.is_list(kind):
@@ -212,7 +208,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
-    """The expression whose values are equal (in DuckDB's GROUP BY and hash) exactly if the column's values are."""
+    """An expression whose values are equal (in DuckDB's GROUP BY and hash) exactly if the column's values are."""
     if not has_interval(kind):
         return column
     if pa.types.is_list(kind):
@@ -221,7 +217,7 @@ def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
     if pa.types.is_struct(kind):
         parts = ", ".join(f"{key_sql(f'{column}.{quoted(f.name)}', f.type, depth)}" for f in kind)
         return f"CASE WHEN {column} IS NOT NULL THEN row({parts}) END"
-    # DuckDB compares intervals by length (1 month = 30 days); as text their parts count.
+    # DuckDB compares intervals by length (1 month = 30 days); as text by their parts.
     return f"CAST({column} AS VARCHAR)"
 
 
@@ -261,7 +257,7 @@ def merged(
 
 
 class _Source:
-    """Feeds parts to DuckDB and keeps the error that stopped them: DuckDB would turn it into its own."""
+    """Feeds parts to DuckDB and keeps the error that stopped them, which DuckDB would turn into its own."""
 
     def __init__(self, parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema) -> None:
         self._parts = parts

@@ -1,15 +1,8 @@
-"""Checkpoints: where the content of every relation up to some commit lies, so that older commits can go.
+"""Moments and checkpoints: the content of every relation as of a commit, now or in the past.
 
-Moments of a database: now, those of the past that can still be read, and content as of them.
-
-What one moment of a database is: for each relation, up to which commit its changes count.
-
-History: which commits of the past can still be read, and what keeps them.
-
-A relation as of a commit is what it is now without the changes since. So a commit can be read as long as all commits
-behind it are there.
-
-Content of the past: what it is now, without the changes since.
+A checkpoint is the stored content of every relation up to some commit, so that older commits can be deleted. A moment
+is the last commit that counts for each relation. The content at a past commit is the present content without the later
+changes, so it can be read while all later commits exist.
 """
 
 from __future__ import annotations
@@ -56,16 +49,16 @@ EMPTY: Final = Moment(0, 0)
 def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, filling: bool = False) -> Moment:
     """The moment that commit `head` (default: the newest) shows.
 
-    All views show the inputs up to the frontier of the newest epoch, so tables are shown at that frontier, too.
-    Where no view is ready there is nothing to agree with, and tables are shown as they are.
-    filling: agree with views that are not ready yet, too: what they will show must still be there then.
+    All views show the inputs up to the frontier of the newest epoch, so tables are shown at that frontier, too. Without
+    a ready view tables are shown as they are. filling: agree also with views that are not ready yet: their input must
+    still exist when they are.
     """
     while True:
         at = log.head() if head is None else head
         try:
             return _moment(log, catalog, at, filling=filling)
         except Error:
-            # A foreign reader was overtaken: newer epochs came, and the one at `at` was cleaned away.
+            # Another process's writer was faster: it made newer epochs and deleted the one at `at`.
             if head is not None or log.head(anew=True) == at:
                 raise
 
@@ -76,7 +69,7 @@ def _moment(log: CommitLog, catalog: Catalog, head: int, *, filling: bool) -> Mo
 
 
 def past_moment(log: CommitLog, number: int) -> Moment:
-    """The moment that commit `number` showed when it was the newest. DATABASE_DAMAGED if it, or its epoch, is gone."""
+    """The moment that commit `number` showed as the newest. DATABASE_DAMAGED if it, or its epoch, was deleted."""
     return _reflected(log, number) if log.read(number).follows else Moment(number, number)
 
 
@@ -90,9 +83,9 @@ def _reflected(log: CommitLog, head: int) -> Moment:
 
 
 def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Moment:
-    """The moment of commit `number`. `reader` holds all commits that changed what it shows.
+    """The moment of commit `number`. `reader` pins all commits that changed its content.
 
-    INVALID_PARAMETER for a commit that there is not yet; HISTORY_GONE.
+    INVALID_PARAMETER for a commit that does not exist yet; HISTORY_GONE.
     """
     newest = log.head()
     if not 0 <= number <= newest:
@@ -110,7 +103,7 @@ def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mo
 
 
 def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> None:
-    """HISTORY_GONE for relations that were made, or first filled, after commit `number`."""
+    """HISTORY_GONE for relations that were created, or first filled, after commit `number`."""
     version = log.read(number).catalog_version if number else 0
     for relation in relations:
         if relation.since > version:
@@ -123,7 +116,7 @@ def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> N
 
 
 def commit_at(log: CommitLog, time_us: int, floor: int) -> int:
-    """The newest commit that was made up to that time (microseconds since 1970, UTC); `floor` if none above it was."""
+    """The newest commit up to that time (microseconds since 1970, UTC); `floor` if there is none above it."""
     low, high = floor, log.head()
     while low < high:
         middle = (low + high + 1) // 2
@@ -132,7 +125,7 @@ def commit_at(log: CommitLog, time_us: int, floor: int) -> int:
 
 
 def oldest_commit(layout: Layout, log: CommitLog) -> Commit | None:
-    """The oldest commit that can be read, of all relations; None in a database without commits."""
+    """The oldest commit at which all relations can be read; None in a database without commits."""
     head = log.head()
     floor = floor_number(layout)
     for number in range(floor + 1, head + 1):
@@ -150,7 +143,7 @@ def shown_time(time_us: int) -> str:
 
 
 def gone(layout: Layout, log: CommitLog, since: str) -> Error:
-    """The error for changes that are needed and were deleted. since: the moment after which they were made."""
+    """The error for needed changes that were deleted. since: the moment after which they were made."""
     oldest = oldest_commit(layout, log)
     detail = f"The oldest commit there is: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None
     return error(
@@ -170,7 +163,7 @@ class PastContent(NamedTuple):
 
 
 class Undoing:
-    """What was changed since earlier moments. Most of it is read before the content is locked."""
+    """The changes since earlier moments. Most of them are read before the content is locked."""
 
     def __init__(
         self,
@@ -179,7 +172,7 @@ class Undoing:
         catalog: Catalog,
         past: Sequence[PastContent],
     ) -> None:
-        """read: the changes of relations by their bounds, as of `Content`. now: up to where it reads at once."""
+        """read: returns the changes of relations by their bounds, as in `Content`. now: how far it reads at once."""
         self._read = read
         self.past = past
         self._upto = {one.name: max(now.upto(catalog.relations[one.relation_id]), one.upto) for one in past}
@@ -193,12 +186,12 @@ class Undoing:
         return [*self._before[one.name], *later.get(one.relation_id, [])]
 
 
-#: So many checkpoints are read at a time by who wants all.
+#: Checkpoints that are read at a time if all are needed.
 _AT_ONCE: Final = 64
 
 
 class Named(NamedTuple):
-    """Which files a commit names for its changes. files: `file_key` of each. size_bytes: of the changes."""
+    """The files that a commit names for its changes. files: `file_key` of each. size_bytes: of the changes."""
 
     number: int
     size_bytes: int
@@ -207,8 +200,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A part of a relation's content: blobs of rows with diffs (`changes`), in which a row that is there n times may
-    be stored as one.
+    """A part of a relation's content: blobs of rows with diffs (`changes`); n equal rows may be stored as one.
 
     insert_only: no diff is negative. Otherwise no two rows are equal.
     """
@@ -244,7 +236,7 @@ class Snapshot:
         return [b for level in self.levels for b in level.blobs]
 
     def within(self, pack: str) -> Snapshot:
-        """The snapshot as seen from outside of the pack that parts of it were written with."""
+        """The snapshot as seen from outside of the segment of its new parts."""
         return replace(
             self,
             levels=tuple(replace(level, blobs=tuple(b.within(pack) for b in level.blobs)) for level in self.levels),
@@ -260,10 +252,10 @@ class Snapshot:
 class Checkpoint:
     """The content of all stored relations at a moment. Commits above `moment.transaction` complete it.
 
-    next_number: as in the catalog then: a relation with a smaller number that is not here was dropped.
-    before: the number of the checkpoint before it, 0 if there was none. time_us: when it was made.
-    named: what the commits name that came since the one before, rising: who starts needs it of all commits that are
-    kept, and would have to read each of them.
+    next_number: of the catalog at that moment: a relation with a smaller number that is missing was dropped. before:
+    the number of the previous checkpoint, 0 if there was none. time_us: of creation. named: the files named by the
+    commits since the previous one, rising: a starting writer needs them for all kept commits, and would have to read
+    each.
     """
 
     moment: Moment = field(default_factory=lambda: Moment(0, 0))
@@ -275,7 +267,7 @@ class Checkpoint:
 
     @property
     def files(self) -> set[str]:
-        """The names of all files in packs/ that hold the content."""
+        """The names of all segment and run files of the content."""
         return {b.file for s in self.relations.values() for b in s.blobs}
 
     @property
@@ -285,25 +277,25 @@ class Checkpoint:
 
 
 def file_key(name: str) -> int:
-    """What stands for the name of a file in packs/ where only equality counts: a hash."""
+    """A hash that replaces the name of a segment or run file where only equality counts."""
     return xxhash.xxh3_64_intdigest(name.encode())
 
 
 def named_by(commit: Commit) -> Named:
-    """What a commit names."""
+    """The files that a commit names."""
     return Named(commit.number, commit.change_bytes, tuple(map(file_key, sorted(commit.changed_files))))
 
 
 def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> None:
-    """Publishes `checkpoint`; all its files must be in place. It counts once a commit names it."""
+    """Publishes `checkpoint`, all of whose files exist. It counts once a commit names it."""
     path = layout.snapshot_manifest(checkpoint.moment.head)
-    # What is there under its name was left by an attempt that failed.
+    # A file of that name is left from a failed attempt.
     storage.replace_file(path, layout.seal(path, to_json(checkpoint)), durable=layout.durable)
     log.append(Commit("checkpoint", time_us=time.time_ns() // 1000, checkpoint=checkpoint.moment.head))
 
 
 def load_checkpoint(layout: Layout, number: int) -> Checkpoint:
-    """Checkpoint `number`. FileNotFoundError if it is gone, DATABASE_DAMAGED if it can't be read."""
+    """Checkpoint `number`. FileNotFoundError if it was deleted, DATABASE_DAMAGED if it can't be read."""
     path = layout.snapshot_manifest(number)
     return _parsed(layout, number, storage.read_file(path))
 
@@ -337,7 +329,7 @@ def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
 
 
 def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
-    """`newest` and those before it that are still there, falling. None for an empty one."""
+    """`newest` and all existing earlier ones, falling. None for an empty one."""
     checkpoint = newest
     while checkpoint.moment.head:
         yield checkpoint
@@ -348,7 +340,7 @@ def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]
 
 
 def all_checkpoints(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
-    """As `checkpoints_from`, for who wants all: several are read at a time."""
+    """As `checkpoints_from`, but reads several at a time."""
     if not newest.moment.head:
         return
     yield newest

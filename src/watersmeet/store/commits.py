@@ -1,17 +1,15 @@
-"""The commit log: numbered manifests, each put in place in one step and never changed.
+"""The commit log: numbered manifests, each created in one step and never changed; and the catalogs that they name.
 
-A commit is made by creating the file of the next number, which succeeds for one writer only. Who opens a database for
-writing first appends a fence: a writer before it, which does not know of it, then finds its next number taken. Fences
-are never deleted. So a writer that was overtaken, and paused for however long, never succeeds again, whatever became of
-the lock, and need not look at more than what it is told about its next number.
+A commit is made by creating the file of the next number, which succeeds for one writer only. A process that opens a
+database for writing first appends a fence: the earlier writer, which does not know of it, then finds its next number
+taken. Fences are never deleted. So an overtaken writer, paused for however long, never succeeds again, whatever became
+of the lock, and only needs to check its next number.
 
-Other numbers up to the floor may have been cleaned away, so that they can be created again by who opens the database
-and has found out too long ago which is the next one: whoever creates a fence or reads a commit looks at the floor after
-that (`floors`), and only what it admits counts.
+Other commits up to the low-water mark may have been deleted, and their numbers can be created again by a process that
+found its next number too long ago: after creating a fence or reading a commit, every process reads the low-water mark
+(`readers`), and only commits that it admits count.
 
-A session's transaction as one commit.
-
-Catalogs on disk: one file a version, never changed. The one that the newest commit names counts.
+Catalogs are files, one for each version, never changed. The one that the newest commit names counts.
 """
 
 from __future__ import annotations
@@ -45,22 +43,22 @@ from watersmeet.values.serialization import to_json
 
 _CACHE_BYTES: Final = 16 << 20
 
-#: A commit in memory takes about so many times the bytes of its file (measured).
+#: The memory of a commit, as a multiple of its file's size (measured).
 _PARSED: Final = 6
 
 _FIRST_POLL_S: Final = 0.002
 _LAST_POLL_S: Final = 0.05
 
-#: In an object store each look is a request.
+#: In an object store each poll is a request.
 _REMOTE_POLLS_S: Final = (0.1, 1.0)
 
-#: So many commits are read before the floor is looked at.
+#: Commits that are read for one check of the low-water mark.
 _AT_ONCE: Final = 256
 
-#: Times of commits rise, whatever the clock does, and no two have the same millisecond, by which some name them.
+#: Times of commits always rise by at least a millisecond, even if the clock does not: commits can be named by time.
 _APART_US: Final = 1_000
 
-#: So often a commit is put when the file system says neither that it is there nor that it is not.
+#: How often a commit is put if the file system reports neither success nor that it exists.
 _PUTS: Final = 3
 
 
@@ -75,17 +73,16 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class _Look(threading.local):
-    """head: what this thread has found inside `one_look`; 0: nothing yet, None: it is outside."""
+    """head: the newest commit found by this thread inside `one_look`; 0: none yet, None: outside."""
 
     head: int | None = None
 
 
 class CommitLog:
-    """The commits of a database.
+    """The commits of a database. Safe for several threads.
 
-    writer: take over at once, whatever comes in between (`take_over` says after which commit). Before that, only
-    reading is possible. cache_bytes: what the commits that it remembers may take.
-    All methods may be called from several threads.
+    writer: take over at once (`take_over` does so after a given commit). Otherwise only reading is possible.
+    cache_bytes: of cached commits.
     """
 
     def __init__(self, layout: Layout, *, writer: bool = False, cache_bytes: int | None = None) -> None:
@@ -97,7 +94,7 @@ class CommitLog:
         self._refused: Error | None = None
         self._look = _Look()
         self.cleaned = 0
-        """Of the writer: up to this number its clean-up may have deleted commits, or those before it."""
+        """Of the writer: its clean-up may have deleted commits up to this number."""
         self._token = ""
         self._writer = 0
         self._began = 0
@@ -107,7 +104,7 @@ class CommitLog:
 
     @property
     def writer(self) -> int:
-        """Which writer this is (`Commit.writer`); 0 for a reader."""
+        """The number of this writer (`Commit.writer`); 0 for a reader."""
         return self._writer
 
     @property
@@ -116,7 +113,7 @@ class CommitLog:
         return self._began
 
     def take_over(self, after: int) -> bool:
-        """Makes this the log of the writer, by a fence as the commit after `after`: those before it fail from then on.
+        """Makes this the writer's log, by a fence as the commit after `after`: earlier writers fail from then on.
 
         False, with nothing done, if there is such a commit already.
         """
@@ -132,8 +129,8 @@ class CommitLog:
             self._head = after
             numbered = self._numbered(fence, before, writer=before.writer + 1 if before else 1)
             if self._layout.durable:
-                # Who wrote the newest commit may have died before its name was flushed: after a loss of power the fence
-                # could be there without it.
+                # The writer of the newest commit may have died before its name was flushed: after a loss of power the
+                # fence could exist without it.
                 storage.sync_directory(self._layout.commits)
             size_bytes = self._put(numbered)
             if not size_bytes:
@@ -150,8 +147,8 @@ class CommitLog:
 
     @contextlib.contextmanager
     def one_look(self) -> Iterator[None]:
-        """Inside, in this thread, the newest commit is the one that is found first: a statement of a reader does not
-        look again and again.
+        """Inside, in this thread, the newest commit is the one found first: a reader's statement looks for it only
+        once.
         """
         before, self._look.head = self._look.head, 0
         try:
@@ -160,9 +157,9 @@ class CommitLog:
             self._look.head = before
 
     def head(self, *, anew: bool = False) -> int:
-        """The number of the newest commit; 0 if there is none. Polls look once and list a small folder.
+        """The number of the newest commit; 0 if there is none. A reader lists a small folder.
 
-        anew: also inside `one_look`, whose block then sees what is found.
+        anew: also inside `one_look`, which then uses the result.
         """
         if self._writer:
             return self._head
@@ -177,7 +174,7 @@ class CommitLog:
         with self._lock:
             while True:
                 found = self._search(max(self._head, self._floor.number))
-                # Only then: what was found above the floor could not be made again by a writer that was overtaken.
+                # Only then: an overtaken writer can't have recreated a commit above the low-water mark.
                 if floor_number(self._layout) > found:
                     self._floor = read_floor(self._layout)
                     continue
@@ -186,7 +183,7 @@ class CommitLog:
 
     @property
     def cached_bytes(self) -> int:
-        """What the commits that it remembers take, about."""
+        """The approximate size of the cached commits."""
         return self._cache.size_bytes
 
     def check(self) -> None:
@@ -199,7 +196,7 @@ class CommitLog:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Inside, what fails because another writer has taken over (files are gone, for example) is WRITER_FENCED."""
+        """Inside, errors caused by another writer's take-over (missing files, for example) become WRITER_FENCED."""
         try:
             yield
         except Exception as cause:
@@ -209,7 +206,7 @@ class CommitLog:
             raise refused from cause
 
     def explain(self, cause: Exception) -> Exception:
-        """WRITER_FENCED in place of a failure of the store or an epoch, if another writer has taken over."""
+        """WRITER_FENCED instead of a failure of the store or an epoch, if another writer has taken over."""
         if self._writer and not isinstance(cause, ProgrammingError):
             try:
                 self.check()
@@ -218,7 +215,7 @@ class CommitLog:
         return cause
 
     def read(self, number: int) -> Commit:
-        """Commit `number`. DATABASE_DAMAGED if it is missing or damaged; WRITER_FENCED if that explains it."""
+        """Commit `number`. DATABASE_DAMAGED if it is missing or damaged; WRITER_FENCED if that is the reason."""
         found = self.find(number)
         if found is None:
             if self._writer:
@@ -227,7 +224,7 @@ class CommitLog:
         return found
 
     def find(self, number: int) -> Commit | None:
-        """Commit `number`; None if it is gone. DATABASE_DAMAGED."""
+        """Commit `number`; None if it was deleted. DATABASE_DAMAGED."""
         with self._lock:
             found = self._cache.get(number)
             if found is not None:
@@ -240,9 +237,7 @@ class CommitLog:
         return commit
 
     def prefetch(self, numbers: Iterable[int]) -> None:
-        """Has commits at hand that are going to be read. Where each one takes a request, several are read at a time,
-        and the floor is looked at once for all.
-        """
+        """Reads commits ahead. In an object store several are read at a time, with one check of the low-water mark."""
         if self._layout.directory is not None:
             return
         with self._lock:
@@ -262,7 +257,7 @@ class CommitLog:
     def transactions(self, after: int, upto: int) -> Iterator[Commit]:
         """The transactions above commit `after` up to commit `upto`, rising. All up to `after` must be reflected.
 
-        Commits below may be gone: none of them is a transaction, as those wait for an epoch that reflects them.
+        Missing commits are never transactions, which stay until an epoch has reflected them.
         """
         number = after
         while number < upto:
@@ -286,22 +281,22 @@ class CommitLog:
                 number = self.read(head).last_epoch
                 return self.read(number) if number else None
             except Exception:
-                # A foreign reader was overtaken: a newer epoch came and this one was cleaned away.
+                # Another process's writer was faster: it made a newer epoch and deleted this one.
                 if at is not None or self.head(anew=True) == head:
                     raise
         raise error("DATABASE_DAMAGED", f"the newest epoch in {self._layout.commits} can't be read")
 
     def progress(self) -> Progress:
-        """What the newest epoch leaves to the next one; of nothing if there was none."""
+        """The progress after the newest epoch; empty if there was none."""
         last = self.last_epoch()
         return Progress() if last is None else last.progress
 
     def append(self, commit: Commit) -> Commit:
-        """Makes `commit` the next one: it is given with its number. All files that it names must be in place.
+        """Makes `commit` the next one, and returns it with its number. All files that it names must exist.
 
-        When this returns, the commit is there for ever (durably, if the database is durable); when it raises,
-        the log is as it was. Epochs must rise. DISK_FULL, DATABASE_ACCESS; WRITER_FENCED if another writer has taken
-        over: then, and ever after.
+        When this returns, the commit exists for ever (durably, if the database is durable); when it raises, the log is
+        unchanged. Epochs must rise. DISK_FULL, DATABASE_ACCESS; WRITER_FENCED, then and always, if another writer has
+        taken over.
         """
         if not self._writer:
             raise error("INTERNAL_ERROR", "a reader can't append to the commit log")
@@ -316,7 +311,7 @@ class CommitLog:
             size_bytes = self._put(numbered)
             if not size_bytes:
                 raise self._fenced()
-            # From here on readers may have seen it: it is a fact whatever comes.
+            # From here on readers may have seen it, so it stays.
             self._head = numbered.number
             self._remember(numbered, size_bytes)
             self._appended.notify_all()
@@ -337,15 +332,15 @@ class CommitLog:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
-                # A foreign reader's condition is never notified: the wait is its pause between polls.
+                # Nobody notifies a reader's condition: it wakes up to poll.
                 self._appended.wait(left_s if self._writer else min(left_s, pause_s))
                 pause_s = min(pause_s * 2, longest_s)
             return True
 
     def _put(self, commit: Commit) -> int:
-        """Creates the file of a commit; its bytes, 0 if another commit has its number.
+        """Creates the file of a commit; returns its bytes, 0 if another commit has its number.
 
-        What the file system answers is not believed unless it is plain success: what is there decides.
+        After any answer of the file system other than success, the existing file decides.
         """
         path = self._layout.commit(commit.number)
         data = self._layout.seal(path, to_json(commit))
@@ -367,7 +362,7 @@ class CommitLog:
         raise failure or _uncertain(f"commit {path.name} is there and is not")
 
     def _load(self, number: int) -> Commit | None:
-        """What the file of commit `number` says, whether it is kept or not; None if there is none."""
+        """The content of the file of commit `number`, part of the history or not; None if there is none."""
         data = self._data(number)
         return None if data is None else self._parsed(number, data)
 
@@ -385,9 +380,7 @@ class CommitLog:
         return commit
 
     def _is_kept(self, commit: Commit) -> bool:
-        """Whether a fence that was just created, or a commit that was read, is part of the history. Looks at the floor
-        as it is now.
-        """
+        """Whether a new fence, or a commit that was read, is part of the history, by the current low-water mark."""
         if commit.number > floor_number(self._layout):
             return True
         self._floor = read_floor(self._layout)
@@ -447,7 +440,7 @@ class CommitLog:
             self._cache.put(commit.number, commit, file_bytes * _PARSED)
 
     def _search(self, known: int) -> int:
-        """The last of the contiguous commits above `known`, which was one; in a number of looks that is logarithmic."""
+        """The last of the contiguous commits above `known`, which was one; in logarithmically many steps."""
         if self._layout.directory is None:
             if not known:  # Checkpoints are few, and have the number of a commit.
                 return self._listed(max(file_numbers(self._layout.snapshots), default=0))
@@ -489,8 +482,8 @@ def write_transaction(
 ) -> Commit:
     """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
 
-    rejected: by relation id, rows that ordered streams did not take. The others: as in `Commit`.
-    All or nothing: after an error the log is as it was.
+    rejected: by relation id, rows that ordered streams did not accept. The others: as in `Commit`. After an error the
+    log is unchanged.
     """
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
     pending = {}
@@ -514,7 +507,7 @@ def write_transaction(
     )
 
 
-#: Older versions than these are deleted; a reader that is between a commit and its catalog still finds its own.
+#: Older versions are deleted; a reader between a commit and its catalog still finds its own.
 _KEPT_VERSIONS: Final = 8
 
 _NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
@@ -522,9 +515,9 @@ _NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
 
 @contextlib.contextmanager
 def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
-    """Stores `catalog`, and gives its name for the commit that is made inside the block, by which it counts.
+    """Stores `catalog`, and returns its name for the commit inside the block that makes it valid.
 
-    If there is no such commit, nothing is left. Its version must be above all that this writer tried.
+    Without such a commit it is deleted again. Its version must be above all that this writer tried.
     """
     path = layout.catalog(f"{catalog.version:012d}-{log.writer}")
     try:
@@ -547,18 +540,18 @@ def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
 
 
 def save_catalog(layout: Layout, log: CommitLog, catalog: Catalog) -> None:
-    """Stores `catalog` and makes it count by a commit of its own; when it raises, the catalog before is the newest."""
+    """Stores `catalog` with a commit of its own; on an error, the previous catalog stays the newest."""
     with saving(layout, log, catalog) as name:
         log.append(catalog_commit(catalog, name))
 
 
 def catalog_commit(catalog: Catalog, name: str) -> Commit:
-    """The commit by which `catalog` counts, which is stored as `name`."""
+    """The commit that makes `catalog`, stored as `name`, valid."""
     return Commit("catalog", time_us=time.time_ns() // 1000, catalog=name, follows=catalog.follows_epochs)
 
 
 def catalog_name(log: CommitLog) -> str:
-    """What the newest commit calls the catalog; "" in a new database."""
+    """The name of the catalog in the newest commit; "" in a new database."""
     while head := log.head():
         try:
             return log.read(head).catalog
@@ -585,7 +578,7 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
 
 
 def remove_uncommitted(layout: Layout, log: CommitLog) -> None:
-    """Deletes what writers before this one stored and did not commit."""
+    """Deletes catalogs that earlier writers stored and did not commit."""
     committed = int(catalog_name(log).partition("-")[0] or 0)
     found = [m for n in storage.list_names(layout.catalogs) if (m := _NAME.match(n))]
     storage.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)

@@ -1,11 +1,11 @@
 """Compaction: from time to time the content of every relation is written as a snapshot, then old files are deleted.
 
-A relation's snapshot is a few levels of geometrically falling size, each a consolidated change: what came
-since the last checkpoint is a new level, merged with those before it that are not at least twice as large. A large
-relation with small changes is thus rewritten only when the changes have grown with it. If rows only came, they are not
-written again at all where they lie in large blobs: these are named as they are.
+A relation's snapshot is a few levels of geometrically falling size, each a consolidated change: the changes since the
+last checkpoint are a new level, merged with previous ones that are not at least twice as large. So a large relation is
+rewritten only when its changes are as large. Large blobs of insert-only relations are never rewritten: the snapshot
+names the originals.
 
-How many rows and bytes each stored relation has, from checkpoints and manifests alone.
+Also the rows and bytes of each stored relation, from checkpoints and manifests only.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from watersmeet.values.types import arrow_schema
 #: A checkpoint is due after this many commits …
 COMMITS: Final = 256
 
-#: … or when the changes since the last one have more bytes than it, but at least these.
+#: … or when the changes since the last one have more bytes than it, and at least these.
 MIN_BYTES: Final = 64 << 20
 
-#: Levels that together have no more rows are merged whatever their sizes.
+#: Levels with at most this many rows together are always merged.
 SMALL_ROWS: Final = 1 << 15
 
-#: A blob with so many rows or bytes, in a file of its own, is not written again.
+#: A blob of this size, in a file of its own, is not rewritten.
 _LARGE_ROWS: Final = 1 << 17
 
 _LARGE_BYTES: Final = 4 << 20
 
-#: What is smaller shares a pack with other relations, and stays as long as that.
+#: Smaller blobs share a segment with other relations, and live as long as it does.
 _OWN_FILE_BYTES: Final = 1 << 16
 
-#: By how much the thread is nicer than the process: a tenth of the weight. The nicest there is (19) got nothing at all
-#: on a busy machine, where files piled up.
+#: The nice value added to the thread's: a tenth of the weight. At the maximum (19) it got no time at all on a busy
+#: machine, where files piled up.
 _NICER: Final = 10
 
 _POLL_S: Final = 1.0
@@ -75,11 +75,11 @@ Parts = Iterator[tuple[pa.Table, Diff]]
 
 
 class Compactor:
-    """Makes checkpoints and cleans up, in the process that holds the writer lock.
+    """Makes checkpoints and cleans up, in the process with the writer lock.
 
-    catalog: gives the newest catalog. idle_bytes: as of `Cleaner`. history: what of the past is kept. after: called
-    after each run. `run` works in the caller's thread, `start` in one of its own; commits go on meanwhile. What a stop
-    or a crash leaves behind is unreferenced and is deleted at the next start.
+    catalog: returns the newest catalog. idle_bytes: as in `Cleaner`. history: the history to keep. after: called after
+    each run. `run` works in the caller's thread, `start` in one of its own; commits go on meanwhile. The next start
+    deletes the unreferenced files of a stop or a crash.
     """
 
     def __init__(
@@ -118,27 +118,26 @@ class Compactor:
         return self._last
 
     def due(self) -> bool:
-        """True if a checkpoint is worth its while now. Costs the commits since the last call."""
+        """Whether a checkpoint pays now. Reads the commits since the last call."""
         moment = moment_at(self._log, self._catalog(), filling=True)
         for number in range(self._counted + 1, moment.head + 1):
             self._change_bytes += self._log.read(number).change_bytes
         self._counted = moment.head
-        # Commits above the transaction can't go yet: a checkpoint would not help.
+        # Commits above the transaction can't be deleted yet: a checkpoint would not help.
         if moment.transaction - self._last.moment.transaction >= self._commits:
             return True
         return self._change_bytes > max(self._min_bytes, self._last.size_bytes)
 
     def run(self) -> Checkpoint:
-        """Makes a checkpoint of the newest moment and deletes what nobody needs any more; the checkpoint."""
+        """Makes and returns a checkpoint of the newest moment, and deletes files that are no longer needed."""
         with self._running, self._log.explaining():
             self._run(frozenset())
             return self._last
 
     def settle(self, relations: frozenset[str]) -> bool:
-        """Makes a checkpoint in which `relations` have their content alone, and no row that is gone; none if it is so
-        anyway.
+        """Makes a checkpoint in which `relations` have one level, without deleted rows, unless they have that already.
 
-        False if that can't be, as there is a checkpoint of the newest commit already: try again after the next one.
+        False if the newest commit already has a checkpoint: try again after the next one.
         """
         with self._running, self._log.explaining():
             return self._is_settled(relations) or self._run(relations)
@@ -156,24 +155,23 @@ class Compactor:
         return not any(change.deleted_rows for changes in later for i, change in changes.items() if i in relations)
 
     def _run(self, whole: frozenset[str], sources: Mapping[str, str] = MappingProxyType({})) -> bool:
-        """Whether there is a new checkpoint. whole: relations of which it has one level. sources: as in `replace`."""
+        """Whether there is a new checkpoint. whole: relations with one level in it. sources: as in `replace`."""
         self._log.check()
-        # The head first: a relation that is not in a catalog read after it has no change up to it.
+        # The head first: a relation missing from a catalog that is read later has no change up to it.
         head = self._log.head()
         catalog = self._catalog()
         now = moment_at(self._log, catalog, head, filling=True)
         last = self._last
-        # A moment never goes back, also when the first view after a time without views gets ready.
+        # Moments never go back, also when the first view after a time without views gets ready.
         moment = Moment(now.head, max(now.transaction, last.moment.transaction))
-        # One checkpoint a commit: file names are made from its number. The commit that names the last one changes
-        # nothing.
+        # One checkpoint a commit: file names contain its number. The commit that names the last one changes nothing.
         named = moment.head == last.moment.head + 1 and self._log.read(head).kind == "checkpoint"
         if made := moment.head > last.moment.head and not named:
             checkpoint = self._checkpoint(catalog, moment, last, whole, sources)
             save_checkpoint(self._layout, self._log, checkpoint)
             self._last = checkpoint
             self._change_bytes = 0
-            # What the checkpoint has is not counted again: those commits may be deleted any moment.
+            # Commits in the checkpoint are not counted again: they may be deleted any moment.
             self._counted = max(self._counted, moment.head)
         self._cleaner.run(self._last, self._history(catalog))
         self._packs.age(self._log.head(), KEPT_COMMITS)
@@ -186,7 +184,7 @@ class Compactor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, in the middle of a run if need be. May be called again."""
+        """Ends the thread, also during a run. May be called again."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -205,7 +203,7 @@ class Compactor:
             except _StoppedError:
                 return
             except Exception as cause:
-                # Commits go on without compaction: a full disk or a damaged file is told once and tried again.
+                # Commits go on without compaction: a full disk or a damaged file is reported once and tried again.
                 if self.last_error is None:
                     _logger.warning("compaction failed: %s", cause)
                 self.last_error = cause
@@ -232,14 +230,14 @@ class Compactor:
     def _changes(
         self, relations: list[Relation], moment: Moment, last: Checkpoint
     ) -> tuple[dict[str, list[RelationChange]], list[Named]]:
-        """By relation, the changes between its last snapshot and `moment`; what the commits since `last` name."""
+        """By relation, the changes between its last snapshot and `moment`; files named by commits since `last`."""
         found: dict[str, list[RelationChange]] = {r.id: [] for r in relations}
         bounds = {}
         for r in relations:
             before = last.relations.get(r.id)
             bounds[r.id] = (before.upto if before else 0, moment.upto(r))
         named = []
-        # Not from commit 1: a relation without a snapshot was made after the last checkpoint.
+        # Not from commit 1: a relation without a snapshot was created after the last checkpoint.
         for number in range(last.moment.transaction + 1, moment.head + 1):
             self._check_stop()
             commit = self._log.read(number)
@@ -277,7 +275,7 @@ class Compactor:
         return Snapshot(upto, rows, levels)
 
     def _appended(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
-        """Rows that only come, in their order. Neighbouring small blobs become one, large ones stay what they are."""
+        """Insert-only rows, in their order. Neighboring small blobs become one, large ones are kept."""
         found: list[BlobRef] = []
         for large, group in groupby(blobs, _is_large):
             some = list(group)
@@ -315,7 +313,7 @@ class _StoppedError(Exception):
 
 
 def _is_large(blob: BlobRef) -> bool:
-    """Whether a blob is not worth being written again, and can stay without keeping anything else."""
+    """Whether a blob is not worth rewriting, and keeps nothing else alive."""
     return blob.file.endswith(".run") and (blob.rows >= _LARGE_ROWS or blob.length_bytes >= _LARGE_BYTES)
 
 
@@ -330,9 +328,9 @@ def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...
 
 
 def _yield_to_others() -> None:
-    """Lets epochs go first: a quarter of the processor went to snapshots while there was a backlog to read.
+    """Lowers the thread's priority: snapshots took a quarter of the processor during a backlog.
 
-    Linux schedules threads one by one, so the calling thread alone is made less urgent; elsewhere nothing happens.
+    Linux schedules threads one by one, so only the calling thread is changed; elsewhere nothing happens.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -349,7 +347,7 @@ class RelationSize:
 
 
 class RelationSizes:
-    """The sizes of all relations at the newest commit. Safe for several threads; a call costs the new commits."""
+    """The sizes of all relations at the newest commit. Safe for several threads; a call reads the new commits."""
 
     def __init__(self, layout: Layout, log: CommitLog) -> None:
         self._layout = layout
@@ -360,7 +358,7 @@ class RelationSizes:
         self._sizes: dict[str, RelationSize] = {}
 
     def read(self) -> dict[str, RelationSize]:
-        """By relation id; relations without a change are not in it."""
+        """By relation id, without relations that never changed."""
         with self._lock:
             if self._counted is None or not self._reader.hold(self._counted):
                 self._start()
@@ -374,7 +372,7 @@ class RelationSizes:
             return dict(self._sizes)
 
     def close(self) -> None:
-        """Takes the reader off the list. May be called again."""
+        """Releases the reader. May be called again."""
         self._reader.close()
 
     def _start(self) -> None:

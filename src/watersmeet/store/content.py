@@ -1,6 +1,6 @@
-"""Reading: the content of relations at one moment, in a DuckDB in memory that follows the commit log.
+"""The content of relations at one moment, in an in-memory DuckDB that follows the commit log.
 
-Each relation is loaded when a query first touches it and then follows by changes alone.
+Each relation is loaded when a query first reads it, and then updated by changes only.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from watersmeet.system.duckdbs import arrival_view
 from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.values.types import arrow_schema
 
-#: A loaded relation that no query touches is brought up to date when it is this many commits behind.
+#: A loaded relation that no query reads is updated when it is this many commits old.
 _LAG_COMMITS: Final = 512
 
 _PIECE_ROWS: Final = 1 << 16
-#: So often a refresh begins anew that comes too late.
+#: How often a refresh is repeated that comes too late.
 _ATTEMPTS: Final = 3
 
-#: DuckDB keeps something of each block that it has freed, until tens of thousands of them take some 35 MB: 3 KB for
-#: each join. It lets them go while it looks for what to spill, which it is made to do after so many refreshes …
+#: DuckDB keeps a bit of each block that it has freed, up to 35 MB for tens of thousands: 3 KB for each join. It drops
+#: them while it searches for blocks to spill, which is triggered after this many refreshes …
 _TIDY_REFRESHES: Final = 2048
-#: … if it spills no more bytes than this then, to read them again: all that is loaded.
+#: … if it then spills at most this many bytes: all that is loaded.
 _TIDY_BYTES: Final = 16 << 20
 
 
 class Content:
     """The relations of a database as DuckDB views of their names, at one moment. Safe for several threads.
 
-    A row that is there n times is n rows. external_access: whether queries may read files and the network.
-    After `refresh`, the relations that were named show the same moment (views the newest epoch, tables what that
-    epoch reflects); `newest` queries see tables as of the newest transaction, with the overlay on top.
+    n equal rows are n rows. external_access: whether queries may read files and the network. After `refresh`, the named
+    relations show the same moment (views the newest epoch, tables as that epoch reflects them); `newest` queries see
+    tables as of the newest transaction, with the overlay on top.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class Content:
         #: By relation id and identity of the transaction.
         self._own: dict[tuple[str, int], list[tuple[pa.Table, Diff]]] = {}
         self._moment = Moment(0, 0)
-        #: Which relation a view of DuckDB shows, by schema and name in lower case: a name may pass to another one.
+        #: The relation that a view of DuckDB shows, by schema and name in lower case: a name may pass to another
+        #: relation.
         self._shown: dict[tuple[str, str], str] = {}
 
     @property
@@ -106,11 +107,10 @@ class Content:
         newest: bool = False,
         owner: object = None,
     ) -> Moment:
-        """Brings the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
+        """Updates the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
 
-        newest: also prepares them for `query(…, newest=True)`, with what `owner` has changed and not yet
-        committed. After an error the content is as it was.
-        DATABASE_DAMAGED; SNAPSHOT_TOO_OLD if what it reads is deleted meanwhile, again and again.
+        newest: also prepares them for `query(…, newest=True)`, with the uncommitted changes of `owner`. After an error
+        the content is unchanged. DATABASE_DAMAGED; SNAPSHOT_TOO_OLD if files are deleted during the read, repeatedly.
         """
         with self._lock:
             relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
@@ -121,7 +121,7 @@ class Content:
                     self.move_others()
                     self._moment = self._refresh_in_time(catalog, relations, to_commit)
                 if newest:
-                    # Apart, because rows have their lasting row ids only after COMMIT.
+                    # Separate, because rows get their final row ids only after COMMIT.
                     with self._transaction():
                         self._cover(relations, owner)
             finally:
@@ -130,14 +130,14 @@ class Content:
             return self._moment
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, newest: bool = False) -> pa.Table:
-        """The result of a SELECT in DuckDB's dialect over relations that were refreshed. Raises duckdb.Error."""
+        """The result of a SELECT in DuckDB's dialect over refreshed relations. Raises duckdb.Error."""
         with self._lock:
             self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
             return self._connection.execute(sql, parameters or None).to_arrow_table()
 
     @contextlib.contextmanager
     def session(self, *, newest: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The DuckDB connection, for this thread alone inside the block. Nothing there may change relations."""
+        """The DuckDB connection, inside the block for this thread only. It must not change relations."""
         with self._lock:
             self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
             yield self._connection
@@ -153,11 +153,11 @@ class Content:
         lookups: Sequence[tuple[str, str]] = (),
         past: Sequence[PastContent] = (),
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
-        """A connection for one thread at a time inside the block that shows relations as `refresh` leaves them, while
-        others refresh and read, and their moment. Nothing there may change relations.
+        """A connection, inside the block for one thread at a time, that shows relations as after `refresh` while others
+        refresh and read; and their moment. It must not change relations.
 
-        lookups: columns, as (relation id, name), by whose values the query looks up rows.
-        past: what it shows in addition, of relations among `relation_ids`; the commits behind it are held.
+        lookups: columns, as (relation id, name), by whose values the query looks up rows. past: earlier content to
+        show, of relations among `relation_ids`; later commits are pinned.
         """
         undoing = Undoing(self._changes, moment_at(self._log, catalog), catalog, past) if past else None
         with self._lock:
@@ -204,13 +204,13 @@ class Content:
                 self._movable.remove(connection)
 
     def move_others(self) -> None:
-        """Interrupts all queries that may move to a process of their own, as memory is lacking."""
+        """Interrupts all queries that may move to a process of their own, because memory is short."""
         with self._moving:
             for connection in self._movable:
                 connection.interrupt()
 
     def overlay(self, relation_id: str, table: pa.Table, diff: Diff, owner: object = None) -> None:
-        """Adds a change of the open transaction `owner` (columns in the relation's order): its `newest` queries see it.
+        """Adds a change of the open transaction `owner` (columns in the relation's order), for its `newest` queries.
 
         It shows after the next `refresh(…, newest=True)` with this owner.
         """
@@ -218,7 +218,7 @@ class Content:
             self._own.setdefault((relation_id, id(owner)), []).append((table, diff))
 
     def clear_overlay(self, relation_ids: Iterable[str], owner: object = None) -> None:
-        """Forgets the changes of the transaction `owner`: it was rolled back, or committed and is in the log now."""
+        """Drops the changes of the transaction `owner`, which was rolled back, or committed and is in the log now."""
         with self._lock:
             for relation_id in relation_ids:
                 overlay = self._overlays.get(relation_id)
@@ -226,7 +226,7 @@ class Content:
                     self._drop_overlay(relation_id)
 
     def drop(self, relation_id: str) -> None:
-        """Forgets a relation (which was dropped, or is not worth its memory)."""
+        """Unloads a relation that was dropped, or is not worth its memory."""
         with self._lock:
             for key in [k for k in self._own if k[0] == relation_id]:
                 del self._own[key]
@@ -238,7 +238,7 @@ class Content:
         return None if table is None else table.rows
 
     def close(self) -> None:
-        """Gives everything back. May be called again."""
+        """Releases everything. May be called again."""
         with self._lock:
             if self._closed:
                 return
@@ -273,7 +273,7 @@ class Content:
                 with self._transaction():
                     return self._refresh(catalog, relations, to_commit)
             except Error as cause:
-                # In an object store nobody waits for a reader of another process for as long as it likes.
+                # In an object store no writer waits for a reader of another process without limit.
                 refused = self._log.explain(cause)
                 if refused is not cause:
                     raise refused from cause
@@ -289,14 +289,14 @@ class Content:
         ) from late
 
     def _refresh(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
-        """Loads and brings up to date, under a hold on everything it reads."""
+        """Loads and updates relations, under a lease on everything it reads."""
         if to_commit is not None and to_commit < self._moment.head:
             for relation_id in list(self._tables):
                 self._unload(relation_id)
         known = [t for i, t in self._tables.items() if i in catalog.relations]
         start = min((t.applied for t in known), default=None)
         if start is not None and not self._hold(start):
-            # Commits that we need went while we were idle: start again from the checkpoint.
+            # Needed commits were deleted while this was idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
         for relation in relations:
@@ -325,16 +325,16 @@ class Content:
         return moment
 
     def _hold(self, commit: int) -> bool:
-        """Holds what is above `commit`; False if something of it may be gone already."""
+        """Pins commits above `commit`; False if some may have been deleted already."""
         if not self._log.writer:
             return self._reader.hold(commit)
-        # Its own clean-up raises `cleaned` before it looks at the holds. What another writer has deleted is found out
-        # when it is missing.
+        # This process's own clean-up raises `cleaned` before it reads the leases. Another writer's deletions show as
+        # missing files.
         self._reader.keep(commit)
         return self._log.cleaned <= commit
 
     def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:
-        """A checkpoint that stays, with all commits above it, until the reader rests."""
+        """A checkpoint that stays, with all commits above it, until the reader is idle."""
         starts = [t.applied for t in self._tables.values()]
         while True:
             if to_commit is None:
@@ -364,7 +364,7 @@ class Content:
         table.applied = snapshot.upto
 
     def _name(self, relation: Relation) -> None:
-        """Lets the relation's name show it, whatever the name, or the relation, was before."""
+        """Makes the relation's name show it, whatever the name showed before."""
         table = self._tables[relation.id]
         if self._shown.get(_place("main", relation)) != relation.id:
             self._hide(table.relation, "main")
@@ -393,7 +393,7 @@ class Content:
         return found
 
     def _undo(self, undoing: Undoing) -> dict[str, Overlay]:
-        """The overlays under which the content is that of earlier moments, by the names of their views."""
+        """The overlays that turn the content into that of earlier moments, by the names of their views."""
         with self._transaction():
             made = {}
             for one in undoing.past:
@@ -437,7 +437,7 @@ class Content:
             table.apply(*change)
 
     def _cover(self, relations: list[Relation], owner: object) -> None:
-        """Brings the overlays of session tables to the newest commit and the open transaction `owner`."""
+        """Updates the overlays of session tables to the newest commit and the open transaction `owner`."""
         head = self._log.head()
         tables = [self._tables[r.id] for r in relations if isinstance(r, Table)]
         for table in tables:
@@ -445,7 +445,8 @@ class Content:
             if overlay is not None and not (overlay.is_valid and (not overlay.own or overlay.owner == id(owner))):
                 self._drop_overlay(table.relation.id)
         covers = {t.relation.id: self._overlays.get(t.relation.id) or Overlay(self._connection, t) for t in tables}
-        # A base that went past an overlay without a change holds all up to there, and commits up to there may be gone.
+        # A base that was updated past an overlay without a change contains all up to there, and those commits may be
+        # deleted.
         changes = self._changes({i: (max(o.upto, o.base.applied), head) for i, o in covers.items()})
         for relation_id, overlay in covers.items():
             blobs = [blob for change in changes.get(relation_id, []) for blob in change.blobs]
@@ -461,7 +462,7 @@ class Content:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """A transaction of DuckDB; what we know of its tables goes back with it."""
+        """A transaction of DuckDB; the state of its tables in this process is rolled back with it."""
         saved = [(t, t.mark()) for t in self._tables.values()]
         shown = dict(self._shown)
         self._connection.execute("BEGIN")
@@ -479,7 +480,7 @@ class Content:
             raise
 
     def _show(self, relation: Relation, schema: str, sql: str, arrival: str) -> None:
-        """arrival: the same with the order of arrival, which relations have whose rows only come."""
+        """arrival: the same with the order of arrival, for insert-only relations."""
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.shown)} AS {sql}")
         if relation.append_only:
             self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{_arrivals(relation)} AS {arrival}")
@@ -505,14 +506,14 @@ class Content:
             table.drop()
 
     def _rest(self) -> None:
-        """Leaves a hold that lets the next refresh follow by changes."""
+        """Leaves a lease that lets the next refresh proceed by changes."""
         if self._tables:
             self._reader.rest(min(t.applied for t in self._tables.values()))
         else:
             self._reader.release()
 
     def _tidy(self) -> None:
-        """Lets DuckDB forget, now and then, what it has freed. Not inside a transaction of it."""
+        """Makes DuckDB drop what it keeps of freed blocks, now and then. Not inside a transaction of it."""
         self._refreshes += 1
         if self._refreshes % _TIDY_REFRESHES or self._reading:
             return
@@ -520,7 +521,7 @@ class Content:
         if row is None or row[0] > _TIDY_BYTES:
             return
         try:
-            # No database is that small: it fails, when there is nothing left to look at.
+            # No database is that small: it fails after it has searched all blocks.
             with contextlib.suppress(duckdb.OutOfMemoryException):
                 self._connection.execute("SET memory_limit = '1B'")
         finally:
@@ -555,7 +556,7 @@ def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, 
 
 
 def _is_other(before: Relation, now: Relation) -> bool:
-    """Whether what was loaded of a relation is not its content any more: its columns changed, or all rows at once."""
+    """Whether the loaded content of a relation is outdated: its columns changed, or all rows at once."""
     return before.columns != now.columns or (before.is_there and before.since != now.since)
 
 

@@ -1,11 +1,9 @@
-"""Where a database keeps what: every path inside it is made here, from names that can't leave it.
+"""The paths inside a database, all built here from names that can't escape it; checks of its file system; the writer's
+lock.
 
-The file system below a database: whether it can hold one, and the writer's lock.
-
-The writer's lock: at most one process writes a database. It goes with the process, however that ends.
-
-It is a courtesy: a second process is told at once, and who has the database. What keeps two writers apart where locks
-don't hold is the commit log. Object stores have no locks: there the process that opens a database last writes it.
+At most one process writes a database. The lock ends with its process. It is a courtesy, for an immediate error that
+names the other process; where locks don't work, the commit log keeps two writers apart. Object stores have no locks:
+there the process that opened a database last writes it.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ from watersmeet.system import files
 from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.system.secretvalues import serve
 
-#: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
-#: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write,
-#: 6 a pack for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely.
+#: Changes whenever an older release could not read the files. 1 had neither writers nor an id, 2 another form of
+#: backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs, 6 a segment for each
+#: stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely; 13 other names.
 DATABASE_FORMAT_VERSION: Final = 13
 
-#: Whose a new database is: of its user alone, or of whom the process' umask says.
+#: The permissions of a new database: for its user only, or by the process's umask.
 FilePermissions = Literal["private", "umask"]
 
 _DIRECTORIES: Final = (
@@ -60,7 +58,7 @@ _DIRECTORIES: Final = (
     "sinks",
 )
 
-#: Of them those that no other process uses.
+#: Those that no other process uses.
 _LOCAL: Final = ("intents", "checkpoint")
 
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
@@ -70,12 +68,12 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
 def file_numbers(directory: Place, *, after: int = 0) -> list[int]:
-    """The numbers, above `after`, of the files in `directory` that are named by one, rising."""
+    """The numbers, above `after`, of the files in `directory` with a number as name, rising."""
     return [int(n[:-5]) for n in storage.list_names(directory, after=f"{after:012d}.json") if _NUMBERED.match(n)]
 
 
 class WriterFile(NamedTuple):
-    """A file of one writer: its name is `<id>-<writer>` and an ending. id: of what it is about, a relation mostly."""
+    """A file of one writer, named `<id>-<writer>` and an ending. id: of its subject, mostly a relation."""
 
     id: str
     writer: int
@@ -83,41 +81,40 @@ class WriterFile(NamedTuple):
 
 
 def writer_file(directory: Place, file_id: str, writer: int, ending: str = ".json") -> Place:
-    """The file in `directory` in which that writer keeps something of `file_id`.
+    """The file of that writer for `file_id` in `directory`.
 
-    Each writer has files of its own, so that one that was overtaken never changes those of the one that goes on.
+    Each writer has files of its own, so that an overtaken one never changes those of its successor.
     """
     return directory / check_name(f"{file_id}-{writer}{ending}")
 
 
 def writer_files(directory: Place) -> list[WriterFile]:
-    """All files that `writer_file` names, by id; of one id those of the first writer first."""
+    """All files named by `writer_file`, by id; for one id those of the first writer first."""
     found = [m for name in storage.list_names(directory) if (m := _OF_WRITER.match(name))]
     return sorted(WriterFile(m[1], int(m[2]), directory / m.string) for m in found)
 
 
 def check_id(relation_id: str) -> str:
-    """`relation_id`, if it has the form of one (`t3`): INTERNAL_ERROR otherwise."""
+    """`relation_id`, if it has the form of one (`t3`); otherwise INTERNAL_ERROR."""
     if not _ID.match(relation_id):
         raise error("INTERNAL_ERROR", f"not a relation id: {relation_id!r}")
     return relation_id
 
 
 def check_name(name: str) -> str:
-    """`name`, if it is safe as the name of a file of the store: DATABASE_DAMAGED otherwise (it was read somewhere)."""
+    """`name`, if it is safe as the name of a file of the store; otherwise DATABASE_DAMAGED (a file has it)."""
     if not _NAME.match(name):
         raise error("DATABASE_DAMAGED", f"not a name of a file of the store: {name!r}")
     return name
 
 
 class Layout:
-    """The place of one database: a directory, or the names in an object store that begin as its URL.
+    """The files of one database: a directory, or the names in an object store that begin with its URL.
 
-    root: a path or a URL (`storage.place_at`). id: of the database: files of another one are refused.
-    durable: whether what is written must survive a loss of power (False for temporary databases).
-    create: make what is missing; otherwise DATABASE_FORMAT if there is no database at `root`.
-    permissions: of a database that is made now; an old one goes by the rights of its directory.
-    Raises DATABASE_FORMAT, with nothing touched, for another format and for a directory that is something else.
+    root: a path or a URL (`storage.place_at`). id: of the database: files of another one are refused. durable: whether
+    writes must survive a loss of power (False for temporary databases). create: create what is missing; otherwise
+    DATABASE_FORMAT if there is no database at `root`. permissions: of a new database; an existing one follows its
+    directory. Raises DATABASE_FORMAT, with nothing changed, for another format and for a directory with other content.
     """
 
     def __init__(
@@ -161,7 +158,7 @@ class Layout:
 
     @cached_property
     def local(self) -> Path:
-        """The directory of what this process alone uses: that of the database, or one that goes with the process."""
+        """The directory of this process's own files: that of the database, or a temporary one."""
         if self.directory is not None:
             return self.directory
         made = make_folder("local")
@@ -172,7 +169,7 @@ class Layout:
         return made
 
     def close(self) -> None:
-        """Takes away what only this process used, once it uses it no more. May be called again."""
+        """Deletes the files that only this process used. May be called again."""
         made, self._made_here = self._made_here, None
         if made is not None:
             remove_folder(made)
@@ -189,11 +186,11 @@ class Layout:
         return self.local / "checkpoint"
 
     def seal(self, path: Place, value: Any) -> bytes:
-        """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
+        """The content of the file `path` of this database from which `unseal` returns `value` (JSON)."""
         return self.seal_text(path, json.dumps(value, separators=(",", ":")))
 
     def seal_text(self, path: Place, text: str) -> bytes:
-        """As `seal`, of a value as compact JSON."""
+        """As `seal`, for a value as compact JSON."""
         return _sealed(text, self._place(path), self.id)
 
     def unseal(self, path: Place) -> Any:
@@ -215,19 +212,19 @@ class Layout:
         return self.commits / f"{number:012d}.json"
 
     def catalog(self, name: str) -> Place:
-        """The catalog that commits call `name`."""
+        """The catalog with that name in commits."""
         return self.catalogs / f"{check_name(name)}.json"
 
     def floor(self, number: int) -> Place:
-        """The file that announces floor `number`."""
+        """The file that announces low-water mark `number`."""
         return self.floors / f"{number:012d}.json"
 
     def pack(self, name: str) -> Place:
-        """A pack or run file."""
+        """A segment or run file."""
         return self.packs / check_name(name)
 
     def snapshot_manifest(self, number: int) -> Place:
-        """The checkpoint that holds the content up to commit `number`."""
+        """The checkpoint of the content up to commit `number`."""
         return self.snapshots / f"{number:012d}.json"
 
     def circuit(self, fingerprint: str) -> Place:
@@ -235,11 +232,11 @@ class Layout:
         return self.plans / f"{check_name(fingerprint)}.json"
 
     def plan(self, relation_id: str, writer: int) -> Place:
-        """The compiled plan of one relation, as a writer has it."""
+        """The compiled plan of one relation, as stored by a writer."""
         return writer_file(self.plans, check_id(relation_id), writer)
 
     def intent(self, epoch: int) -> Path:
-        """What epoch `epoch` is to read."""
+        """The input of epoch `epoch`."""
         return self.intents / f"{epoch:012d}.json"
 
     def secret(self, name: str) -> Place:
@@ -253,17 +250,17 @@ class Layout:
             raise error("UNDEFINED_OBJECT", f'secret "{name}" does not exist') from None
 
     def dead(self, relation_id: str) -> Place:
-        """The directory of the dead letters of a relation (not made here)."""
+        """The directory of the dead letters of a relation (not created here)."""
         return self.root / "dead" / check_id(relation_id)
 
     def dead_directories(self) -> list[Path]:
-        """The directories of dead letters that were made; none in an object store."""
+        """The existing directories of dead letters; none in an object store."""
         if self.directory is None:
             return []
         return [path for path in (self.directory / "dead").iterdir() if path.is_dir()]
 
     def _read_format(self) -> str | None:
-        """The id of the database that is there; None if there is room for one."""
+        """The id of the existing database; None if one can be created."""
         if isinstance(self.root, Path) and self.root.exists() and not self.root.is_dir():
             raise error("DATABASE_FORMAT", f"{self.root} is not a directory")
         try:
@@ -297,7 +294,7 @@ class Layout:
         return found
 
     def _is_free(self) -> bool:
-        """Whether a database can be made here."""
+        """Whether a database can be created here."""
         if isinstance(self.root, ObjectPath):
             return databasefiles.is_empty(self.root)
         return not (self.root.exists() and files.list_names(self.root))
@@ -305,7 +302,7 @@ class Layout:
     def _create(self, permissions: FilePermissions) -> str:
         if isinstance(self.root, Path):
             _make_root(self.root, permissions)
-        # FORMAT comes first: a directory with anything else but without it is not ours.
+        # FORMAT is written first: a non-empty directory without it is not a database.
         value = {"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}
         text = json.dumps({**value, "check": _format_check(DATABASE_FORMAT_VERSION, value["id"])}) + "\n"
         with contextlib.suppress(FileExistsError):  # Another process was faster: it is its database.
@@ -326,7 +323,7 @@ class Layout:
 
 
 def _format_check(version: int, identity: object) -> str:
-    """A checksum of what FORMAT says, so that one flipped bit is not taken for another version."""
+    """A checksum of FORMAT, so that one flipped bit never looks like another version."""
     return f"{zlib.crc32(f'{version} {identity}'.encode()):08x}"
 
 
@@ -343,7 +340,7 @@ def _make_root(root: Path, permissions: FilePermissions) -> None:
 
 
 def _sealed(value: str, place: str, database: str) -> bytes:
-    """JSON that says where it belongs: a line with the place, `value` (compact JSON), the checksum of both.
+    """JSON with its location: a line with the place, `value` (compact JSON), the checksum of both.
 
     place: folder and name. database: the id of the database.
     """
@@ -353,10 +350,7 @@ def _sealed(value: str, place: str, database: str) -> bytes:
 
 
 def _unsealed(data: bytes, place: str, database: str) -> Any:
-    """The inverse of `_sealed`.
-
-    DATABASE_DAMAGED, naming the file, if the checksum does not fit, or if it is a copy of another file.
-    """
+    """The inverse of `_sealed`. DATABASE_DAMAGED, naming the file, for a wrong checksum or a copy of another file."""
     text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     header, _, value = text.partition(b"\n")
     if not value or checksum != b"%08x" % zlib.crc32(text):
@@ -369,16 +363,16 @@ def _unsealed(data: bytes, place: str, database: str) -> Any:
     return json.loads(value)
 
 
-#: The object by which it is tested whether a store obeys.
+#: The object that tests whether a store has conditional writes.
 _PROBE: Final = "PROBE"
 
 
 def check_storage(layout: Layout) -> None:
-    """FILE_SYSTEM_UNSUITABLE, saying what failed, unless the database's directory or object store does what the store
-    builds on. DATABASE_ACCESS if files can't be made or deleted there.
+    """FILE_SYSTEM_UNSUITABLE, with the reason, unless the database's directory or object store meets the requirements.
+    DATABASE_ACCESS if files can't be created or deleted.
 
-    A hard link never takes the place of a file and is the file that it was made from; a rename replaces; a lock is seen
-    through another descriptor; the entries of a directory can be flushed. Nothing is left behind.
+    Required: a hard link never replaces a file and is the file that it was made from; a rename replaces; a lock is seen
+    through another descriptor; a directory's entries can be flushed. Leaves no file.
     """
     if layout.directory is None:
         _check_objects(layout)
@@ -406,7 +400,7 @@ def check_storage(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Two files, the name of the first and the name of the second in it, that are gone afterwards."""
+    """Two files, named by the first and the second name in it, deleted afterwards."""
     paths = files.temporary_path(directory), files.temporary_path(directory)
     try:
         for path in paths:
@@ -420,8 +414,8 @@ def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _check_objects(layout: Layout) -> None:
-    """Some stores that speak the protocol of S3 replace an object that a request only wants to create."""
-    # It stays: of others, which are taken away, a process that is killed would leave one each time.
+    """Some stores with the protocol of S3 replace an object that a request only wants to create."""
+    # It stays: if it were deleted, each killed process would leave another one.
     probe = layout.root / _PROBE
     with contextlib.suppress(FileExistsError):
         storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
@@ -485,7 +479,7 @@ _PAUSES_S: Final = (0.001, 0.01, 0.05)
 class WriterLock:
     """Held from construction to `release()`. DATABASE_IN_USE, naming the process, if another one holds it.
 
-    A second connection of the same process is another one, too.
+    A second connection of the same process counts as another one.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -511,14 +505,14 @@ class WriterLock:
             os.pwrite(handle, text.encode(), 0)
 
     def release(self) -> None:
-        """Lets others write. May be called again."""
+        """Releases the lock. May be called again."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
 
 
 def has_writer(layout: Layout) -> bool | None:
-    """Whether a process has the database open for writing; None if nobody can tell, as in an object store."""
+    """Whether a process has the database open for writing; None if that is unknown, as in an object store."""
     if layout.directory is None:
         return None
     try:
@@ -532,7 +526,7 @@ def has_writer(layout: Layout) -> bool | None:
 
 
 def _lock(handle: int) -> bool:
-    """Takes the lock; False if another one has it for longer than `has_writer` takes."""
+    """Takes the lock; False if another process holds it for longer than `has_writer` does."""
     for pause_s in _PAUSES_S:
         if files.try_lock(handle):
             return True

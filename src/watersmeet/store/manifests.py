@@ -1,4 +1,4 @@
-"""What a commit says: plain data, stored as JSON."""
+"""The content of commits: plain data, stored as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watersmeet.store.changes import RelationChange as RelationChange
 from watersmeet.values.serialization import from_json, kinds
 from watersmeet.values.slices import SourceSlice
 
-#: Keys of packs that a rebuild has made so far start so.
+#: The prefix of keys of segments that a rebuild has written so far.
 REBUILT: Final = "~"
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
@@ -19,7 +19,7 @@ CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
 
 @dataclass(frozen=True)
 class Purpose:
-    """Base: what history is read for. views: those whose history it is."""
+    """Base: why history is read. views: those whose history it is."""
 
     kind: ClassVar[str]
     views: tuple[str, ...]
@@ -29,7 +29,7 @@ class Purpose:
 class Filling(Purpose):
     """New views are filled.
 
-    stored: the relations written by the circuit that are read from what is stored. parts: in how many epochs
+    stored: the relations written by the circuit whose stored content is read. parts: the number of epochs in which
     arrangements of live views are replayed, before anything is read. part: the next of them.
     """
 
@@ -41,7 +41,7 @@ class Filling(Purpose):
 
 @dataclass(frozen=True)
 class Rebuilding(Purpose):
-    """The whole state is made anew. before: fingerprint of the circuit whose state is in use until it is through."""
+    """The whole state is made again. before: fingerprint of the circuit whose state is in use until the end."""
 
     kind: ClassVar[str] = "rebuilding"
     before: str = ""
@@ -52,11 +52,11 @@ kinds(Purpose, {cls.kind: cls for cls in (Filling, Rebuilding)})
 
 @dataclass(frozen=True)
 class Backfill:
-    """How far a backfill is.
+    """The progress of a backfill.
 
     checkpoint: number of the checkpoint that it starts from, 0 for none. transaction: the last commit of the tables
-    that it reads. head: the same of what the circuit writes. relations: what is left to read, in order. cursor: where
-    in the first of them (None: its beginning). started: False before its first epoch.
+    that it reads. head: the same for relations that the circuit writes. relations: still to be read, in order. cursor:
+    position in the first of them (None: its beginning). started: False before its first epoch.
     """
 
     purpose: Purpose
@@ -70,11 +70,10 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """What of the inputs an epoch's results reflect.
+    """The input that an epoch's results reflect.
 
-    transaction: all commits up to this number, of the tables that the session writes.
-    sources: by relation id, the position in what feeds it (any JSON value).
-    backfill: how far the content of new views has been worked through, None if none is under way.
+    transaction: all commits up to this number, for the tables that the session writes. sources: by relation id, the
+    position in its input (any JSON value). backfill: its progress; None if there is none.
     """
 
     transaction: int = 0
@@ -84,12 +83,12 @@ class Frontier:
 
 @dataclass(frozen=True)
 class Progress:
-    """What an epoch leaves to those after it, beside state and positions. All of it decides what they do.
+    """What an epoch passes on to later ones, in addition to state and positions. All of it decides their output.
 
     time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: the sources' numbers, see
-    `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices that the epoch took of what was
-    new: with them the sources remember what they gave. held, failed: see `runtime.limits`. late: by relation, how many
-    of its rows came late since it was made. left_out: by view, how many rows it left out as late since it was made.
+    `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices of new input that the epoch took,
+    by which the sources remember what they emitted. held, failed: see `runtime.limits`. late: by relation, the number
+    of its late rows since it was created. left_out: by view, the number of late rows it dropped since it was created.
     split: by driver, the hashes of the keys that are split, see `circuit.splitting`.
     """
 
@@ -105,7 +104,7 @@ class Progress:
 
 
 class OperatorCounts(NamedTuple):
-    """What an operator did in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: its time in all tasks."""
+    """Counters of an operator in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: in all tasks."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -115,8 +114,8 @@ class OperatorCounts(NamedTuple):
 
 
 class FailedPart(NamedTuple):
-    """A part of an expression that failed, so that it was NULL. column, sql, reason, rows: as in
-    `kernel.metrics.Failure`. name: of the generated column of a source, else empty.
+    """A failed part of an expression. column, sql, reason, rows: as in `kernel.metrics.Failure`. name: of the generated
+    column of a source, else empty.
     """
 
     column: int | None
@@ -127,10 +126,10 @@ class FailedPart(NamedTuple):
 
 
 class RelationTotals(NamedTuple):
-    """What there was of a relation since it was made.
+    """Totals of a relation since it was created.
 
-    rows, size_bytes, dead, ahead, expression_errors: of one that is read, see `runtime.receipts.SourceCounts`.
-    inserted, deleted: rows of its changes. rows_in: of one that the circuit writes, the rows that scans gave for it.
+    rows, size_bytes, dead, ahead, expression_errors: of a source, see `runtime.receipts.SourceCounts`. inserted,
+    deleted: rows of its changes. rows_in: of a relation that the circuit writes, the rows from scans for it.
     """
 
     rows: int = 0
@@ -145,17 +144,16 @@ class RelationTotals(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of an epoch, and sums of such figures.
+    """Metrics of an epoch, and sums of such metrics.
 
-    rows: that it read. duration_us: how long its tasks took, with their start. tasks_us: the sum of the times of all
-    tasks, without the writing of packs; more than duration_us if they ran beside each other. idle: inputs that are.
-    operators: all that did something. operators_us: the time of all operators. busiest: by join and arrangement, the
-    keys with most rows: their hashes, and their rows in all buckets. totals: by relation. first_dead: by relation, the
-    first dead letter since it was made. errors: by operator, the expression errors since it was made. failures: by
-    operator, and by source with generated columns, the first few parts that failed since it was made. requests: to the
-    object store, of the tasks and, since the epoch before, of the process that writes; its own commit counts for the
-    next one. cache_hits, cache_misses, fetched_bytes: of the tasks, as in `databasefiles.Requests`. local, moved: as in
-    `runtime.homes.Returns`.
+    rows: input rows. duration_us: of its tasks, including their start. tasks_us: the sum over all tasks, without
+    writing segments; more than duration_us if they ran in parallel. idle: idle inputs. operators: all that did
+    something. operators_us: the time of all operators. busiest: by join and arrangement, the keys with the most rows:
+    their hashes, and their rows in all buckets. totals: by relation. Since creation: first_dead: by relation, the first
+    dead letter; errors: by operator, the expression errors; failures: by operator, and by source with generated
+    columns, the first few failed parts. requests: to the object store, of the tasks and, since the previous epoch, of
+    the writing process; its own commit counts for the next one. cache_hits, cache_misses, fetched_bytes: of the tasks,
+    as in `databasefiles.Requests`. local, moved: as in `runtime.homes.Returns`.
     """
 
     rows: int = 0
@@ -179,7 +177,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Process:
-    """Who took over: the number of a process on a host."""
+    """The process that took over: its number and host."""
 
     pid: int
     host: str
@@ -187,31 +185,26 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for those to come.
+    """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for later commits.
 
-    number: its place in the log, from 1; 0 before it is appended. Commits are contiguous.
-    time_us: UTC microseconds when it was made, later than that of the commit before by at least a millisecond.
-    relations: changes by relation id.
-    epoch, frontier, circuit, packs: of epochs only. `packs` names for each "stage/bucket" the pack that has a section
-        with its whole state as of this epoch, those that did not change included; after `REBUILT`, of those that a
-        rebuild has made so far.
-    progress: what the epoch leaves to those after it.
-    copied: of transactions that keep the cache of a dictionary: by view, the commit up to which its changes are in it.
+    number: its position in the log, from 1; 0 before it is appended. Commits are contiguous. time_us: of creation, UTC
+    microseconds, at least a millisecond later than that of the previous commit. relations: changes by relation id.
+    epoch, frontier, circuit, packs: of epochs only. `packs` names for each "stage/bucket" the segment that has a
+    section with its whole state as of this epoch, also unchanged ones; after `REBUILT`, those that a rebuild has
+    written so far. progress: for later epochs. metrics: of epochs only. Nothing depends on them: they may be lost.
+    copied: of transactions that write the cache of a dictionary: by view, the commit up to which its changes are in it.
     process: of fences only.
-    metrics: of epochs only. Nothing depends on them: they may be lost.
-    last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
-        and of the one before that; 0 if there is none. Set by the log.
-    last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
-    rejected: by relation id, the rows that ordered streams did not take: of this step until it is appended, then of all
-    steps up to it.
-    captured: by captured database, how far its changes are in the tables (JSON): in this step until it is appended,
-        then as of it.
+    last_epoch, epoch_before: numbers of the newest epoch commit up to this one (possibly itself) and of the previous
+    one; 0 if there is none. last_transaction: number of the newest transaction up to this one; 0 if there is none. The
+    log sets these.
+    rejected: by relation id, the rows that ordered streams did not accept: in this step until it is appended, then in
+    all steps up to it. captured: by captured database, the position (JSON) up to which its changes are in the tables:
+    in this step until it is appended, then as of it.
     catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
-        checkpoint, 0 if there is none. Both given in commits of their kind, otherwise set by the log.
-    follows: whether tables are shown as the newest epoch reflects them as of this commit, because there are views.
-        Given with a catalog, otherwise set by the log.
-    writer: which writer made it: 1 for the first one, one more for each that took over. Never falls. Set by the log.
-    token: random, the same in all commits of a writer. Set by the log.
+    checkpoint, 0 if there is none. follows: whether tables are shown as the newest epoch reflects them, because there
+    are views; set with a catalog. Commits of other kinds get these from the log.
+    writer: the number of its writer: 1 for the first one, rising with each take-over. token: random, the same in all
+    commits of a writer. The log sets these.
     """
 
     kind: CommitKind
@@ -244,7 +237,7 @@ class Commit:
 
     @property
     def changed_files(self) -> set[str]:
-        """The files in packs/ that its changes lie in."""
+        """The segment and run files with its changes."""
         return {blob.file for change in self.relations.values() for blob in change.blobs}
 
     @property
@@ -264,12 +257,12 @@ class Commit:
 
     @property
     def moment_us(self) -> int:
-        """The time of what it changes: of an epoch that of the epoch, else when it was made."""
+        """The time of its changes: of an epoch that of the epoch, else of creation."""
         return self.progress.time_us or self.time_us
 
 
 def commit_from_json(value: Any, name: str) -> Commit:
-    """The commit with the JSON form `value`; DATABASE_DAMAGED, naming the file `name`, if it is no commit."""
+    """The commit with the JSON form `value`. DATABASE_DAMAGED, naming the file `name`, for any other value."""
     try:
         return from_json(Commit, value)
     except (ValueError, IndexError) as cause:

@@ -1,9 +1,9 @@
-"""Reading packs: files are mapped into memory and checked once, then blobs are given without copying.
+"""Reading segments: files are mapped into memory and checked once, then blobs are read without copying.
 
-What is checked: when a process maps a file, its trailer (magic, format, length) and that the checksums of its blocks
-and its footer have the hash that is in its name, so that no file is taken for another; when it first reads a blob of a
-pack, the blocks that this is in. A run file, at least 1 MiB, is read as a whole by `read_change` and `check` alone, so
-only these check all its blocks.
+When a process maps a file, it checks its trailer (magic, format, length), and that the checksums of its blocks and its
+footer match the hash in its name, so that no file is mistaken for another; when it first reads a blob of a segment, it
+checks the blob's blocks. All blocks of a run file, at least 1 MiB, are read and checked only by `read_change` and
+`check`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from watersmeet.system.blobs import BlobRef, DirectBlob
 
 _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 
-#: Outside of tasks a map is let go once so many commits came that needed nothing of it. Most files are gone by then,
-#: but a map keeps the file's pages, and its place on the disk.
+#: Outside of tasks a map is released after this many commits without use. Most files are deleted by then, but a map
+#: keeps the file's pages, and its space on the disk.
 KEPT_COMMITS: Final = 512
 
 _PAGE_BYTES: Final = 4096
-#: What a map costs beside its pages: the kernel's entries, and those of one of its blobs or blocks.
+#: The cost of a map in addition to its pages: the kernel's entries, and those of one of its blobs or blocks.
 _MAP_BYTES: Final = 4096
 _ENTRY_BYTES: Final = 128
 
@@ -55,7 +55,7 @@ _ENTRY_BYTES: Final = 128
 @dataclass
 class _Mapped:
     """One mapped file. content, checksums, footer: its parts. blobs: (offset, length) of each. checked: the numbers of
-    the blocks that were. used: the moment of its last use.
+    the checked blocks. used: the moment of its last use.
     """
 
     buffer: pa.Buffer
@@ -68,13 +68,13 @@ class _Mapped:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes at most, with all its pages in memory."""
+        """The most memory it takes, with all its pages."""
         pages: int = -(-self.buffer.size // _PAGE_BYTES)
         entries: int = len(self.blobs) + self.checksums.size // CHECKSUM_BYTES
         return pages * _PAGE_BYTES + _MAP_BYTES + entries * _ENTRY_BYTES
 
     def is_sound(self, offset: int, length: int) -> bool:
-        """Whether the blocks of these bytes have their checksums."""
+        """Whether the blocks of these bytes match their checksums."""
         checksums = memoryview(self.checksums).cast("B")
         for number in range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES)):
             if number not in self.checked:
@@ -87,11 +87,11 @@ class _Mapped:
 
 
 class PackFiles:
-    """The packs of one directory, for one process. Safe for several threads.
+    """The segments of one directory, for one process. Safe for several threads.
 
-    A mapped file may be deleted meanwhile: its buffers stay valid. The least recently used maps are let go
-    above `max_mapped_bytes` (as if all their pages were in memory; buffers given out keep theirs) and, as Linux gives
-    a process no more than 65,530 maps, above `max_files`.
+    A mapped file may be deleted meanwhile: its buffers stay valid. The least recently used maps are released above
+    `max_mapped_bytes` (as if all their pages were in memory; returned buffers keep theirs) and, as Linux allows a
+    process at most 65,530 maps, above `max_files`.
     """
 
     def __init__(self, directory: Place, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
@@ -104,7 +104,7 @@ class PackFiles:
 
     @property
     def mapped_bytes(self) -> int:
-        """What the maps that it holds take at most."""
+        """The most memory that the maps take."""
         return self._maps.size_bytes
 
     def read_blob(self, ref: BlobRef, condition: str = "STATE_DAMAGED") -> pa.Buffer:
@@ -132,7 +132,7 @@ class PackFiles:
         return mapped.content.slice(*place)
 
     def read_section(self, name: str, place: str) -> Any:
-        """What pack `name` says of `place`, "stage/bucket". References in it with file "" mean this pack.
+        """The section of segment `name` for `place`, "stage/bucket". References in it with file "" mean this segment.
 
         STATE_DAMAGED, naming the file.
         """
@@ -142,19 +142,17 @@ class PackFiles:
         return sections[place]
 
     def referenced_files(self, name: str, place: str) -> set[str]:
-        """The names of all pack and run files that this section mentions, and `name`."""
+        """The names of all segment and run files in this section, and `name`."""
         return {name, *_FILE_NAME.findall(json.dumps(self.read_section(name, place)))}
 
     def prefetch(self, names: Iterable[str]) -> None:
-        """Has files at hand that are going to be read."""
+        """Fetches files ahead."""
         with self._lock:
             wanted = [self._directory / check_name(n) for n in sorted(names) if self._maps.get(n) is None]
         storage.fetch(wanted)
 
     def direct(self, ref: BlobRef) -> DirectBlob | None:
-        """What reads a blob past the machine's cache, if it is a run file in a directory. STATE_DAMAGED if it is
-        missing.
-        """
+        """Reads a blob past the machine's cache, if it is a run file in a directory. STATE_DAMAGED if it is missing."""
         if isinstance(self._directory, ObjectPath) or not ref.file.endswith(".run"):
             return None
         path = self._directory / check_name(ref.file)
@@ -166,7 +164,7 @@ class PackFiles:
             raise files.failure(cause, path) from cause
 
     def parts(self, refs: Sequence[BlobRef]) -> list[PackParts | None]:
-        """Of each blob its parts, if it is a run file in an object store without a copy here; else None.
+        """For each blob its parts, if it is a run file in an object store without a local copy; else None.
 
         STATE_DAMAGED, naming the file.
         """
@@ -189,13 +187,13 @@ class PackFiles:
             return parts
 
     def check(self, ref: BlobRef) -> None:
-        """As reading `ref`, and the whole content of a run file is checked."""
+        """As reading `ref`, but checks the whole content of a run file."""
         self._read(ref, "STATE_DAMAGED", whole=True)
 
     def age(self, now: int, most: int) -> None:
-        """It is moment `now`, never an earlier one: maps that were not used for `most` moments are let go.
+        """Sets the moment to `now`, which never falls; releases maps without use for `most` moments.
 
-        So the memory of a process follows what it reads, and not how long it runs.
+        So a process's memory depends on what it reads, not on how long it runs.
         """
         with self._lock:
             self._now = max(now, self._now)
@@ -205,7 +203,7 @@ class PackFiles:
                 self._parts.drop_oldest()
 
     def close(self) -> None:
-        """Lets all maps go."""
+        """Releases all maps."""
         with self._lock:
             self._maps.clear()
             self._parts.clear()

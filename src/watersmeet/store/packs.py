@@ -1,24 +1,18 @@
-"""Packs, which hold many blobs in one file: written, and read block by block from object stores.
+"""Segments: one file holds all blobs that one task (or transaction) wrote. Writing, and block reads from object stores.
 
-Writing packs: one file holds all blobs that one task (or transaction) wrote, and says what is in it.
-
-Layout: header of 64 bytes (magic), blobs each at a multiple of 64 bytes (so that Arrow maps them without
-copying), then the checksums of all blocks before them (XXH3, 8 bytes for each block of `BLOCK_BYTES`), the footer
-(JSON), the trailer: where the checksums begin (uint64), the length of the footer, the format (uint32), the hash in the
-file's name, magic. Blobs of at least 1 MiB are files of their own (`.run`): the blob, checksums and a trailer, with
-an empty footer. They survive the pack when state that has not changed moves on to the next epoch.
+Layout: header of 64 bytes (magic), blobs each at a multiple of 64 bytes (so that Arrow maps them without copying), then
+the checksums of all preceding blocks (XXH3, 8 bytes for each block of `BLOCK_BYTES`), the footer (JSON), the trailer:
+where the checksums begin (uint64), the length of the footer, the format (uint32), the hash in the file's name, magic.
+Blobs of at least 1 MiB are files of their own (`.run`): the blob, checksums and a trailer, with an empty footer. They
+outlive the segment when unchanged state passes to the next epoch. A segment has a section for each bucket of a stage
+whose state the task changed, which lists that state.
 
 The hash is that of the checksums and the footer, which is as good as one of the content, and any block can be checked
-without the others. Names say which writer made a file, so that what a writer that was overtaken still writes or deletes
-is never another's file. `PackFiles` says what is checked when.
+without the others. Names contain the writer, so that an overtaken writer never writes or deletes another's file.
 
-A pack has a section for each bucket of a stage whose state the task changed, and says there what that state is.
-
-Each block is checked once by each process that reads it, wherever it comes from. What is fetched is kept in the local
-copies (`objectstores.cache`), by block. Blocks that are close to each other are fetched with what lies between them,
-as a request costs as much as some bytes; several requests are on their way at a time.
-
-A cache that is bounded by bytes.
+Each process checks each block once, wherever it comes from. Fetched blocks are kept in the local copies
+(`objectstores.cache`). Close blocks are fetched together with the gap, as a request costs as much as some bytes;
+several requests run at a time.
 """
 
 from __future__ import annotations
@@ -47,10 +41,10 @@ HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
 
-#: Blobs of this size that no task is going to read are written past the machine's cache.
+#: Blobs of this size that no task will read are written past the machine's cache.
 DIRECT_BYTES: Final = 2 << 20
 
-#: So much has a checksum of its own.
+#: The bytes with a checksum of their own.
 BLOCK_BYTES: Final = 64 << 10
 
 CHECKSUM_BYTES: Final = 8
@@ -60,52 +54,51 @@ _PREFIX: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
 def epoch_prefix(epoch: int, writer: int, *place: int) -> str:
-    """The start of the names of what one task writes. writer: of the log, as in commits. place: the stage and the
-    bucket of a task that runs no more than these.
+    """The start of the names of one task's files. writer: of the log, as in commits. place: the stage and the bucket,
+    for a task that runs only these.
     """
     return "-".join([f"{epoch:010d}", str(writer), *map(str, place)])
 
 
 def transaction_prefix(number: int, writer: int) -> str:
-    """The start of the names of what the transaction writes that is to be commit `number`."""
+    """The start of the names of files of the transaction that will be commit `number`."""
     return f"t{number}-{writer}"
 
 
 def snapshot_prefix(number: int, writer: int) -> str:
-    """The start of the names of what a compaction of the content up to commit `number` writes."""
+    """The start of the names of files of a compaction of the content up to commit `number`."""
     return f"s{number:012d}-{writer}"
 
 
 def file_writer(name: str) -> int | None:
-    """The writer that made a pack or run file of this name; None if it is no name of such a file."""
+    """The writer of a segment or run file of this name; None for other names."""
     found = _FILE.match(name)
     return int(found[3]) if found else None
 
 
 def file_epoch(name: str) -> int | None:
-    """The epoch that a pack or run file of this name was made in; None for one of a transaction or compaction."""
+    """The epoch of a segment or run file of this name; None for one of a transaction or compaction."""
     found = _FILE.match(name)
     return int(found[1]) if found and found[1] else None
 
 
 def file_snapshot(name: str) -> int | None:
-    """The `number` of `snapshot_prefix` in the name of a pack or run file; None for one of an epoch or transaction."""
+    """The `number` of `snapshot_prefix` in the name of a segment or run file; None if a compaction did not make it."""
     found = _FILE.match(name)
     return int(found[2]) if found and found[2] else None
 
 
 def file_hash(name: str) -> str:
-    """The hash in the name of a pack or run file."""
+    """The hash in the name of a segment or run file."""
     return name.rpartition("-")[2].partition(".")[0]
 
 
 class PackWriter:
-    """Collects blobs; `finish` writes them, and must be called: large ones may be under way until then. Not for several
-    threads.
+    """Collects blobs; `finish` writes them, and must be called: large ones may be written in the background until then.
+    Not thread-safe.
 
-    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: None is
-    `OWN_FILE_BYTES`.
-    After an error nothing that was written is referenced by anything; the clean-up at start takes it away.
+    directory: segments/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: None is
+    `OWN_FILE_BYTES`. After an error no written file is referenced; the clean-up at start deletes them.
     """
 
     def __init__(self, directory: Place, prefix: str, *, durable: bool, own_file_bytes: int | None = None) -> None:
@@ -115,18 +108,18 @@ class PackWriter:
         self._prefix = prefix
         self._files = storage.Publisher(durable=durable)
         self.own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
-        """Blobs that are not smaller are files of their own."""
+        """Blobs of at least this size are files of their own."""
         self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
         self._end_bytes = HEADER_BYTES
         self._blobs: list[tuple[int, int, int]] = []
         self._own: Counter[str] = Counter()
 
     def add(self, blob: Pieces, rows: int, *, unread: bool = False, held: bool = False) -> BlobRef:
-        """Adds a blob, whose pieces must not change. The reference's `file` is "" (this pack, see `BlobRef.within`) or
-        a file of its own.
+        """Adds a blob, whose pieces must not change. The reference's `file` is "" (this segment, see `BlobRef.within`)
+        or a file of its own.
 
-        unread: no task is going to read it. If it is large it comes with a backlog or with history, and others rarely
-        read it soon. held: as in `storage.Publisher.publish`.
+        unread: no task will read it: a large one is from a backlog or from history, and is rarely read soon. held: as
+        in `storage.Publisher.publish`.
         """
         size = sum(map(len, blob))
         if size >= self.own_file_bytes:
@@ -140,21 +133,21 @@ class PackWriter:
         return BlobRef("", offset, size, rows)
 
     def wait(self) -> None:
-        """Waits until all files of their own that were added are there."""
+        """Waits until all added files of their own exist."""
         self._files.finish()
 
     def drop(self, ref: BlobRef) -> None:
-        """A blob with a file of its own is not needed after all: the file goes, unless another blob is the same."""
+        """Deletes an added blob's own file, unless another blob is the same."""
         self._own[ref.file] -= 1
         if not self._own[ref.file]:
             self.wait()
             storage.discard(self._directory / ref.file)
 
     def finish(self, sections: Mapping[str, Any] | None = None) -> str:
-        """Writes the pack with `sections` (JSON by "stage/bucket") and gives its name. Same content, same name.
+        """Writes the segment with `sections` (JSON by "stage/bucket") and returns its name. Same content, same name.
 
-        "", with no pack written, if nothing is in it. All files of their own are there afterwards. The directory is
-        flushed once for all packs of a commit, by the commit log.
+        "", with no segment written, if it is empty. Afterwards all files of their own exist. The commit log flushes the
+        directory once for all segments of a commit.
         """
         name = self._finished(sections or {}) if self._blobs or sections else ""
         self._files.finish()
@@ -219,7 +212,7 @@ def block_checksum(block: bytes | memoryview | pa.Buffer) -> bytes:
 
 
 def tail_hash(checksums: bytes | memoryview, footer: bytes | memoryview) -> bytes:
-    """The hash that the name of a file carries which has these checksums and this footer."""
+    """The hash in the name of a file with these checksums and this footer."""
     digest = xxhash.xxh3_128(checksums)
     digest.update(footer)
     return digest.digest()
@@ -227,13 +220,13 @@ def tail_hash(checksums: bytes | memoryview, footer: bytes | memoryview) -> byte
 
 Blocks = npt.NDArray[np.int64]
 
-#: So many blocks that nobody asked for are fetched between two that are needed.
+#: The most unneeded blocks that are fetched between two needed ones.
 _GAP_BLOCKS: Final = 2
 
-#: And so many at most with one request.
+#: The most blocks of one request.
 _MOST_BLOCKS: Final = 128
 
-#: With the end of a file, a part of its content is fetched, which mostly has the index of a run: one in so many bytes,
+#: The end of a file is fetched with a part of its content, which mostly has the index of a run: one in this many bytes,
 #: but not more than …
 _END_PART: Final = 16
 
@@ -243,11 +236,11 @@ _END_BYTES: Final = 256 << 10
 class PackParts:
     """A run file in parts. See `blobs.BlobParts`. Safe for several threads.
 
-    used: the moment of its last use, for `PackFiles`.
+    used: the moment of its last use, for `SegmentFiles`.
     """
 
     def __init__(self, place: ObjectPath, length_bytes: int) -> None:
-        """length_bytes: of the blob in it. Nothing is read before `open_parts`."""
+        """length_bytes: of its blob. Nothing is read before `open_parts`."""
         self.place = place
         self.used = 0
         self.is_open = False
@@ -272,7 +265,7 @@ class PackParts:
         _fetch([(parts, np.unique(np.concatenate(blocks))) for parts, blocks in by_file.values()])
 
     def blocks_of(self, ranges: Ranges) -> Blocks:
-        """The blocks that have some of the bytes, ascending."""
+        """The blocks with some of the bytes, ascending."""
         some = ranges[ranges[:, 0] < ranges[:, 1]]
         bounds = np.zeros(len(self._sound) + 1, np.int64)
         np.add.at(bounds, some[:, 0] // BLOCK_BYTES, 1)
@@ -280,20 +273,20 @@ class PackParts:
         return np.flatnonzero(np.cumsum(bounds[:-1]) > 0)
 
     def end_blocks(self) -> Blocks:
-        """The first block, and those at the end without which nothing can be checked."""
+        """The first block, and those at the end that are needed for checks."""
         content = min(_END_BYTES, max(BLOCK_BYTES, self._length // _END_PART))
         return self.blocks_of(np.array([[0, 1], [max(0, self._length - content), self.size_bytes]]))
 
     def unsound(self, blocks: Blocks) -> Blocks:
-        """Those of some blocks that this process has not yet found to be what was written."""
+        """Blocks that this process has not yet checked."""
         return blocks[~self._sound[blocks]]
 
     def absent(self, blocks: Blocks) -> Blocks:
-        """Those that are not in the local copy."""
+        """Blocks that are not in the local copy."""
         return blocks[~self._copy.there(blocks)]
 
     def requests(self, blocks: Blocks) -> list[tuple[ObjectPath, int, int, Callable[[bytes], None]]]:
-        """For `databasefiles.fetch_ranges`, what gets these blocks, ascending, and what lies between near ones."""
+        """Requests of `databasefiles.fetch_ranges` for these blocks, ascending, including gaps between near ones."""
         if not len(blocks):
             return []
         begins = np.flatnonzero(np.diff(blocks, prepend=-_GAP_BLOCKS - 2) > _GAP_BLOCKS + 1)
@@ -307,7 +300,7 @@ class PackParts:
         return found
 
     def check(self, blocks: Blocks) -> Blocks:
-        """Checks blocks that are there: those that are not what was written."""
+        """Checks fetched blocks; returns the damaged ones."""
         if not self.is_open:
             return np.zeros(0, np.int64) if self._check_end() else blocks
         damaged = []
@@ -322,7 +315,7 @@ class PackParts:
         return np.array(damaged, np.int64)
 
     def _check_end(self) -> bool:
-        """Whether the end of the file is that of the file of this name; then it is open, and blocks can be checked."""
+        """Whether the end is that of the file of this name; then the file is open, and blocks can be checked."""
         tail = self._copy.buffer.slice(self._length)
         checksums = tail.slice(0, tail.size - TRAILER.size)
         length, footer, version, found, magic = TRAILER.unpack(tail.slice(checksums.size).to_pybytes())
@@ -344,19 +337,19 @@ class PackParts:
         return take
 
     def keep(self) -> None:
-        """It was used."""
+        """Marks it as used."""
         self._copy.used()
 
 
 def open_parts(files: Iterable[PackParts]) -> None:
-    """Makes files ready whose parts are going to be read. STATE_DAMAGED, naming the file."""
+    """Prepares files for reading their parts. STATE_DAMAGED, naming the file."""
     new = [(parts, parts.end_blocks()) for parts in files if not parts.is_open]
     _fetch(new)
     _fetch(new)  # now that they are open, their blocks can be checked
 
 
 def damaged(place: ObjectPath, reason: str) -> Error:
-    """A file is not what was written."""
+    """The error for a file with other content than was written."""
     return error("STATE_DAMAGED", f"{place.name} is damaged: {reason}", detail=f"The file is in {place.parent}.")
 
 
@@ -366,7 +359,7 @@ def _fetch(wanted: Sequence[tuple[PackParts, Blocks]]) -> None:
     _get(absent)
     misses = sum(len(blocks) for _, blocks in absent)
     databasefiles.looked_up(hits=sum(len(blocks) for _, blocks in wanted) - misses, misses=misses)
-    # What the local copies have may be damaged, or not complete, as its writer died: it is fetched again.
+    # The local copy may be damaged, or incomplete, as its writer died: it is fetched again.
     again = [(parts, parts.check(blocks)) for parts, blocks in fresh]
     if any(len(blocks) for _, blocks in again):
         _get(again)
@@ -391,22 +384,19 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The values that were used last, of at most `max_bytes` together, but always the newest one. Not thread-safe.
-
-    How many bytes a value takes is what `put` is told.
-    """
+    """The most recently used values, of at most `max_bytes` together, but always the newest one. Not thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
         self.size_bytes = 0
-        """What all values take."""
+        """The bytes of all values, as given to `put`."""
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: Key) -> Value | None:
-        """The value of `key`, which is the newest one now; None if it is not here."""
+        """The value of `key`, which becomes the newest one; None if it is missing."""
         found = self._values.get(key)
         if found is None:
             return None
@@ -414,7 +404,7 @@ class Recent(Generic[Key, Value]):
         return found[0]
 
     def put(self, key: Key, value: Value, size_bytes: int) -> None:
-        """Keeps a value, instead of one that has the same key, and lets old ones go."""
+        """Adds or replaces a value, and drops old ones."""
         self._drop(key)
         self._values[key] = (value, size_bytes)
         self.size_bytes += size_bytes
@@ -423,15 +413,15 @@ class Recent(Generic[Key, Value]):
 
     @property
     def oldest(self) -> Value | None:
-        """The value that was used the longest time ago; None if there is none."""
+        """The least recently used value; None if there is none."""
         return next(iter(self._values.values()))[0] if self._values else None
 
     def drop_oldest(self) -> None:
-        """Lets `oldest` go."""
+        """Drops `oldest`."""
         self._drop(next(iter(self._values)))
 
     def clear(self) -> None:
-        """Lets all go."""
+        """Drops all values."""
         self._values.clear()
         self.size_bytes = 0
 

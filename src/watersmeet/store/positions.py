@@ -1,15 +1,10 @@
-"""How far subscriptions were read and sinks were delivered: in files beside the commits, one for each of them.
+"""Files next to the commits: positions of subscriptions and sinks, status files, secrets.
 
-The name of a file has the number of the writer that made it, and the one of the newest writer counts: what a writer
-that was overtaken saves is no longer looked at.
+A position is how far a subscription was read, or a sink was delivered. The name of its file has the number of its
+writer, and the one of the newest writer counts: files of an overtaken writer are ignored.
 
-Files beside the commits: the writer's notes to other processes, and secrets.
-
-Notes: what the writer tells other processes beside the commits, as JSON, most of it by relation id, in files.
-
-Nothing depends on them.
-
-The secrets of a database: a file each, which only the user of this process can read.
+Status files are JSON, by which the writer reports to other processes. A secret is a file that only the user of this
+process can read.
 """
 
 from __future__ import annotations
@@ -34,10 +29,10 @@ from watersmeet.values.serialization import from_json, to_json
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What a query that runs has given, as far as what it gives next hangs on it.
+    """The part of a running query's output that decides what it outputs next.
 
-    version: of the last emission. left: rows that may still come, None: any number. offset: rows to be left out before.
-    period: the first one that was not given yet.
+    version: of the last emission. left: rows that may still be output, None: any number. offset: rows still to be
+    skipped. period: the first one that was not output yet.
     """
 
     version: int = 0
@@ -48,11 +43,11 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The place in the changes of a subscription up to which they were handed out.
+    """The position in the changes of a subscription up to which they were returned.
 
-    taken: the commit up to which they were; emitted: what the query had given by then. since: all commits above it are
-    needed: of those up to `taken` the periods that were not over. If the rows of the next ones were handed out in part:
-    upto, asked_us: the commit up to which those go and the moment at which they were asked for; given: how many rows.
+    taken: the last returned commit; emitted: the output up to it. since: all commits above it are needed, for the
+    periods that were not over at `taken`. If the next rows were returned in part: upto, asked_us: their last commit and
+    the time of the request; given: the number of rows.
     """
 
     since: int
@@ -65,12 +60,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """How far a sink was delivered: what its target has acknowledged.
+    """The position of a sink: the rows that its target has acknowledged.
 
-    generation: see `targets.Place`. start: the commit whose content goes out first; None: it does not. base: number
-    of the checkpoint from which that content is read; 0: there was none. commit, rows, last: the newest place, -1
-    before the first one. since: all commits above it are needed. bound: nothing of this commit, or of later ones, was
-    handed to the target; 0: it may have been.
+    generation: see `targets.Place`. start: the commit whose content is delivered first; None: no content is. base:
+    number of the checkpoint with that content; 0: there was none. commit, rows, last: the newest position, -1 before
+    the first one. since: all commits above it are needed. bound: this commit and later ones were never passed to the
+    target; 0: unknown.
     """
 
     generation: int
@@ -95,7 +90,7 @@ P = TypeVar("P", bound=Saved)
 
 @dataclass(slots=True)
 class _Kept(Generic[P]):
-    """saved: None with the reason `problem`. reader: holds the commits that are still needed."""
+    """saved: None with the reason `problem`. reader: pins the commits that are still needed."""
 
     saved: P | None
     reader: Reader
@@ -103,10 +98,10 @@ class _Kept(Generic[P]):
 
 
 class Positions(Generic[P]):
-    """The positions of all subscriptions, or of all sinks, and holds on the commits that they need. Of the writer;
+    """The positions of all subscriptions, or of all sinks, and leases on the commits that they need. For the writer;
     thread-safe.
 
-    Relations that were forgotten are unknown here, and saving one does nothing.
+    Forgotten relations are unknown, and saving their position does nothing.
     """
 
     def __init__(
@@ -121,10 +116,10 @@ class Positions(Generic[P]):
         kept: str,
         opened: Callable[[P], P] = lambda saved: saved,
     ) -> None:
-        """relation_ids: those that there are; what else was saved is deleted. Before anything is cleaned up.
+        """relation_ids: existing relations; positions of others are deleted. Before the first clean-up.
 
-        held, kept: how commits are held (`readers`) while a position is in use, and while it is not. opened: what
-        becomes of a saved position when the database is opened.
+        held, kept: the state of the lease (`readers`) while a position is in use, and while it is not. opened: applied
+        to saved positions when the database is opened.
         """
         self._layout, self._log = layout, log
         self._directory, self._kind = directory, kind
@@ -146,17 +141,14 @@ class Positions(Generic[P]):
         self._remove_others(files)
 
     def begin(self, relation_id: str, position: P) -> None:
-        """A new position, which is in use."""
+        """Adds a new position, in use."""
         with self._lock:
             kept = self._known[relation_id] = _Kept(position, Reader(self._layout))
             kept.reader.keep(position.since, self._held)
             self._write(relation_id, position)
 
     def resume(self, relation_id: str) -> P | None:
-        """A position, which is in use from now on; None if it is lost.
-
-        DATABASE_DAMAGED if it can't be read.
-        """
+        """A position, in use from now on; None if it is lost. DATABASE_DAMAGED if it can't be read."""
         with self._lock:
             kept = self._known[relation_id]
             if kept.saved is None:
@@ -168,7 +160,7 @@ class Positions(Generic[P]):
             return None
 
     def save(self, relation_id: str, position: P) -> None:
-        """From now on it goes on there, also after a crash. WRITER_FENCED."""
+        """Saves a position, also for after a crash. WRITER_FENCED."""
         self._log.check()
         with self._lock:
             kept = self._known.get(relation_id)
@@ -187,14 +179,14 @@ class Positions(Generic[P]):
                 kept.reader.keep(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
-        """The commit above which all are needed; None if some of them are lost."""
+        """The commit above which all are needed; None if some of them were deleted."""
         with self._lock:
             kept = self._known.get(relation_id)
             lost = kept is None or kept.saved is None or floor_number(self._layout) > kept.saved.since
             return None if lost or kept is None or kept.saved is None else kept.saved.since
 
     def forget(self, relation_ids: Iterable[str]) -> None:
-        """These relations are gone."""
+        """Deletes the positions of dropped relations."""
         with self._lock:
             for relation_id in relation_ids:
                 kept = self._known.pop(relation_id, None)
@@ -203,7 +195,7 @@ class Positions(Generic[P]):
                     storage.discard(self._path(relation_id, self._log.writer))
 
     def close(self) -> None:
-        """Let go of all commits."""
+        """Releases all commits."""
         with self._lock:
             for kept in self._known.values():
                 kept.reader.close()
@@ -228,7 +220,7 @@ class Positions(Generic[P]):
             raise error("DATABASE_DAMAGED", f"{directory}/{path.name} is not a position") from cause
 
     def _remove_others(self, files: Iterable[WriterFile]) -> None:
-        """Deletes what writers before this one saved, but for what could not be read."""
+        """Deletes the files of earlier writers, except unreadable ones."""
         for file in files:
             kept = self._known.get(file.id)
             if (file.writer < self._log.writer and (kept is None or kept.saved is not None)) or (
@@ -246,14 +238,17 @@ def sink_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) 
     """The positions of sinks."""
 
     def opened(saved: Delivered) -> Delivered:
-        """The commits of the writer that opens the database now are new ones: another one can't have delivered them."""
+        """The commits of the writer that opens the database now are new: no earlier writer can have delivered them."""
         return saved if saved.bound else replace(saved, bound=log.began)
 
     return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED, opened=opened)
 
 
 class Note:
-    """One of them. Not thread-safe."""
+    """A JSON file, mostly by relation id, by which the writer reports to other processes. Nothing depends on it.
+
+    Not thread-safe.
+    """
 
     def __init__(self, layout: Layout, name: str) -> None:
         self._path = layout.sources / name
@@ -265,7 +260,7 @@ class Note:
         return bool(self._written)
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Writes what is new; never fails."""
+        """Writes a changed value; never fails."""
         text = json.dumps(value, ensure_ascii=False, default=str)
         if text == self._written:
             return
@@ -274,7 +269,7 @@ class Note:
             self._written = text
 
     def read(self) -> dict[str, Any]:
-        """What the writer wrote last; empty if there is nothing to read."""
+        """The value that the writer wrote last; empty if there is none."""
         try:
             found = json.loads(storage.read_file(self._path))
         except (Error, OSError, ValueError):
@@ -282,18 +277,18 @@ class Note:
         return found if isinstance(found, dict) else {}
 
     def discard(self) -> None:
-        """Deletes what an earlier writer left."""
+        """Deletes the file of an earlier writer."""
         storage.discard(self._path)
 
 
-#: The bytes that the name of a secret may have as the name of a file.
+#: The most bytes of a secret's name as the name of a file.
 _MAX_NAME: Final = 200
 
 _ENDING: Final = ".json"
 
 
 def create_secret(layout: Layout, name: str, value: str) -> bool:
-    """Stores a secret; False if there is one of that name. INVALID_NAME."""
+    """Stores a secret, readable by this process's user only; False if there is one of that name. INVALID_NAME."""
     path = _path(layout, name)
     try:
         storage.create_file(path, layout.seal(path, value), durable=layout.durable, private=True)
@@ -305,7 +300,7 @@ def create_secret(layout: Layout, name: str, value: str) -> bool:
 
 
 def keep_secret(layout: Layout, value: str) -> str:
-    """Stores a secret that no statement can name; gives its name."""
+    """Stores a secret that no statement can name; returns its name."""
     name = nameless()
     create_secret(layout, name, value)
     return name
@@ -317,9 +312,9 @@ def nameless_secrets(layout: Layout) -> list[str]:
 
 
 def drop_unused(layout: Layout, names: Iterable[str], catalog: str) -> None:
-    """Deletes secrets that no statement can name, but for those to which the text of the catalog refers.
+    """Deletes secrets that no statement can name, except those in the text of the catalog.
 
-    names: those that there were before this writer took over: later ones may be of another that has taken over since.
+    names: those from before this writer took over: later ones may belong to its successor.
     """
     for name in names:
         if name[1:] not in catalog:

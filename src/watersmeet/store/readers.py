@@ -1,27 +1,24 @@
-"""Readers and the floor: which commits are still needed, and which may be gone.
+"""Readers and the low-water mark: which commits are still needed, and which may have been deleted.
 
-Who still reads what: holds that keep the clean-up from deleting commits and snapshots under a reader.
+A lease keeps the clean-up from deleting commits and snapshots of a reader. It is a file in readers/, locked while the
+reader lives, with one line: a state letter and a commit number n, "all commits above n, and the snapshots of their
+content from n on, are needed". `A`: active, the clean-up waits. `I`: idle; kept if that costs little, otherwise the
+reader starts again from a snapshot. `K`: for an unread subscription, and `D`: for a sink; kept up to limits of their
+own, otherwise they are lost.
 
-A reader has a file in readers/, locked while it lives, with one line: a state letter and a commit number n,
-"all commits above n, and the snapshots of their content from n on, are needed". `A`: now, the clean-up waits.
-`I`: between two reads; kept if that costs little, otherwise the reader starts again from a snapshot.
-`K`: for a subscription that nobody reads; kept up to limits of its own, otherwise it is lost.
-`D`: for a sink, to be delivered; kept up to limits of its own, otherwise it is lost.
+In an object store there are no locks, so leases are known only in their own process: that of the writer, which cleans
+up, has those of subscriptions, sinks and epochs. Readers in other processes are waited for by time (`retention`).
 
-In an object store there are no locks, so a hold is known in its own process alone: that of the writer, which cleans up,
-has the holds of subscriptions, sinks and epochs. Readers in other processes are waited for by time (`retention`).
+Reader and clean-up need no common lock: the reader writes its lease, then reads the low-water mark; the clean-up raises
+the mark, then reads the leases. One of them always sees the other.
 
-Reader and clean-up agree without a lock on each other: the reader writes its hold, then reads the floor (below
-which things may be gone); the clean-up raises the floor, then reads the holds. One of them sees the other.
+The low-water mark is the number up to which commits may have been deleted. It is announced before they are deleted, and
+never falls. Each mark is a file, named by its number and never replaced; the highest one counts. So a late announcement
+of an overtaken writer changes nothing.
 
-The floor: the number up to which commits may be gone. It is announced before they are deleted, and never falls.
-
-Each floor is a file of its own, named by its number and never replaced; the highest one counts. So what a writer that
-was overtaken announces late changes nothing.
-
-A number up to the floor is free again, unless it is that of a fence: those stay, as they refuse the writers before
-them. Who opens the database may take a free one, if it looked for the next number too long ago. So whoever finds a
-commit up to the floor asks `Floor.admits` whether it is part of the history: that is what makes a commit a commit.
+A number up to the mark is free again, unless it is that of a fence: those stay, as they stop earlier writers. A process
+that opens the database may take a free one, if it looked for the next number too long ago. So `LowWaterMark.admits`
+decides whether a commit up to the mark is part of the history.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
 from watersmeet.system import files
 
-#: So many of the last writers are known.
+#: The number of last writers that are known.
 _KNOWN_REIGNS: Final = 1024
 
 
@@ -54,9 +51,9 @@ class Floor:
     reigns: tuple[tuple[int, int, str], ...] = ()
 
     def admits(self, commit: Commit) -> bool:
-        """Whether a commit that was found under its number is part of the history.
+        """Whether a commit found under its number is part of the history.
 
-        Above the floor all are. Up to it, those of the writer whose turn it was: any other came too late.
+        Above the mark all are. Up to it, those of the writer that had taken over then: any other was written too late.
         """
         if commit.number > self.number:
             return True
@@ -65,35 +62,35 @@ class Floor:
 
     @property
     def fences(self) -> set[int]:
-        """The numbers of the fences up to it that are known. Fences are never deleted."""
+        """The numbers of the known fences up to it. Fences are never deleted."""
         return {number for number, _, _ in self.reigns}
 
     @property
     def oldest(self) -> int:
-        """Up to this number it is not known what is a fence, and all stays that is there."""
+        """Up to this number fences are unknown, and all existing commits stay."""
         return self.reigns[0][0] if len(self.reigns) == _KNOWN_REIGNS else 0
 
     def without_fences(self, numbers: Iterable[int]) -> list[int]:
-        """Those of the numbers of commits that are there which are known to be no fences up to it."""
+        """The numbers of existing commits that are known not to be fences up to the mark."""
         fences, oldest = self.fences, self.oldest
         return [n for n in numbers if n > oldest and n not in fences]
 
 
 def commits_there(layout: Layout, floor: Floor, *, after: int = 0) -> list[int]:
-    """The numbers above `after` of the commits that are there, rising, without the fences up to the floor.
+    """The numbers above `after` of the existing commits, rising, without the fences up to the low-water mark.
 
-    Of writers that are no longer known nobody would see what is a fence: what is there of their time stays.
+    Fences of forgotten writers can't be told apart, so commits of their time are left out, and stay.
     """
     return floor.without_fences(file_numbers(layout.commits, after=max(after, floor.oldest)))
 
 
 def floor_number(layout: Layout) -> int:
-    """The number of the newest floor; 0 if there is none. One listing of a folder of one or two files."""
+    """The current low-water mark; 0 if there is none. One listing of a folder of one or two files."""
     return max(file_numbers(layout.floors), default=0)
 
 
 def read_floor(layout: Layout) -> Floor:
-    """The newest floor. DATABASE_DAMAGED."""
+    """The current low-water mark. DATABASE_DAMAGED."""
     while number := floor_number(layout):
         path = layout.floor(number)
         try:
@@ -109,9 +106,9 @@ def read_floor(layout: Layout) -> Floor:
 
 
 def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Commit]) -> Floor:
-    """Announces, durably, that commits up to `number` are going to be deleted; the newest floor.
+    """Announces, durably, that commits up to `number` will be deleted; returns the new low-water mark.
 
-    before: the floor as it was read. commits: those above it up to `number`.
+    before: the mark as it was read. commits: those above it up to `number`.
     """
     fences = ((c.number, c.writer, c.token) for c in commits if c.kind == "fence")
     reigns = (*before.reigns, *fences)[-_KNOWN_REIGNS:]
@@ -129,9 +126,7 @@ def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Co
 
 READING: Final = "WATERSMEET_READING_SECONDS"
 
-"""Environment of the process that writes: for how long it keeps what readers of other processes may need, where it does
-not know of them.
-"""
+"""Environment of the writing process: for how long it keeps files for unknown readers of other processes."""
 
 ACTIVE: Final = "A"
 IDLE: Final = "I"
@@ -152,7 +147,7 @@ _LOCK: Final = threading.Lock()
 
 
 class Reader:
-    """This reader's hold. It needs nothing (FREE) at first. Where nothing can be written, it holds nothing."""
+    """This reader's lease. At first it needs nothing (FREE). Without write access it has no effect."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -169,35 +164,35 @@ class Reader:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.rights(directory))
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write(FREE, 0)
-            # Named only once it is locked: an unlocked one is taken for a dead reader's.
+            # Named only once it is locked: an unlocked file counts as a dead reader's.
             named = directory / self._path.name.removeprefix(files.TEMPORARY)
             os.rename(self._path, named)
             self._path = named
 
     @property
     def held(self) -> Hold:
-        """What it holds now."""
+        """The current lease."""
         return self._hold
 
     def keep(self, commit: int, state: str = ACTIVE) -> None:
-        """Nothing above `commit` that is there is deleted from now on, as far as `state` goes."""
+        """From now on no commit above `commit` is deleted, within the limits of `state`."""
         self._write(state, commit)
 
     def hold(self, commit: int, state: str = ACTIVE) -> bool:
-        """As `keep`. False if something above `commit` may be gone already."""
+        """As `pin`. False if some commit above `commit` may have been deleted already."""
         self._write(state, commit)
         return floor_number(self._layout) <= commit
 
     def rest(self, commit: int) -> None:
-        """As `keep`, but only as long as it costs little."""
+        """As `pin`, but only while it costs little."""
         self._write(IDLE, commit)
 
     def release(self) -> None:
-        """Needs nothing for now."""
+        """Needs no commit for now."""
         self._write(FREE, 0)
 
     def close(self) -> None:
-        """Takes the reader off the list. May be called again."""
+        """Deletes the lease. May be called again."""
         self._hold = Hold(FREE, 0)
         handle, self._handle = self._handle, None
         if handle is not None:
@@ -214,12 +209,12 @@ class Reader:
                 self._text = text
 
 
-#: By database in an object store: the readers of this process.
+#: The readers of this process, by database in an object store.
 _HERE: Final[dict[Place, WeakSet[Reader]]] = {}
 
 
 def read_holds(layout: Layout) -> list[Hold]:
-    """The holds of all living readers; files of dead ones are deleted. A line that can't be read holds everything."""
+    """The leases of all living readers; files of dead ones are deleted. An unreadable one pins everything."""
     if layout.directory is None:
         with _LOCK:
             here = [reader.held for reader in _HERE.get(layout.root, ())]
@@ -251,11 +246,11 @@ def _parse(line: bytes) -> Hold:
 
 
 def clear(layout: Layout) -> None:
-    """Deletes what readers that died left behind. Only for the writer, before it starts."""
+    """Deletes files of dead readers. Only for the writer, before it starts."""
     if layout.directory is None:
         return
     read_holds(layout)
-    # Unnamed ones are being made by a reader just now, or were left by one that died in the middle.
+    # Unnamed ones are being created by a reader, or were left by one that died meanwhile.
     for path in list((layout.directory / _FOLDER).iterdir()):
         if path.name.startswith(files.TEMPORARY):
             with contextlib.suppress(OSError):

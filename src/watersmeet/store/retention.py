@@ -1,10 +1,8 @@
-"""Deleting what nobody needs: commits, snapshots and packs below every reader and the current state.
+"""Deletion of commits, snapshots and segments that neither a reader nor the current state needs.
 
-A writer that was overtaken may be in the middle of this, at any step and for however long. So nothing is chosen for
-deletion that a later writer could need, or could come to need: commits only up to the floor, files only of numbers and
-writers up to the cleaner's own. Fences are never deleted, as the log says.
-
-How long this process has known commits: those have times of clocks that may have been wrong.
+An overtaken writer may be in the middle of this, at any step and for however long. So it never chooses files that a
+later writer could need, or could come to need: commits only up to the low-water mark, files only of numbers and writers
+up to the cleaner's own. Fences are never deleted, as `commits` says.
 """
 
 from __future__ import annotations
@@ -44,21 +42,21 @@ from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
 from watersmeet.system.process import seconds_of
 
-#: When there are so many …
+#: Above this number …
 _MOST: Final = 2048
 
-#: … those go without which two others are not farther apart than this part of their age: so much later it is seen.
+#: … a commit is dropped if its neighbors are closer together than this fraction of their age: the error of its age.
 _PART: Final = 0.05
 
 
 class Ages:
-    """Which commit was there when, by the process' own clock, which never jumps. Takes a fixed amount of memory."""
+    """The newest commit at each time by the process's own clock, which never jumps. Takes a fixed amount of memory."""
 
     def __init__(self) -> None:
         self._known: list[tuple[float, int]] = []
 
     def note(self, number: int) -> None:
-        """Commit `number` is there now. Numbers never fall."""
+        """Commit `number` exists now. Numbers never fall."""
         self._known.append((time.monotonic(), number))
         if len(self._known) > _MOST:
             now = self._known[-1][0]
@@ -69,50 +67,50 @@ class Ages:
             self._known = [self._known[0], *reversed(kept)]
 
     def known_for(self, seconds: float) -> int:
-        """The newest commit that was noted so long ago, or before; 0 if none was."""
+        """The newest commit noted at least that long ago; 0 if there is none."""
         before = time.monotonic() - seconds
         place = bisect_right(self._known, before, key=lambda known: known[0])
         return self._known[place - 1][1] if place else 0
 
 
-#: A reader between two reads is waited for as long as it is at most this many commits behind …
+#: An idle reader is waited for while it is at most this many commits behind …
 IDLE_COMMITS: Final = 4096
 
-#: … and their changes have at most so many bytes.
+#: … and their changes have at most this many bytes.
 IDLE_BYTES: Final = 256 << 20
 
-#: History is kept for so long where no setting says otherwise: the default of RisingWave's time travel.
+#: The default retention of history: that of RisingWave's time travel.
 RETENTION_US: Final = 600_000_000
 
-#: What a subscription that nobody reads still has to give is kept as long as it is at most this many commits behind …
+#: The commits of an unread subscription are kept while it is at most this many commits behind …
 KEPT_COMMITS: Final = 1 << 16
 
-#: … and their changes, of all relations, have at most so many bytes.
+#: … and their changes, of all relations, have at most this many bytes.
 KEPT_BYTES: Final = 1 << 30
 
-#: In an object store readers of other processes are not known: commits, and checkpoints that are no longer the newest,
-#: are kept for so many seconds. Who takes longer begins again.
+#: In an object store readers of other processes are unknown: commits, and checkpoints that are no longer the newest,
+#: are kept for this long. A slower reader begins again.
 _READING_S: Final = 600.0
 
-#: A start looks at all commits that are there if they are no more than this …
+#: A start reads all existing commits if they are at most this many …
 _AT_START: Final = 4096
 
-#: … and a clean-up at all packs if they are no more than these, which take one request; else, it does so after so many
-#: commits that they are a part of the packs: looking costs the same for a commit, however many packs are kept.
+#: … and a clean-up lists all segments if they are at most this many, which is one request; otherwise only after a
+#: number of commits proportional to the segments: the cost per commit is then constant.
 _PACKS: Final = 1000
 
 _PACKS_PART: Final = 16
 
-#: So many commits are got ahead where each takes a request: the log remembers as many.
+#: Commits read ahead in an object store: the log caches as many.
 _AT_ONCE: Final = 64
 
-#: What a sink still has to deliver is kept as long as it is at most this many commits behind …
+#: The undelivered commits of a sink are kept while it is at most this many commits behind …
 DELIVERY_COMMITS: Final = 1 << 17
 
-#: … and their changes, of all relations, have at most so many bytes.
+#: … and their changes, of all relations, have at most this many bytes.
 DELIVERY_BYTES: Final = 4 << 30
 
-#: Of each relation the newest dead letters are kept, so many bytes of them; older ones are only counted.
+#: The bytes of dead letters kept for each relation, the newest ones; older ones are only counted.
 DEAD_BYTES: Final = 256 << 20
 
 _logger: Final = logging.getLogger(__name__)
@@ -120,10 +118,9 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Keep:
-    """History that is kept whether anybody reads it or not: the commits of the last `age_us` microseconds.
+    """History that is kept for possible readers: the commits of the last `age_us` microseconds.
 
-    since: of commits before that one nothing. is_limited: only as far as there are no more commits and bytes than are
-    kept for a reader between two reads.
+    since: nothing of earlier commits. is_limited: only within the limits of commits and bytes of an idle reader.
     """
 
     age_us: int
@@ -132,13 +129,13 @@ class Keep:
 
 
 def no_history(catalog: Catalog) -> list[Keep]:
-    """What is kept where nothing but readers needs history."""
+    """The history to keep if only readers need history."""
     del catalog
     return []
 
 
 def kept_history(catalog: Catalog) -> list[Keep]:
-    """What the settings of a database, and its subscriptions, keep."""
+    """The history that the settings of a database, and its subscriptions, keep."""
     default = Keep(RETENTION_US, is_limited=True)
     subscriptions = (r for r in catalog.relations.values() if isinstance(r, NamedSubscription))
     return [
@@ -148,7 +145,7 @@ def kept_history(catalog: Catalog) -> list[Keep]:
 
 
 class _Past(NamedTuple):
-    """What the clean-up remembers of a checkpoint. transaction: of its moment. before: the one before it."""
+    """What the clean-up remembers of a checkpoint. transaction: of its moment. before: the previous one."""
 
     number: int
     transaction: int
@@ -158,11 +155,12 @@ class _Past(NamedTuple):
 
 
 class Cleaner:
-    """Deletes what neither a reader, nor the current state, nor a start from the newest checkpoint, nor the history
-    that is to be kept needs. Only for the writer, one call at a time.
+    """Deletes files that are needed neither by a reader, nor the current state, nor a start from the newest checkpoint,
+    nor the history to keep. Only for the writer, one call at a time.
 
-    What a running epoch or transaction has written is never touched: packs of epochs above the newest are skipped,
-    packs of transactions go only with their commit. A call costs what came since the last one, not what is kept.
+    Files of a running epoch or transaction are never touched: segments of epochs above the newest are skipped, segments
+    of transactions are deleted only with their commit. A call costs what was added since the last one, not what is
+    kept.
     """
 
     def __init__(
@@ -174,8 +172,8 @@ class Cleaner:
         idle_bytes: int | None = None,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """idle_bytes: what is kept for readers that are between two reads. check_stop: raises if `run` is to end early,
-        while it looks at all commits for the first time; the next one goes on there.
+        """idle_bytes: kept for idle readers. check_stop: raises if `run` is to end early during its first look at all
+        commits; the next one continues there.
         """
         self._layout, self._log, self._packs = layout, log, packs
         self._idle_bytes = IDLE_BYTES if idle_bytes is None else idle_bytes
@@ -183,30 +181,31 @@ class Cleaner:
         self._counted = 0
         """The newest commit whose files are in `_named`."""
         self._named: Counter[int] = Counter()
-        """How many commits name a file for their changes, by `file_key`."""
+        """The number of commits that name a file for their changes, by `file_key`."""
         self._told: dict[int, Named] = {}
-        """What checkpoints say of commits above `_counted`."""
+        """The information of checkpoints about commits above `_counted`."""
         self._sizes: deque[tuple[int, int]] = deque()
         """Of the newest commits: number, and the bytes of changes."""
         self._checkpoints: dict[int, _Past] = {}
         self._freed: set[int] = set()
-        """The commits that are no longer counted in `_named`, and may still be there."""
+        """The commits that are no longer counted in `_named`, and may still exist."""
         self._going: set[str] = set()
-        """Files that were named by what went, and may still be there: a clean-up that fails is tried again."""
+        """Files named by deleted commits that may still exist: a failed clean-up is repeated."""
         self._left: set[int] | None = None
-        """The commits up to `_announced` that may still be there, without fences; None before the first clean-up."""
+        """The commits up to `_announced` that may still exist, without fences; None before the first clean-up."""
         self._announced = 0
         self._ages = Ages()
         """Of commits that have checkpoints."""
         self._looked = (0, 0)
-        """The newest commit when all packs were looked at last, and how many there were."""
+        """The newest commit at the last listing of all segments, and their number."""
 
     def run(self, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
-        """newest: the newest checkpoint. history: what is kept although nobody reads it."""
+        """newest: the newest checkpoint. history: to be kept for possible readers."""
         layout, log = self._layout, self._log
         head = log.head()
         last = log.read(head) if head else None
-        # First: once another writer has taken over, and cleaned up, these commits may be gone, and their state in use.
+        # First: once another writer has taken over, and cleaned up, these commits may be deleted, and their state in
+        # use.
         state = _state_files(log, last, self._packs)
         before = read_floor(layout)
         there = self._count(head, newest, before)
@@ -231,11 +230,11 @@ class Cleaner:
                 or ((writer := file_writer(name)) is not None and writer < log.writer)
             )
         ]
-        # What was found counts only if no other writer was there yet: a file whose commit that one has deleted looks
-        # unused, though its snapshot names it. From here on it may be there: what it can come to need is what `newest`
-        # and the commits that stay name.
+        # The result counts only if no other writer was there yet: a file whose commit that one has deleted looks
+        # unused, though its snapshot names it. From here on it may be there: it can only need what `newest` and the
+        # remaining commits name.
         log.check()
-        # Rising, so that a crash in between leaves no hole above the commits that are left.
+        # Rising, so that a crash in between leaves no hole above the remaining commits.
         storage.remove_files(layout.commit(n) for n in gone)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
         storage.remove_files(layout.packs / name for name in unused)
@@ -248,8 +247,8 @@ class Cleaner:
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
     def _left_below(self, announced: Floor, there: Sequence[int]) -> set[int]:
-        """`_left`, for a floor that is announced. there: at first, all commits that are: what crashed attempts left
-        goes.
+        """`_left`, for an announced low-water mark. there: at first, all existing commits: files of crashed attempts
+        are deleted.
         """
         if self._left is None:
             self._left = {n for n in announced.without_fences(there) if n <= announced.number}
@@ -264,8 +263,8 @@ class Cleaner:
         return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
 
     def _count(self, head: int, newest: Checkpoint, before: Floor) -> list[int]:
-        """Takes in what commits up to `head` name. before: the floor as it was read. The first time, it gives the
-        numbers of all commits that are there.
+        """Reads the files that commits up to `head` name. before: the low-water mark as it was read. The first time, it
+        returns the numbers of all existing commits.
         """
         there = commits_there(self._layout, before) if self._left is None else []
         for checkpoint in () if self._checkpoints else all_checkpoints(self._layout, newest):
@@ -285,9 +284,9 @@ class Cleaner:
         return there
 
     def _named_by(self, numbers: Iterable[int], floor: int) -> Iterable[Named]:
-        """What commits name, rising; those that no checkpoint tells of are read.
+        """The files that commits name, rising; commits that no checkpoint describes are read.
 
-        Up to the floor each is looked at: it may be none of the history (`floors`).
+        Up to the low-water mark each is checked: it may not be part of the history (`readers`).
         """
         told, unknown = [], []
         for number in numbers:
@@ -298,7 +297,7 @@ class Cleaner:
         return merge(told, map(named_by, _commits(self._log, unknown)))
 
     def _free(self, gone: Iterable[int]) -> None:
-        """Counts the commits which are to be deleted no more."""
+        """Subtracts the commits that will be deleted."""
         for commit in _commits(self._log, [n for n in gone if n not in self._freed]):
             files = commit.changed_files
             self._freed.add(commit.number)
@@ -309,9 +308,9 @@ class Cleaner:
                     del self._named[key]
 
     def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep], before: Floor) -> Floor:
-        """The floor up to which commits may go now, announced to readers (the protocol is in `readers`).
+        """The new low-water mark, announced to readers (the protocol is in `readers`).
 
-        before: the floor as it was read.
+        before: the mark as it was read.
         """
         layout, log = self._layout, self._log
         self._ages.note(newest.moment.head)
@@ -341,13 +340,13 @@ class Cleaner:
             number = max(number, self._limit())
         if number == floor:
             return floor
-        # The commit itself, so that it is known which moment it shows, and what changed since.
+        # The commit itself, which determines its moment, and all later changes.
         commit = log.read(number)
         epoch = commit.last_epoch or number
         return min(number, past_moment(log, number).transaction + 1, epoch if commit.follows else number) - 1
 
     def _limit(self) -> int:
-        """The commit behind which there are no more commits and bytes than readers between two reads may need."""
+        """The commit after which there are no more commits and bytes than an idle reader may need."""
         total_bytes = 0
         for number, size_bytes in reversed(self._sizes):
             total_bytes += size_bytes
@@ -356,10 +355,10 @@ class Cleaner:
         return self._counted - IDLE_COMMITS
 
     def _old_enough(self, newest: Checkpoint, floor: int) -> int:
-        """The number up to which nobody reads commits that began to read in time, nor needs the content before them.
+        """The number up to which no reader that began in time reads commits, nor needs earlier content.
 
-        Commits up to the floor were old enough before, and are gone. What this process has known for so long is old,
-        whatever its time: the clock by which it was made may have been ahead.
+        Commits up to the low-water mark were old enough before, and are deleted. A commit that this process has known
+        for that long is old, whatever its time: its writer's clock may have been ahead.
         """
         wait_s = reading_s()
         before_us, known = time.time_ns() // 1000 - round(wait_s * 1e6), self._ages.known_for(wait_s)
@@ -370,7 +369,7 @@ class Cleaner:
         return number
 
     def _past(self, newest: Checkpoint) -> Iterator[_Past]:
-        """`newest` and the checkpoints before it that are still there, falling."""
+        """`newest` and the existing earlier checkpoints, falling."""
         number = newest.moment.head
         while number:
             found = self._checkpoints.get(number)
@@ -391,7 +390,9 @@ class Cleaner:
         return found
 
     def _forget_checkpoints(self, floor: int, newest: Checkpoint) -> set[str]:
-        """Keeps `newest`, and what commits above `floor` need before it, in `_checkpoints`; the files of the others."""
+        """Keeps `newest`, and the earlier ones that commits above `floor` need, in `_checkpoints`; returns the files of
+        the others.
+        """
         found = list(self._past(newest))
         kept = [c for c in found if c.number == newest.moment.head or c.transaction >= floor]
         self._checkpoints = {c.number: c for c in kept}
@@ -399,13 +400,13 @@ class Cleaner:
 
 
 def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
-    """Deletes what crashed attempts left, and finishes what a clean-up began. Only for the writer, after it took over
-    and before it starts.
+    """Deletes files of crashed attempts, and finishes an interrupted clean-up. Only for the writer, between take-over
+    and start.
 
     Opening costs the same for any number of commits: in an object store, where each takes a request, and where there
-    are many, those before the newest checkpoint are left to the first clean-up, which runs beside epochs.
-    Nothing is deleted, with a warning, if a pack that the state names is missing or damaged; in a directory, also if
-    one is missing that the content is in. DATABASE_DAMAGED if a commit that is looked at is missing.
+    are many, those before the newest checkpoint are left to the first clean-up, which runs parallel to epochs. Nothing
+    is deleted, with a warning, if a segment of the state is missing or damaged; in a directory, also if one of the
+    content is missing. DATABASE_DAMAGED if a commit that is read is missing.
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
@@ -423,7 +424,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     there = commits_there(layout, announced, after=recent if in_store else 0)
     numbers = [n for n in there if n <= last.number]
     floor = _granted(layout, announced.number)
-    # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
+    # A loss of power, or a late request, may have brought back commits whose files are deleted.
     left = [n for n in numbers if n > floor or n in _lasting(last)]
     in_whole = not in_store and len(left) <= _AT_START
     commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
@@ -452,7 +453,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
         *layout.dead_directories(),
     ):
         storage.remove_temporaries(directory)
-    # Also those of a writer that was overtaken, which did not live to take them away.
+    # Also those of an overtaken writer that died before it deleted them.
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {*left}))
     if in_whole:
         made = {n: file_writer(n) for n in sorted(names - needed)}
@@ -464,17 +465,19 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
 
 
 def _granted(layout: Layout, floor: int) -> int:
-    """The number up to which commits can go: who came while the floor was raised, and was let in, keeps its own."""
+    """The number up to which commits can be deleted: a reader that was admitted while the mark was raised keeps its
+    own.
+    """
     return min([floor, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
 
 
 def _lasting(last: Commit | None) -> set[int]:
-    """The commits that stay for ever: the newest epochs hold the frontier, and the state that tasks still read."""
+    """The commits that are always kept: the newest epochs have the frontier, and the state that tasks still read."""
     return {last.number, last.last_epoch, last.epoch_before} if last else set()
 
 
 def reading_s() -> float:
-    """For how many seconds readers of other processes are waited for where they are not known. INVALID_PARAMETER."""
+    """For how many seconds unknown readers of other processes are waited for. INVALID_PARAMETER."""
     given_s = seconds_of(readers.READING)
     return _READING_S if given_s is None else given_s
 
@@ -482,7 +485,7 @@ def reading_s() -> float:
 def _waited_for(
     holds: Iterable[Hold], log: CommitLog, newest: Checkpoint, idle_bytes: int, floor: int
 ) -> Iterator[int]:
-    """The commits above which all are needed: for readers that read, and others that need little enough.
+    """The commits above which all are needed: for active readers, and for others within their limits.
 
     floor: a subscription or sink that needs commits below it is lost.
     """
@@ -499,7 +502,7 @@ def _waited_for(
 
 
 def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
-    """Those of the commits behind which there are no more commits and bytes than that."""
+    """Those of the commits after which there are no more commits and bytes than that."""
     total_bytes, number = 0, head
     for commit in sorted((c for c in holds if head - c <= most_commits), reverse=True):
         total_bytes += changed_bytes(log, commit, number)
@@ -510,7 +513,7 @@ def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, 
 
 
 def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
-    """How many bytes the changes have, of all relations, of the commits behind `after` up to `upto`."""
+    """The bytes of the changes of all relations in the commits after `after` up to `upto`."""
     return sum(log.read(n).change_bytes for n in range(after + 1, upto + 1))
 
 
@@ -520,7 +523,7 @@ def _commits(log: CommitLog, numbers: Iterable[int]) -> Iterator[Commit]:
 
 
 def _prefetched(log: CommitLog, numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, each when its commit is at hand."""
+    """The numbers, each after its commit was read ahead."""
     wanted = iter(numbers)
     while part := list(islice(wanted, _AT_ONCE)):
         log.prefetch(part)
@@ -535,7 +538,7 @@ def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> Non
 
 
 def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
-    """Deletes the oldest dead letters of relations that have too many. What commits still have may be delivered."""
+    """Deletes the oldest dead letters of relations above the limit. Those that commits still have may be delivered."""
     for directory in directories:
         left_bytes, gone = DEAD_BYTES, []
         for path in sorted(directory.iterdir(), reverse=True):  # their names begin with the numbers of epochs
@@ -547,14 +550,14 @@ def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
 
 
 def _state_files(log: CommitLog, last: Commit | None, packs: PackFiles) -> set[str]:
-    """The packs and runs that the state of the two newest epochs lies in."""
+    """The segment and run files of the state of the two newest epochs."""
     numbers = {last.last_epoch, last.epoch_before} - {0} if last else ()
     sections = {section for number in numbers for section in log.read(number).sections}
     return {file for pack, place in sorted(sections) for file in packs.referenced_files(pack, place)}
 
 
 def _is_past(name: str, newest_epoch: int | None, newest_snapshot: int) -> bool:
-    """Whether no epoch and no compaction is under way that may still need a file of this name."""
+    """Whether no running epoch or compaction may still need a file of this name."""
     epoch, snapshot = file_epoch(name), file_snapshot(name)
     if snapshot is not None:
         return snapshot <= newest_snapshot

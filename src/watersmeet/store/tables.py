@@ -1,19 +1,13 @@
-"""One relation's content as a DuckDB table: appended to, and retracted from by the hash of whole rows.
+"""One relation's content as a DuckDB table, with overlays on top: appended to, and retracted from by the hash of rows.
 
-A row that is there n times is n rows, so that a plain SELECT costs nothing extra. Columns are c0, c1, …;
-`_h` is the hash of the row, absent for relations that only grow.
+n equal rows are n rows, so a plain SELECT costs nothing extra. Columns are c0, c1, …; `_h` is the hash of the row,
+absent for insert-only relations.
 
-A table's content in DuckDB, and what lies on top of it.
+An overlay has commits that no epoch has reflected yet and an open transaction's changes, or the inverse of the newest
+changes. The table itself is unchanged: hidden rows are a list of row ids, added rows a second table.
 
-What lies on top of a table's content: commits that no epoch has reflected yet, and an open transaction's changes; or
-what undoes the newest changes.
-
-The table itself stays as it is: hidden rows are a list of row ids, added rows a second table.
-
-The DuckDB of a content: its schemas, and one that a content gave back, for the next content of this process.
-
-Making a DuckDB takes 11 ms, more than the rest of opening a small database. Who opens one after another, as tests do,
-makes one.
+Creating a DuckDB takes 11 ms, more than the rest of opening a small database, so a content's empty DuckDB is kept for
+the next one of this process.
 """
 
 from __future__ import annotations
@@ -36,10 +30,10 @@ from watersmeet.system import duckdbs
 from watersmeet.system.duckdbs import ARRIVAL
 from watersmeet.values.types import arrow_schema
 
-#: The DuckDB schema that holds the tables.
+#: The DuckDB schema of the tables.
 SPACE: Final = "_watersmeet"
 
-#: The rows that `ContentTable.find` found.
+#: The rows found by `ContentTable.find`.
 GONE: Final = f"{SPACE}.gone"
 
 _STAGED: Final = f"{SPACE}.staged"
@@ -47,21 +41,21 @@ _HITS: Final = f"{SPACE}.hits"
 _CANDIDATES: Final = f"{SPACE}.candidates"
 _INPUT: Final = "_watersmeet_input"
 
-#: A table is written anew when rows of more bytes than it has were deleted from it, but at least these.
+#: A table is rewritten when rows of more bytes than it has were deleted from it, and at least these.
 _WASTE_BYTES: Final = 1 << 18
 
-#: The hash of a row, and what DuckDB keeps to tell that the row was deleted.
+#: The hash of a row, and DuckDB's mark of a deleted row.
 _ROW_BYTES: Final = 16
 
-#: In smaller tables, rows are looked up by reading all: that takes half a millisecond. An index takes 50 bytes a row.
+#: In smaller tables, rows are looked up by reading all: half a millisecond. An index takes 50 bytes a row.
 _INDEXED_ROWS: Final = 1 << 18
 
 _MOST_INDEXES: Final = 2
 
-#: An index is worth its memory where it finds that many rows at most, in the middle: DuckDB reads all for more.
+#: An index is used if it finds at most this many rows on average: DuckDB reads all for more.
 _FOUND_ROWS: Final = 1 << 10
 
-#: Types whose values are equal where DuckDB's index says so.
+#: Types whose values are equal where DuckDB's index finds them equal.
 _INDEXED_TYPES: Final = ("smallint", "integer", "bigint", "varchar", "date", "timestamp", "timestamptz")
 
 #: In tables up to this size rows are found by one statement that reads everything.
@@ -69,10 +63,10 @@ _SMALL_ROWS: Final = 1 << 16
 
 
 class ContentTable:
-    """The rows of `relation` up to commit `applied`. One thread, inside a DuckDB transaction of the caller.
+    """The rows of `relation` up to commit `applied`. For one thread, inside a DuckDB transaction of the caller.
 
-    rows: duplicates counted. version: changes with every change, so that row ids of an older one are void.
-    waste_bytes: what deleted rows may take, if the others take less.
+    rows: duplicates counted. version: changes with every change, so that row ids of an older one are void. waste_bytes:
+    what deleted rows may take, if the others take less.
     """
 
     def __init__(
@@ -87,9 +81,9 @@ class ContentTable:
         self._waste_bytes = _WASTE_BYTES if waste_bytes is None else waste_bytes
         self._given_rows = 0
         self._given_bytes = 0
-        """Of all changes so far: how wide a row is."""
+        """Of all changes so far: determines the width of a row."""
         self._looked_up: dict[int, int] = {}
-        """By place of a column: how often rows were looked up by it."""
+        """By index of a column: how often rows were looked up by it."""
         self._indexed: list[int] = []
         self.schema = arrow_schema(relation.columns, positional=True)
         self.names = [f.name for f in relation.columns]
@@ -98,14 +92,14 @@ class ContentTable:
         self.create(self.table)
 
     def create(self, table: str) -> None:
-        """Makes an empty table of this form."""
+        """Creates an empty table of this form."""
         columns = [f"c{i} {f.type.duckdb}" for i, f in enumerate(self.relation.columns)]
         if self._hashed:
             columns.append("_h UBIGINT")
         self._connection.execute(f"CREATE OR REPLACE TABLE {table} ({', '.join(columns)})")
 
     def look_up(self, column: str) -> None:
-        """A query looks up rows by a column: of a large table that happens by an index from the second time on, if that
+        """Notes that a query looks up rows by a column: from the second time on a large table gets an index, if that
         finds few rows. Not inside a transaction of DuckDB.
         """
         if self.rows < _INDEXED_ROWS or self.relation.column(column).type.name not in _INDEXED_TYPES:
@@ -122,7 +116,7 @@ class ContentTable:
         return found is not None and found[0] * _FOUND_ROWS >= self.rows
 
     def _index(self, place: int) -> None:
-        """Makes an index. Without room for it, rows are found by reading all."""
+        """Creates an index. Without memory for it, rows are found by reading all."""
         with contextlib.suppress(duckdb.OutOfMemoryException):
             self._connection.execute(f"CREATE INDEX {self.relation.id}_c{place} ON {self.table} (c{place})")
 
@@ -131,31 +125,31 @@ class ContentTable:
         self._connection.execute(f"DROP TABLE IF EXISTS {self.table}")
 
     def mark(self) -> tuple[int, int, int, int]:
-        """What `restore` needs if the transaction is rolled back."""
+        """The state for `restore` after a rollback."""
         return self.applied, self.rows, self.version, self._deleted_rows
 
     def restore(self, mark: tuple[int, int, int, int]) -> None:
-        """Takes back what was counted since `mark`."""
+        """Restores the counters from `mark`."""
         self.applied, self.rows, self.version, self._deleted_rows = mark
 
     @property
     def select(self) -> str:
-        """SELECT list that gives the columns their names."""
+        """SELECT list with the columns' names."""
         return ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(self.names))
 
     @property
     def arrival(self) -> str:
-        """The rows with the order in which they came, if rows only come."""
+        """The rows with their order of arrival, if the relation is insert-only."""
         return f"SELECT {self.select}, rowid AS {quoted(ARRIVAL)} FROM {self.table}"
 
     def append(self, table: pa.Table, diff: Diff) -> None:
-        """Adds rows, as often as `diff` says (none negative)."""
+        """Adds rows, each `diff` times (none negative)."""
         rows = self.insert(self.table, table, diff)
         self.rows += rows
         self.version += bool(rows)
 
     def insert(self, into: str, table: pa.Table, diff: Diff) -> int:
-        """Inserts rows into a table of this form, in their order; how many they are."""
+        """Inserts rows into a table of this form, in their order; returns how many."""
         if bool((diff != 1).any()):
             table = table.take(pa.array(np.repeat(np.arange(len(diff)), diff)))
         if table.num_rows:
@@ -164,7 +158,7 @@ class ContentTable:
         return int(table.num_rows)
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
-        """Adds a change with retractions. INTERNAL_ERROR if it deletes a row that is not there."""
+        """Adds a change with retractions. INTERNAL_ERROR if it deletes a row that does not exist."""
         if not bool((diff < 0).any()):
             self.append(table, diff)
             return
@@ -180,7 +174,7 @@ class ContentTable:
         self._rebuild()
 
     def stage(self, table: pa.Table, diff: Diff) -> tuple[int, int]:
-        """Adds a change up into the table _STAGED (c0.., _h, _n); (rows to insert, rows to delete)."""
+        """Sums a change into the table _STAGED (c0.., _h, _n); returns (rows to insert, rows to delete)."""
         if not self._hashed and bool((diff < 0).any()):
             raise error("INTERNAL_ERROR", f'"{self.relation.name}" only grows, but a change deletes rows of it')
         with self._input(table, diff):
@@ -201,10 +195,10 @@ class ContentTable:
         )
 
     def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
-        """Puts the row ids of those rows that _STAGED deletes into the table GONE (r BIGINT).
+        """Puts the row ids of the rows that _STAGED deletes into the table GONE (r BIGINT).
 
-        added: a table with more rows, whose row id n is given as -1 - n and which are taken first.
-        hidden: a table (r) of row ids that do not count. `deleted`: how many there must be.
+        added: a table with more rows, whose row id n is given as -1 - n and which are taken first. hidden: a table (r)
+        of row ids that do not count. `deleted`: how many there must be.
         """
         visible = f" WHERE rowid NOT IN (SELECT r FROM {hidden})" if hidden else ""
         sources = [(self.table, "rowid", visible)]
@@ -225,7 +219,7 @@ class ContentTable:
             raise self._not_there()
 
     def _find_in_large(self, sources: list[tuple[str, str, str]], wanted: str, same: str) -> int:
-        """First by the hashes alone, then the few rows found are fetched by row id and compared as a whole.
+        """First by hash only, then the few rows found are fetched by row id and compared as a whole.
 
         In one statement DuckDB would read all columns of all rows.
         """
@@ -251,8 +245,8 @@ class ContentTable:
         return found
 
     def _keep_wanted(self, matches: str) -> int:
-        """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; how many there are."""
-        # Not by a window function: each time DuckDB would keep 14 KB of what is left of its blocks, up to 20 MB.
+        """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; returns how many."""
+        # Not by a window function: DuckDB would keep 14 KB of its blocks each time, up to 20 MB.
         found = self._connection.execute(
             f"CREATE OR REPLACE TABLE {GONE} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
             f"FROM ({matches}) GROUP BY s"
@@ -286,7 +280,7 @@ class ContentTable:
         row_bytes = _ROW_BYTES + self._given_bytes / max(1, self._given_rows)
         if self._deleted_rows * row_bytes <= max(self.rows * row_bytes, self._waste_bytes):
             return
-        # DuckDB keeps the space of deleted rows of a table in memory.
+        # DuckDB keeps the space of a table's deleted rows in memory.
         self._connection.execute(f"CREATE OR REPLACE TABLE {self.table}_new AS SELECT * FROM {self.table}")
         self._connection.execute(f"DROP TABLE {self.table}")
         self._connection.execute(f"ALTER TABLE {self.table}_new RENAME TO {self.relation.id}")
@@ -321,14 +315,14 @@ _LATER: Final = 1 << 62
 
 
 class Overlay:
-    """Changes above `base`. upto: the last commit in it. own: how many changes of an open transaction are in it;
-    owner: which.
+    """Changes above `base`. upto: the last commit in it. own: how many changes of the open transaction `owner` are in
+    it.
 
-    Void (`is_valid` False) once the base has changed. One thread, inside a DuckDB transaction of the caller.
+    Void (`is_valid` False) once the base has changed. For one thread, inside a DuckDB transaction of the caller.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, base: ContentTable, suffix: str = "") -> None:
-        """suffix: of the names of its tables, which no other overlay of `base` has."""
+        """suffix: of the names of its tables, unique among the overlays of `base`."""
         self.base = base
         self.upto = base.applied
         self.own = 0
@@ -342,11 +336,11 @@ class Overlay:
 
     @property
     def is_valid(self) -> bool:
-        """True while the base is as it was."""
+        """Whether the base is unchanged."""
         return self._version == self.base.version
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
-        """Adds a change. INTERNAL_ERROR if it deletes a row that is not there."""
+        """Adds a change. INTERNAL_ERROR if it deletes a row that does not exist."""
         if not bool((diff < 0).any()):
             self._begin()
             self.base.insert(self._added, table, diff)
@@ -364,7 +358,7 @@ class Overlay:
             self.base.insert_staged(self._added)
 
     def cut(self, rows: int) -> None:
-        """Hides the last rows that came to a table of rows that only come."""
+        """Hides the last rows of an insert-only table."""
         self._shown_rows = self.base.rows - rows
         found = self._connection.execute(
             f"SELECT count(*) FROM {self.base.table} WHERE rowid < {self._shown_rows}"
@@ -391,7 +385,7 @@ class Overlay:
 
     @property
     def arrival(self) -> str:
-        """The same with the order of arrival: what is on top came later."""
+        """The same with the order of arrival: rows of the overlay are later."""
         return self._select(f", rowid AS {quoted(ARRIVAL)}", f", rowid + {_LATER}")
 
     def _select(self, of_base: str, of_added: str) -> str:
@@ -409,20 +403,20 @@ class Overlay:
 #: The DuckDB schema whose views show tables as of the newest transaction and the open one.
 NEWEST: Final = "newest"
 
-#: A table that readers touch to begin a transaction of DuckDB.
+#: The table that readers read to begin a transaction of DuckDB.
 MOMENT: Final = f"{SPACE}.moment"
 
-#: So much DuckDB writes before it looks which rows are gone, and gives the others new row ids, at a commit of anybody.
-#: It never does that here: overlays know rows by their ids, and `ContentTable` gives space back.
+#: DuckDB writes this much before it looks for deleted rows, and then gives the others new row ids. Here it never does:
+#: overlays know rows by their ids, and `ContentTable` frees the space of deleted rows.
 _NEVER: Final = "8000000TB"
 
-#: One that holds more than this when all is dropped is not kept.
+#: A DuckDB with more bytes than this after all is dropped is not kept.
 _MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a DuckDB is made with. external_access: whether queries may read files and the network."""
+    """The settings of a DuckDB. external_access: whether queries may read files and the network."""
 
     threads: int
     memory_limit: str
@@ -431,12 +425,12 @@ class Settings:
 
 _guard: Final = threading.Lock()
 
-#: At most one of each settings, empty, by the process that may use it: a fork has none of its threads.
+#: At most one for each settings, empty, by the process that may use it: a fork has none of its threads.
 _spares: Final[dict[tuple[int, Settings], duckdb.DuckDBPyConnection]] = {}
 
 
 def connect(directory: str, settings: Settings) -> duckdb.DuckDBPyConnection:
-    """A connection to an empty DuckDB with the schemas of a content. directory: where it spills."""
+    """A connection to an empty DuckDB with the schemas of a content. directory: for spilling."""
     with _guard:
         connection = _spares.pop((os.getpid(), settings), None)
     if connection is not None:
@@ -455,9 +449,9 @@ def connect(directory: str, settings: Settings) -> duckdb.DuckDBPyConnection:
 
 
 def give_back(connection: duckdb.DuckDBPyConnection, settings: Settings) -> None:
-    """Ends a connection of `connect` that nobody uses any more. Its DuckDB is kept if it can serve again."""
+    """Ends a connection of `connect`. Its DuckDB is kept if it can be used again."""
     spare = (os.getpid(), settings)
-    # Without access to files its place for spilling can't be changed.
+    # Without access to files the directory for spilling can't be changed.
     if settings.external_access and _emptied(connection):
         with _guard:
             if spare not in _spares:
@@ -467,7 +461,7 @@ def give_back(connection: duckdb.DuckDBPyConnection, settings: Settings) -> None
 
 
 def _emptied(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Makes it as it was before `connect`; False if that is not possible, as after it has spilled."""
+    """Restores the state before `connect`; False if that is not possible, as after spilling."""
     views = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND schema_name = 'main' AND NOT temporary"
     try:
         connection.execute("SET search_path = 'main'; SET temp_directory = ''")

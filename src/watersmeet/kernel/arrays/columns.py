@@ -1,12 +1,6 @@
-"""Columns as Arrow arrays: gathering, row equality and the one form of each value.
+"""Columns as Arrow arrays: gathering, row equality, the one form of each value, times as integers.
 
-Equality here is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN, -0.0 = 0.0.
-
-Sorted distinct numbers.
-
-Expansion of ranges into pairs, in pieces of bounded size.
-
-Times of columns as integers.
+Equality is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN, -0.0 = 0.0.
 """
 
 from __future__ import annotations
@@ -86,7 +80,7 @@ def validity(array: pa.Array) -> Mask | None:
 def words(array: pa.Array) -> npt.NDArray[Any]:
     """The values of a fixed-width array without a copy, as integers or floats; 16 bytes and more as rows of uint64.
 
-    What stands in the place of a NULL is undefined.
+    Undefined where NULL.
     """
     kind = array.type
     if pa.types.is_boolean(kind):
@@ -141,7 +135,7 @@ def is_interval(kind: pa.DataType) -> bool:
 
 
 def normal_interval(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Intervals as (days, nanoseconds of a day): SQL's order, where a month has 30 days."""
+    """Intervals as (days, nanoseconds of a day): SQL's order, in which a month has 30 days."""
     raw = words(array)
     months_days = np.ascontiguousarray(raw[:, 0]).view(np.int32).reshape(-1, 2).astype(np.int64)
     carry, nanos = np.divmod(np.ascontiguousarray(raw[:, 1]).view(np.int64), _NANOS_PER_DAY)
@@ -156,7 +150,7 @@ def struct_fields(array: pa.Array) -> list[pa.Array]:
 def equal(left: pa.Array, right: pa.Array, *, as_key: bool = False) -> Mask:
     """Where the two arrays of one type and length are equal.
 
-    as_key: intervals by SQL ('1 month' = '30 days'); otherwise by what they show.
+    as_key: intervals compare as in SQL ('1 month' = '30 days'); otherwise by their parts.
     """
     same = _equal_values(left, right, as_key=as_key)
     left_valid, right_valid = validity(left), validity(right)
@@ -220,14 +214,14 @@ def _equal_lists(left: pa.Array, right: pa.Array, *, as_key: bool) -> Mask:
 
 
 def has_floats(kind: pa.DataType) -> bool:
-    """True if values of the type hold floats."""
+    """Whether values of the type contain floats."""
     if pa.types.is_floating(kind):
         return True
     return any(has_floats(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def one_form(column: Column) -> pa.Array:
-    """The column with 0.0 for -0.0 and one NaN for all: equal values become equal bytes. No copy if nothing changes."""
+    """The column with 0.0 for -0.0 and one form of NaN: equal values become equal bytes. No copy if nothing changes."""
     array = flat(column)
     kind = array.type
     if not has_floats(kind) or len(array) == 0:
@@ -254,7 +248,7 @@ def one_form(column: Column) -> pa.Array:
 
 
 def data_bytes(array: pa.Array) -> int:
-    """Bytes of the values, without validity bitmaps: equal for equal content, however it came about."""
+    """Bytes of the values, without validity bitmaps: equal for equal content."""
     kind = array.type
     if is_bytes(kind) or is_list(kind):
         bounds = offsets(array)
@@ -274,7 +268,7 @@ Number = TypeVar("Number", np.int64, np.uint64)
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """The distinct values of a one-dimensional array, ascending.
 
-    For any number of them: `np.unique` hashes integers, which takes 50 times as long where a million differ.
+    `np.unique` hashes integers, which takes 50 times as long for a million distinct values.
     """
     if len(values) == 0:
         return values
@@ -286,13 +280,13 @@ def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Positions, Positions]]:
     """All pairs (i, low[i] + k) with 0 <= k < counts[i], in order, as two arrays of at most `limit` pairs at a time.
 
-    A row with more than `limit` pairs is cut too, so memory stays bounded however skewed the counts are.
+    Rows with more than `limit` pairs are cut too, so memory is bounded for any skew.
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, limit):
         stop = min(total, start + limit)
-        # Rows that have a pair in [start, stop); the first and the last may be cut.
+        # Rows with a pair in [start, stop); the first and the last may be cut.
         first = int(np.searchsorted(ends, start, side="right")) if start else 0
         last = int(np.searchsorted(ends, stop, side="left")) + 1 if stop < total else len(ends)
         begins = ends[first:last] - counts[first:last]
@@ -315,15 +309,14 @@ def cut(positions: Positions, limit: int) -> Iterator[Positions]:
         yield positions[start : start + limit]
 
 
-#: The last day that begins within 64 bits, and as many before 1970 the first one.
+#: The last day that begins within 64 bits; its negative is the first.
 MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US
 
 
 def microseconds(column: Column) -> tuple[npt.NDArray[np.int64], Mask | None]:
     """(microseconds since 1970, UTC; True where not NULL, or None if nothing is NULL) of a timestamp or date column.
 
-    Where the column is NULL the number is 0. Dates that no timestamp can hold, infinity among them, count as the
-    nearest day.
+    0 where NULL. Dates beyond timestamps, such as infinity, become the nearest day.
     """
     array = flat(column)
     valid = validity(array)

@@ -1,19 +1,16 @@
-"""Exact sums of floats: free of order, and a value that is taken away again leaves no trace.
+"""Exact sums of floats, integers and decimals, and variances: independent of order, without a trace of retracted
+values.
 
-A float is an integer times 2^-1074. Its sum is kept as digits of 32 bits: digit b counts 2^(32 b - 1074).
-Digits are stored sparsely as (row, bin, digit) triples; only bins that a row uses exist. The normal
-form, with digits in [-2^31, 2^31), is unique. Rounding happens once, when the sum is read.
+A float is an integer times 2^-1074. Its sum is kept as digits of 32 bits: digit b counts 2^(32 b - 1074). Digits are
+stored sparsely as (row, bin, digit) triples. The normal form, with digits in [-2^31, 2^31), is unique. Rounding happens
+once, when the sum is read.
 
-Variance and standard deviation from exact sums of values and of their squares.
+A wide integer column is an int64 array of shape (limbs, rows), little end first: the value of a row is the sum of
+limb[i] * 2^(32 i). `carried` gives the normal form: all limbs but the last in [0, 2^32), the last one signed. Sums of
+normal forms hold 2^31 terms before a limb could overflow.
 
-The numerator n * sum(x^2) - sum(x)^2 is computed exactly, in digits of 32 bits, and rounded once: there is no
-cancellation, and neither order nor values that are gone leave a trace.
-
-Integers wider than 64 bits, a column at a time: exact sums and averages of integers and decimals.
-
-A wide column is an int64 array of shape (limbs, rows), little end first: the value of a row is the
-sum of limb[i] * 2^(32 i). `carried` gives the normal form: all limbs but the last in [0, 2^32), the
-last one signed. Sums of normal forms hold 2^31 terms before a limb could overflow.
+Variance and standard deviation: the numerator n * sum(x^2) - sum(x)^2 is computed exactly and rounded once, so there is
+no cancellation.
 """
 
 from __future__ import annotations
@@ -38,14 +35,14 @@ _STEP: Final = 9
 
 
 def limb_count(kind: pa.DataType) -> int:
-    """How many limbs hold the sum of a column of integers or decimals of this type."""
+    """The number of limbs for the sum of a column of integers or decimals of this type."""
     if pa.types.is_decimal(kind):
         return 1 if kind.precision <= 9 else 2 if kind.precision <= 18 else 4
     return 2 if kind.bit_width > 32 else 1
 
 
 def limbs_of(array: pa.Array) -> Limbs:
-    """The values of an integer or decimal128 array as limbs in normal form; what stands for NULL is undefined."""
+    """The values of an integer or decimal128 array as limbs in normal form; undefined where NULL."""
     count = limb_count(array.type)
     words = col.words(array)
     if count == 4:
@@ -65,8 +62,7 @@ def carried(limbs: Limbs) -> Limbs:
 
 
 def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[Words, col.Mask]:
-    """Gives value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is
-    negative.
+    """Value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is negative.
 
     divisors: above 0.
     """
@@ -79,7 +75,7 @@ def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[
         power -= step
     if not divisors and power == 0:
         return size, negative
-    # floor((floor(2 v / d) + 1) / 2) is v / d rounded; floors may be nested, so factors go one by one.
+    # floor((floor(2 v / d) + 1) / 2) is v / d rounded; floors can be nested, so factors are applied one by one.
     quotient = _times(size, np.uint64(2))
     while power < 0:
         step = min(-power, _STEP)
@@ -91,10 +87,7 @@ def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[
 
 
 def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
-    """The decimal128 array of unscaled values; NULL where not `valid` or too large.
-
-    Also tells where they are too large.
-    """
+    """The decimal128 array of unscaled values, NULL where not `valid` or too large; and where they are too large."""
     words = [magnitude[i] if i < len(magnitude) else np.zeros_like(magnitude[0]) for i in range(4)]
     low, high = words[0] | words[1] << _U32, words[2] | words[3] << _U32
     limit = 10**kind.precision
@@ -110,7 +103,7 @@ def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: c
 
 
 def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
-    """The int64 (or narrower) array; NULL where not `valid` or too large. Also tells where they are too large."""
+    """The int64 (or narrower) array, NULL where not `valid` or too large; and where they are too large."""
     normal = carried(limbs)
     if len(normal) == 1:
         values, large = normal[0], np.zeros(len(valid), np.bool_)
@@ -131,7 +124,7 @@ def _array(kind: pa.DataType, valid: col.Mask, data: npt.NDArray[np.generic]) ->
 
 
 def magnitude_of(normal: Limbs, negative: col.Mask) -> Words:
-    """Limbs in [0, 2^32), one more than there were."""
+    """Limbs in [0, 2^32), one more than before."""
     positive = carried(np.where(negative, -normal, normal))
     return np.concatenate([positive[:-1], positive[-1:] & _LOW, positive[-1:] >> _BITS]).view(np.uint64)
 
@@ -149,7 +142,7 @@ def _times(magnitude: Words, factor: np.uint64) -> Words:
 
 
 def _divided(magnitude: Words, divisor: np.uint64 | Words) -> Words:
-    """The quotient, rounded down. Rows with a divisor of 2^32 or more are rare and go one by one."""
+    """The quotient, rounded down. Rows with a divisor of 2^32 or more are rare and are divided one by one."""
     large = np.flatnonzero(divisor > _ULOW) if isinstance(divisor, np.ndarray) else np.zeros(0, np.int64)
     small = np.minimum(divisor, _ULOW)
     result = np.empty_like(magnitude)
@@ -223,7 +216,7 @@ def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
 
 
 def stored(first: pa.Array, lists: pa.Array) -> Digits:
-    """The digits of rows as `Table.lists` gives them; NULL is 0."""
+    """The digits of rows as stored by `Table.lists`; NULL is 0."""
     bounds = col.offsets(lists)
     lengths = np.diff(bounds)
     within = np.arange(int(bounds[-1] - bounds[0])) - np.repeat(bounds[:-1] - bounds[0], lengths)
@@ -241,7 +234,7 @@ class Table:
     digits: Ints
 
     def lists(self) -> tuple[pa.Array, pa.Array]:
-        """The sums as stored: per row the first bin that is used (int16) and the digits from it on (list of int32)."""
+        """The sums as stored: for each row the first used bin (int16) and the digits from it on (list of int32)."""
         width = len(self.digits)
         used = self.digits != 0
         empty = ~used.any(axis=0)
@@ -264,7 +257,7 @@ class Table:
 def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tuple[Table, ...]]:
     """Dense sums of rows 0 … num_rows, some rows at a time: table i has the sums of parts[0] … parts[i].
 
-    bins: how many there can be.
+    bins: the most there can be.
     """
     used = [p.bins for p in parts if p.bins.size]
     if not used:
@@ -290,7 +283,7 @@ def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tup
 
 
 def carry(digits: Ints) -> None:
-    """Makes the normal form, in place; the last bin takes the rest."""
+    """Brings digits into normal form, in place; the last bin takes the rest."""
     for i in range(len(digits) - 1):
         over = (digits[i] + (1 << 31)) >> 32
         digits[i] -= over << 32
@@ -298,7 +291,7 @@ def carry(digits: Ints) -> None:
 
 
 def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats:
-    """Digits in normal form, the first is bin `first`, with `precision` bits, half to even.
+    """Digits in normal form, the first is bin `first`, rounded to `precision` bits, half to even.
 
     one: the position of 1.0.
     """
@@ -315,7 +308,7 @@ def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats
     top = width - 1 - np.argmax(magnitude[::-1] != 0, axis=0)
     padded = np.concatenate([np.zeros((2, count), np.int64), magnitude]).view(np.uint64)
     high, middle, low = (padded[top + 2 - i, columns] for i in range(3))
-    # `word`: the 64 bits from the highest one; the rest below them matters only where it breaks a tie.
+    # `word`: the highest 64 bits; lower ones matter only for breaking a tie.
     lead = (32 - np.frexp(high.astype(np.float64))[1]).astype(np.uint64)
     pair = high << np.uint64(32) | middle
     word = np.where(lead > 0, pair << lead | low >> (np.uint64(32) - lead), pair)
@@ -341,7 +334,7 @@ SQUARE_BINS: Final = 144
 
 _SQUARE_ONE: Final = 2148
 
-#: By which powers of two the squares of very large and very small numbers are kept apart. Even: roots have half of it.
+#: The power of two by which squares of very large and very small numbers are scaled. Even, as roots have half of it.
 _FAR: Final = 1200
 
 _SMALL: Final = 2.0**-900
@@ -349,7 +342,7 @@ _LOW: Final = np.int64(0xFFFFFFFF)
 _U32: Final = np.uint64(32)
 _ULOW: Final = np.uint64(0xFFFFFFFF)
 
-#: Groups that are worked on at a time.
+#: Groups that are processed at a time.
 _PIECE: Final = 4096
 
 
@@ -418,7 +411,7 @@ def float_numerators(
 
 
 def wide_numerators(counts: Ints, sums: Sequence[pa.Array], squares: Sequence[pa.Array]) -> Limbs:
-    """The same from limbs, exact."""
+    """The same from limbs; exact."""
     pieces = []
     for piece in _pieces(len(counts)):
         one, other = (_balanced([np.asarray(a[piece].to_numpy()) for a in part]) for part in (sums, squares))

@@ -1,12 +1,10 @@
-"""Key and row hashes: 64 bits, the same for ever, vectorised.
+"""Key and row hashes, 64 bits, stable for ever, vectorised; and the SQL order of values as integers.
 
 Laws:
-- Equal values (see `columns`) have equal hashes; the hash does not depend on chunks, slices or integer width.
-- For one column of the types of `is_bijective`, two values that are not NULL have equal hashes only if they are equal.
-- The functions here are part of the stored state: buckets and runs depend on them. Whoever changes a
-  result must change `STATE_FORMAT_VERSION`; `tests/unit/kernel/test_hashing.py` pins values.
-
-The SQL order of values, as integers: for min and max.
+- Equal values (see `columns`) always have equal hashes, for any chunks, slices or integer width.
+- For one column of the types of `is_bijective`, two non-NULL values have equal hashes only if they are equal.
+- The functions here are part of the stored state: buckets and runs depend on them. A change of a result must change
+`STATE_FORMAT_VERSION`; `tests/unit/kernel/test_hashing.py` pins values.
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
 EMPTY_HASH: Final = np.uint64(0x1D8E4E27C47D124F)
 _MASKS: Final = np.array([(1 << (8 * r)) - 1 for r in range(9)], np.uint64)
 
-#: Strings are hashed in rounds of 8 bytes over all rows; what is longer than this many rounds goes word by word.
+#: Strings are hashed in rounds of 8 bytes over all rows; longer ones than this many rounds go word by word.
 _ROUNDS: Final = 4
 
 _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
 
-#: So many rows are hashed at a time: what is made of them meanwhile stays in a core's own cache.
+#: Rows hashed at a time: intermediate results fit in a core's own cache.
 _PIECE_ROWS: Final = 1 << 14
 
 _PIECE_WORDS: Final = 1 << 20
@@ -74,19 +72,19 @@ def row_hash(table: pa.Table, num_rows: int | None = None) -> Hashes:
 
 
 def bucket_of(hashes: Hashes, buckets: int) -> npt.NDArray[np.int64]:
-    """The bucket of each key hash, from 0 to `buckets` - 1: hash * buckets / 2^64, rounded down.
+    """The bucket of each key hash, from 0 to `buckets` - 1: hash * buckets / 2^64, rounded down. buckets: at most 2^31.
 
-    So a bucket is a range of hashes, for any number of buckets: the rows of a bucket are one slice of whatever is
-    sorted by the hash of the same key. Traces that are sorted by the hash of a longer key (an aggregate by (a, b) over
-    rows that were sent by a) or by another word (the times of a `TimeFilter`) have no such slices; those of a `TopN`
-    and of extremes, sorted by the top half of the hash, have them but for their ends. buckets: at most 2^31.
+    So a bucket is a range of hashes, for any number of buckets, and its rows are one slice of anything sorted by the
+    hash of the same key. Not of traces sorted by the hash of a longer key (an aggregate by (a, b) over rows distributed
+    by a) or by another word (the times of a `TimeFilter`); those of a `TopN` and of extremes, sorted by the top half of
+    the hash, have such slices except at the ends.
     """
     assert 0 < buckets <= 1 << 31
     count = np.uint64(buckets)
     found = np.empty(len(hashes), np.uint64)
     for start in range(0, len(hashes), _PIECE_ROWS):
         some = hashes[start : start + _PIECE_ROWS]
-        # The high word of a product of 128 bits: that of the low halves can't carry beyond 64 bits.
+        # The high word of a 128-bit product: that of the low halves can't carry beyond 64 bits.
         found[start : start + _PIECE_ROWS] = ((some >> _S32) * count + ((some & _LOW) * count >> _S32)) >> _S32
     return found.view(np.int64)
 
@@ -97,12 +95,12 @@ def bucket_of_one(key_hash: int, buckets: int) -> int:
 
 
 def bucket_start(bucket: int, buckets: int) -> int:
-    """The least hash of a bucket; of the bucket after the last one 2^64."""
+    """The least hash of a bucket; 2^64 for the bucket after the last one."""
     return -(-(bucket << 64) // buckets)
 
 
 def is_bijective(kind: pa.DataType) -> bool:
-    """True if two values of the type (not NULL, in `one_form`) that have equal hashes are equal."""
+    """Whether equal hashes of two values of the type (not NULL, in `one_form`) prove that they are equal."""
     t = pa.types
     return bool(
         t.is_integer(kind)
@@ -190,7 +188,7 @@ def _hash_words(values: npt.NDArray[Any]) -> Hashes:
 
 
 def _hash_lists(array: pa.Array, *, as_key: bool) -> Hashes:
-    """Mixes, of each list, the sum of its elements' hashes, each mixed with its place, and the length."""
+    """Mixes, for each list, the sum of its elements' hashes, each mixed with its index, and the length."""
     bounds = col.offsets(array)
     first, last = int(bounds[0]), int(bounds[-1])
     lengths = np.diff(bounds)
@@ -216,10 +214,10 @@ def _hash_bytes(array: pa.Array) -> Hashes:
 
 
 def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col.Positions) -> Hashes:
-    """Mixes, of each string, the sum over its words of 8 bytes, each mixed with its place, and the length."""
+    """Mixes, for each string, the sum over its words of 8 bytes, each mixed with its index, and the length."""
     if len(data) < 8:
         data = np.concatenate([data, np.zeros(8 - len(data), np.uint8)])
-    # Every place of the data as a little-endian word: overlapping, unaligned, without a copy.
+    # Every offset of the data as a little-endian word: overlapping, unaligned, without a copy.
     overlapping: Hashes = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
     counts = (lengths + 7) >> 3
     least, most = int(counts.min()), int(counts.max())
@@ -258,10 +256,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def order_keys(array: pa.Array) -> Ints:
-    """Integers that compare as the values do; comparable within this array only. Undefined where NULL.
+    """Integers that compare as the values do, within this array only. Undefined where NULL.
 
-    Equal integers mean equal values: floats are in one form (NaN is the greatest), intervals in `key_form`.
-    Arrays and structs have no order here.
+    Equal integers mean equal values: floats are in one form (NaN is the greatest), intervals in `key_form`. Not for
+    arrays and structs.
     """
     kind = array.type
     t = pa.types
@@ -282,11 +280,8 @@ def order_keys(array: pa.Array) -> Ints:
 
 
 def order_prefixes(array: pa.Array) -> Hashes:
-    """Numbers in [0, 2^32) that never fall where the values rise; values near each other may share one.
-
-    Stable for ever.
-
-    The array has no NULLs.
+    """Numbers in [0, 2^32) that never fall where the values rise; close values may share one. Stable for ever; no
+    NULLs.
     """
     kind = array.type
     t = pa.types
@@ -309,9 +304,10 @@ def order_prefixes(array: pa.Array) -> Hashes:
 
 
 def order_words(array: pa.Array) -> Hashes:
-    """Numbers in [0, 2^64) that never fall where the values rise; different values may share one. Stable for ever.
+    """Numbers in [0, 2^64) that never fall where the values rise; different values may share one. Stable for ever; no
+    NULLs.
 
-    The array has no NULLs. Integers, times and floats have words of their own, texts by their first 8 bytes.
+    Integers, times and floats have words of their own, texts share one by their first 8 bytes.
     """
     kind = array.type
     t = pa.types
@@ -341,7 +337,7 @@ def _first_bytes(array: pa.Array, count: int = 4) -> Hashes:
 
 
 def _decimal_floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    """Floats that never fall where the unscaled values rise: by the high word alone unless it only has the sign."""
+    """Floats that never fall where the unscaled values rise: by the high word only, unless it is just the sign."""
     low, high = col.words(array).T
     signed = np.ascontiguousarray(high).view(np.int64)
     wide = (signed + (signed < 0)).astype(np.float64) * 2.0**64
@@ -349,7 +345,7 @@ def _decimal_floats(array: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def extremes(groups: Ints, values: pa.Array, num_groups: int, *, largest: bool) -> pa.Array:
-    """Per group 0 … num_groups its smallest (or largest) value; NULL for groups without values that are not NULL."""
+    """For each group 0 … num_groups its smallest (or largest) value; NULL for groups without non-NULL values."""
     keys = order_keys(values)
     valid = col.validity(values)
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)

@@ -23,29 +23,29 @@ from watersmeet.values.types import SqlType
 _SHARE: Final = 0.4
 _LEAST_MEMORY_BYTES: Final = 256 << 20
 
-#: What planning an expression needs: the others cost a fifth of a short statement's time. Not "expression_rewriter": it
-#: takes errors away (`n + 1 > 10` becomes `n > 9`), and then a row's value depends on whether another row fails.
+#: The optimizers that expressions need: the others cost a fifth of a short statement's time. Not "expression_rewriter":
+#: it removes errors (`n + 1 > 10` becomes `n > 9`), and then a row's value depends on whether another row fails.
 _OPTIMIZERS: Final = ("common_subexpressions", "reorder_filter")
 
-#: How long an interrupted query has to end before it is told again.
+#: How long an interrupted query has to end before it is interrupted again.
 _INTERRUPT_S: Final = 0.05
 
-#: So many rows of a result are counted at once where it may have a certain size.
+#: Rows of a result that are counted at once if its size is limited.
 _BATCH_ROWS: Final = 1 << 16
 
-#: The Arrow extension under which DuckDB takes a string column as JSON without parsing it again.
+#: The Arrow extension type that DuckDB reads as JSON without parsing it again.
 _JSON: Final = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metadata": b""}
 
 
 def memory_share_bytes() -> int:
-    """This process's part of the machine's memory, if as many work as there are cores."""
+    """This process's part of the machine's memory if every core runs a process."""
     return max(_LEAST_MEMORY_BYTES, int(memory_bytes() * _SHARE / cores()))
 
 
 def connect(
     memory_limit_bytes: int | None = None, *, optimizers: Sequence[str] = _OPTIMIZERS
 ) -> duckdb.DuckDBPyConnection:
-    """A connection for expressions, to a new in-memory database that can reach nothing outside itself."""
+    """A connection for expressions, to a new in-memory database without access to anything outside."""
     return duckdbs.connect(
         memory_limit=f"{memory_limit_bytes or memory_share_bytes()}B",
         spill_directory=os.path.join(tempfile.gettempdir(), f"watersmeet-duckdb-{os.getpid()}"),
@@ -54,12 +54,10 @@ def connect(
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0) -> pa.Table:
-    """The rows of a query that may take long; at most so many bytes of them, unless that is 0: RESULT_LIMIT.
+    """The rows of a query that may take long. RESULT_LIMIT above `most_bytes`, unless that is 0; duckdb.Error.
 
-    Ctrl-C ends it at once, and the connection serves on; raises duckdb.Error.
-
-    DuckDB looks for signals until the first rows are there, not while it makes the others, and leaves the query half
-    done. So in the main thread, which gets the signals, another thread runs it.
+    Ctrl-C ends the query at once, and the connection stays usable. DuckDB handles signals only until the first rows
+    exist, and then leaves the query half done; so in the main thread, which gets the signals, another thread runs it.
     """
     if threading.current_thread() is not threading.main_thread():
         return _rows(connection, sql, most_bytes)
@@ -116,14 +114,14 @@ def too_large(most_bytes: int) -> Error:
 
 
 def is_interrupt(cause: BaseException) -> bool:
-    """Whether an error stands for Ctrl-C: DuckDB raises one of its own then."""
+    """Whether an error stands for Ctrl-C, for which DuckDB raises its own class."""
     return isinstance(cause, KeyboardInterrupt) or (
         isinstance(cause, RuntimeError) and isinstance(cause.__cause__, KeyboardInterrupt)
     )
 
 
 class Source:
-    """A named input of prepared statements: DuckDB asks it for the rows anew at each execution."""
+    """A named input of prepared statements, read by DuckDB at each execution."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -148,15 +146,15 @@ def _marked(kind: SqlType) -> pa.DataType:
 
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """`column` with exactly the type `kind`: DuckDB names the items of lists otherwise."""
+    """`column` with exactly the type `kind`: DuckDB names the items of lists differently."""
     if str(column.type) == str(kind):
         return column
     return column.cast(kind)
 
 
-#: Errors that lie in a row's values: a time zone that does not exist is "not implemented", and an escape
-#: character of LIKE that is none a "syntax error". All others are defects of the plan or of the machine.
-#: UnicodeDecodeError: DuckDB cuts a text in its message within a character.
+#: Errors caused by a row's values: an unknown time zone is "not implemented", an invalid escape character of LIKE a
+#: "syntax error". All others are defects of the plan or of the machine. UnicodeDecodeError: DuckDB cuts a text in its
+#: message within a character.
 VALUE_ERRORS: Final = (
     duckdb.DataError,
     duckdb.InvalidInputException,
@@ -241,7 +239,7 @@ def drop(connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
 
 
 def plan_error(problem: duckdb.Error, exprs: Sequence[str], predicate: str | None) -> Exception:
-    """The error of a plan whose expressions DuckDB does not accept at all."""
+    """The error of a plan whose expressions DuckDB rejects."""
     where = [] if predicate is None else [f"predicate: {predicate}"]
     return error(
         "INTERNAL_ERROR",

@@ -1,8 +1,8 @@
-"""Evaluates DuckDB SQL expressions over Arrow tables, cheaply also for few rows.
+"""Evaluates DuckDB SQL expressions over Arrow tables, also cheaply for few rows.
 
 An expression never fails a step: its innermost part that raises an error is NULL for the row, and is counted
-(`recovery`). Statements are prepared once per (input types, expressions) and run again with other rows; columns that
-only pass through never enter DuckDB.
+(`recovery`). Statements are prepared once per (input types, expressions); columns that only pass through never enter
+DuckDB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Way = Literal["input", "literal", "computed"]
 
 @dataclass(frozen=True)
 class _Request:
-    """What a plan is made for: the input's columns and the expressions over them."""
+    """The key of a plan: the input's columns and the expressions over them."""
 
     names: tuple[str, ...]
     types: tuple[SqlType, ...]
@@ -58,11 +58,11 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How to make each output column.
+    """How each output column is computed.
 
-    outputs: per column the way and, by way, a position in the input, the value, a position in
-    `computed`. computed: what DuckDB evaluates, with positions in the output. statement: does it; None if there is
-    nothing to do, or if a constant in it raises an error (`broken`), so that each cell is looked at alone.
+    outputs: for each column its kind and, by kind, a position in the input, a value, or a position in `computed`.
+    computed: the expressions for DuckDB, with positions in the output. statement: computes them; None if there are
+    none, or if a constant raises an error (`broken`), so that each cell is evaluated by itself.
     """
 
     outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]
@@ -95,12 +95,12 @@ class Evaluator:
         num_rows: int | None = None,
         required: Sequence[int] = (),
     ) -> tuple[pa.Table, Rows | None]:
-        """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i].
+        """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i]; and the ascending
+        positions of these rows, None for all.
 
-        `schema` gives the types of `table`'s columns; expressions use the table's column names
-        (c0… or l0… and r0…). Also returns the ascending positions of the rows kept, None if all were.
-        num_rows: needed if `table` has no columns, because Arrow then does not know it.
-        required: output columns; rows in which one is NULL because of an error are dropped.
+        `schema` gives the types of `table`'s columns; expressions use the table's column names (c0… or l0… and r0…).
+        num_rows: needed if `table` has no columns, because Arrow then does not know it. required: output columns; rows
+        in which one is NULL because of an error are dropped.
         """
         request = _Request(
             tuple(table.column_names),
@@ -117,7 +117,7 @@ class Evaluator:
                 plan = self._plan(connection, request)
                 columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
             except (duckdb.FatalException, duckdb.InternalException):
-                # DuckDB refuses all further work of the connection: other expressions need a new one.
+                # DuckDB refuses all further work on the connection: other expressions need a new one.
                 self._pid = 0
                 raise
         if rows is not None and rows.size == count:
@@ -203,7 +203,7 @@ class Evaluator:
         )
 
 
-#: The one of this process.
+#: That of this process.
 EVALUATOR: Final = Evaluator()
 
 
@@ -242,7 +242,7 @@ def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Pla
 
 
 def _literal(connection: duckdb.DuckDBPyConnection, expr: str, kind: SqlType) -> pa.Scalar | None:
-    """The value of a literal, or None if it has none of this type: the usual way then counts the errors."""
+    """The value of a literal, or None if it has none of this type: DuckDB then evaluates it, and errors are counted."""
     try:
         table = connection.execute(f"SELECT CAST({expr} AS {kind.duckdb})").to_arrow_table()
     except VALUE_ERRORS:

@@ -1,12 +1,11 @@
-"""Queries in processes of their own, each with its own memory: they can be ended whatever they do.
+"""Queries in processes of their own, each with its own memory, so that any of them can be ended.
 
-DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and the values that functions
-make don't count for its memory limit. Queries of that kind run in a process that reads copies of their inputs.
+DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and values made by functions
+don't count for its memory limit. Queries of that kind run in a process that reads copies of their inputs.
 
-The process of one query at a time: `python -m watersmeet.kernel.evaluation.isolated`.
-
-It gets requests on its standard input and answers on its standard output. It ends with the process that started it, and
-is the first that the system ends when the machine lacks memory.
+`python -m watersmeet.kernel.evaluation.isolated` is such a process: it reads requests from its standard input and
+writes answers to its standard output. It ends with the process that started it, and is the first that the system ends
+when the machine lacks memory.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from watersmeet.system import duckdbs
 from watersmeet.system.files import failure
 from watersmeet.system.process import cores, scratch_folder
 
-#: A length in front of each request, and of the head of each answer.
+#: The length, before each request and before the head of each answer.
 LENGTH: Final = struct.Struct(">I")
 
-#: The file, in the folder of a request, with an error that came after the first rows.
+#: The file in the folder of a request for an error after the first rows.
 FAILURE: Final = "failure.json"
 
 _OOM_SCORE: Final = "1000"
@@ -69,7 +68,7 @@ def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[dict[str, Any]]
 
 
 def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
-    """Runs a query. An error of DuckDB goes back by the name of its class."""
+    """Runs a query. An error of DuckDB is sent back by the name of its class."""
     _limit_memory(request["memory_bytes"])
     connection = duckdbs.connect(
         memory_limit=f"{request['memory_bytes'] * 3 // 4}B",
@@ -101,7 +100,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
 
 
 def _show(connection: duckdb.DuckDBPyConnection, name: str, columns: list[list[str]], path: str) -> None:
-    """Shows a file of rows under a name, with the columns' types."""
+    """Makes a file of rows a view with that name and with the columns' types."""
     rows = pa.ipc.open_file(pa.memory_map(path)).read_all()
     connection.register(f"rows of {name}", rows)
     listed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in columns)
@@ -109,7 +108,7 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, columns: list[list[s
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Lets the process take that much more than it has. Mapped files don't count."""
+    """Allows the process that much more memory than it has now. Mapped files don't count."""
     with contextlib.suppress(OSError, ValueError):
         used = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -124,7 +123,7 @@ def _send(answers: BinaryIO, head: dict[str, str]) -> None:
 
 _BATCH_ROWS: Final = 1 << 16
 
-#: The number of idle processes that stay for later queries.
+#: Idle processes that stay for later queries.
 _MOST_IDLE: Final = 2
 
 _WAIT_S: Final = 0.1
@@ -132,7 +131,7 @@ _WAIT_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a query, in bytes; no result_bytes: its result has no limit.
+    """The limits of a query, in bytes; result_bytes 0: its result has no limit.
 
     ending: as `Cancellation.within`. check: raises if the statement has ended.
     """
@@ -155,11 +154,11 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs: the system may end one that is idle."""
+        """Whether the process runs: the system may end an idle one."""
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Ends the process. Any thread may ask, several times."""
+        """Ends the process. Any thread may call this, several times."""
         self._process.kill()
 
     def wait(self) -> None:
@@ -232,7 +231,7 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
 
 @contextmanager
 def _worker() -> Iterator[_Worker]:
-    """A process for one query. It stays for the next one unless its query has failed or was ended."""
+    """A process for one query. It stays for the next one unless the query fails or is ended."""
     with _guard:
         worker = _idle.pop() if _idle else None
     if worker is not None and not worker.is_alive:
@@ -269,7 +268,7 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dict[str, Any]:
-    """Copies the rows of a view into a file. The arguments of `_show` for it."""
+    """Copies the rows of a view into a file. Returns the arguments of `_show` for it."""
     described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
     reader = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_reader(_BATCH_ROWS)
     try:

@@ -1,14 +1,11 @@
 """The evaluation of expressions that raise an error for some rows: the innermost part that fails is NULL there.
 
-All rows are evaluated at once inside of TRY, and only those that fail part by part (`tolerant`).
+All rows are evaluated at once inside of DuckDB's TRY, and only those that fail part by part (`tolerant`): each part
+that can fail is put inside of TRY, and the parts around it see its NULL. If no part fails on which a row's value
+depends, the value is the same as without TRY: it never depends on other rows. A part always has the same value inside
+of a larger expression as in a column of a subquery.
 
-Expressions in which the innermost part that fails is NULL, and the parts around it are evaluated with that NULL.
-
-Each part that can fail is put inside of DuckDB's TRY. If no part fails that a row's value depends on, the value is the
-same as without TRY: it never depends on other rows. A part has the same value inside of a larger expression as in a
-column of a subquery.
-
-Expressions are trees of DuckDB's own parser, as `json_serialize_sql` gives them.
+Expressions are trees of DuckDB's own parser, as `json_serialize_sql` returns them.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from watersmeet.values.types import BOOLEAN, SqlType
 
 Tree = dict[str, Any]
 
-#: Above this number, errors are counted for the whole expression only.
+#: Above this number of parts, errors are counted for the whole expression only.
 _MOST_PARTS: Final = 200
 
 #: Classes and types of nodes that never fail by themselves, or that have no value of their own.
@@ -57,8 +54,8 @@ _VOLATILE: Final = frozenset({"error", "gen_random_uuid", "nextval", "random", "
 class Part:
     """A part of an expression that can fail by itself.
 
-    node: the part. written: its SQL. tried: the same with NULL for failing parts inside of it, so that only the part
-    itself can fail. reached: the condition for rows whose value depends on the part. opaque: TRY does not accept it.
+    node: the part. written: its SQL. tried: the same with NULL for failing inner parts, so that only the part itself
+    can fail. reached: the condition for rows whose value depends on the part. opaque: TRY does not accept it.
     """
 
     node: Tree
@@ -80,10 +77,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Tolerant:
-    """An expression with all that its evaluation with errors needs.
+    """An expression prepared for evaluation with errors.
 
-    sql: the expression. tried: the same with NULL for parts that fail. opaque: TRY does not accept the whole.
-    parts: the parts that can fail, the innermost first.
+    sql: the expression. tried: the same with NULL for failing parts. opaque: TRY does not accept the whole. parts: the
+    parts that can fail, the innermost first.
     """
 
     tree: Tree
@@ -160,7 +157,7 @@ def _sql_of(connection: duckdb.DuckDBPyConnection, trees: Sequence[Tree]) -> lis
 
 
 def _with_children(node: Tree, change: Callable[[Tree], Tree]) -> Tree:
-    """A copy of the node with its operands changed. The parameters of a lambda are no operands."""
+    """A copy of the node with its operands changed. The parameters of a lambda are not operands."""
     return {k: v if k == "lhs" else _changed(v, change) for k, v in node.items()}
 
 
@@ -234,11 +231,11 @@ class _Parts:
     parts: list[_Found] = field(default_factory=list)
 
     def visit(self, node: Tree, reached: tuple[_Condition, ...]) -> None:
-        """Adds the parts of `node`, which matters where the conditions are true."""
+        """Adds the parts of `node`, whose value counts where the conditions are true."""
         if node["class"] == "CASE":
             self._visit_case(node, reached)
         elif node["class"] == "CONJUNCTION":
-            # An operand that fails matters unless another one decides.
+            # A failing operand counts unless another one decides.
             undecided = "coalesce({}, true)" if node["type"] == "CONJUNCTION_AND" else "NOT coalesce({}, false)"
             others = [(undecided, _tried(child)) for child in node["children"]]
             for i, child in enumerate(node["children"]):
@@ -289,7 +286,7 @@ class _Plan:
 class _Given:
     """Rows to evaluate, and where their errors are counted: for an output column, None for a predicate.
 
-    rows: their positions in the first table that was given. failed: positions of rows with an error, in any order.
+    rows: their positions in the first table. failed: positions of rows with an error, in any order.
     """
 
     table: pa.Table
@@ -310,9 +307,8 @@ class _Given:
 
 
 class Recovery:
-    """Evaluates expressions with errors, with a DuckDB of its own that optimizes nothing.
-
-    Its optimizer would compute equal parts of two TRYs once, outside of both.
+    """Evaluates expressions with errors, in a DuckDB of its own without optimizer: that would compute equal parts of
+    two TRYs once, outside of both.
     """
 
     def __init__(self, memory_limit_bytes: int | None) -> None:
@@ -451,7 +447,7 @@ class Recovery:
     def _run(self, statement: Statement, given: _Given) -> tuple[Rows, Columns, dict[int, Exception]]:
         """The rows for which the statement raises no error, with its columns, and the errors of the others.
 
-        Halves the rows until each half is without error or one row.
+        Halves the rows until each half has no error or one row.
         """
         ran: list[Rows] = []
         found: list[Columns] = []
@@ -489,7 +485,7 @@ class Recovery:
 
 
 def _reason(cause: Exception) -> str:
-    """DuckDB's message, without its kind and without the name of the column, which has another one in the query."""
+    """DuckDB's message, without its kind and without the column's name, which is another one in the query."""
     if not isinstance(cause, duckdb.Error):
         return "a text is malformed"
     line = str(cause).splitlines()[0]

@@ -15,12 +15,12 @@ from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.state import State
 
-#: What operators hand on: joins read arrangements, all others read changes, which may be too many to be held at once.
+#: Outputs of operators: joins read arrangements; all others read changes, in slices if they are too many for memory.
 OperatorOutput = Delta | Arranged | Sliced
 
 Step = Callable[[Any, Sequence[Any], State, StepContext], OperatorOutput]
 
-#: By kind. Scans, exchanges and sinks are the executor's.
+#: By kind. The executor runs scans, exchanges and sinks.
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
     "arrange": arrange.step,
@@ -49,16 +49,16 @@ STEPS: Final[dict[str, Step]] = {
     "window": window.step,
 }
 
-#: Kinds that keep state.
+#: Kinds with state.
 STATEFUL: Final = frozenset(
     {"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"}
 )
 
-#: Kinds of one input that work on each row alone: they go from slice to slice.
+#: Kinds of one input that work on single rows: they run slice by slice.
 PIECEWISE: Final = frozenset({"cut", "map", "laterowfilter", "repeat", "unnest"})
 
-#: Kinds that know what to do with slices. All others are given their input at once.
+#: Kinds that accept slices. All others get their input at once.
 TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})
 
-#: Kinds that step in every epoch, as what is timed does: arrangements hand on what they keep.
+#: Kinds that step in every epoch, as timed ones do: arrangements output their content.
 UNPROMPTED: Final = frozenset({"arrange", "versions"})

@@ -1,22 +1,17 @@
 """GROUP BY over changes: aggregate functions with FILTER and DISTINCT, and distinct rows.
 
-What adds up is kept in accumulators; what needs all values is computed anew for the touched groups (`collected`). Each
-group has one row of accumulators in the trace `groups`, whose newest row of a key counts. An epoch adds what it brings
-to the rows of the groups it touches; where a result changes, the output has the old row with diff -1 and the new one
-with diff 1. Everything that adds up is an integer, so results do not depend on the order of the input or on values that
-are gone. Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
+Aggregates that add up are kept in accumulators, one row for each group in the trace `groups`, whose newest row of a key
+counts. An epoch adds its changes to the rows of its groups; where a result changes, the output has the old row with
+diff -1 and the new one with diff 1. All accumulators are integers, so results never depend on the order of the input or
+on deleted values. Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
 
-Aggregates that need all values of a group: lists, texts, first and last values, modes, percentiles, bits, jsonb.
+Aggregates that need all values of a group (lists, texts, first and last values, modes, percentiles, bits, jsonb) are
+computed again for the touched groups. Their arguments are arranged by group, and sorted before and after the epoch by
+the call's order, then by the arguments themselves, so that the order of arrival never shows.
 
-Their arguments are arranged by group. Of a touched group the rows before and after the epoch are put in the call's
-order (`ranking`: ORDER BY, then the arguments themselves, so that no order of arrival shows), and its two results
-computed.
-
-min and max, also when the smallest or largest value goes away.
-
-A group remembers its extremes. Where the input can retract, all values are kept as well, in runs sorted by group and
-value: the word they are sorted by has the top half of the group's hash above 32 bits that rise with the value. When an
-extreme goes, the next one is looked for from that end of the group, and only as far as needed.
+min and max: a group keeps its extremes. If the input can retract, all values are kept as well, in runs sorted by a word
+that has the top half of the group's hash above 32 bits that rise with the value. When an extreme is deleted, the next
+one is searched from that end of the group, only as far as needed.
 """
 
 from __future__ import annotations
@@ -52,7 +47,7 @@ Sides = tuple[pa.Array, pa.Array]
 
 @dataclass(frozen=True)
 class _Source:
-    """Which rows a call sees: these columns, where `filter` is true; each row once if `distinct`."""
+    """The input rows of a call: these columns, where `filter` is true; each row once if `distinct`."""
 
     columns: tuple[int, ...]
     filter: int | None
@@ -60,7 +55,7 @@ class _Source:
 
     @property
     def trace(self) -> str:
-        """The name of the trace that keeps them."""
+        """The name of their trace."""
         return f"rows-{'-'.join(map(str, self.columns))}-{self.filter}{'-distinct' if self.distinct else ''}"
 
 
@@ -157,7 +152,7 @@ class _Members:
         return col.gather(self.rows.arrays[self.place[column]], self.places)
 
     def present(self, column: int | None) -> _Members:
-        """Only the members that are not NULL in `column`."""
+        """The members that are not NULL in `column`."""
         assert column is not None
         valid = col.validity(self.rows.arrays[self.place[column]])
         return self if valid is None else self.only(valid[self.places])
@@ -190,7 +185,7 @@ class _Members:
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~self.filled))
 
     def leads(self, values: pa.Array) -> col.Mask:
-        """Where a member's group or value differs from that of the member before."""
+        """Where a member's group or value differs from that of the previous member."""
         found = np.ones(len(self.places), np.bool_)
         later = np.arange(1, len(self.places))
         same = col.equal(col.gather(values, later - 1), col.gather(values, later), as_key=True)
@@ -203,7 +198,7 @@ def _array_agg(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _string_agg(members: _Members, call: AggregateSpec) -> pa.Array:
-    """Each value but the first of a group after the delimiter in its own row; a NULL delimiter is none."""
+    """Each value except the first of a group follows the delimiter of its own row; a NULL delimiter is empty."""
     members = members.present(call.argument)
     values = members.values(call.argument)
     empty = pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
@@ -221,14 +216,14 @@ def _string_agg(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _jsonb_agg(members: _Members, call: AggregateSpec) -> pa.Array:
-    """The argument is jsonb; SQL's NULL becomes JSON's."""
+    """The argument is jsonb; SQL NULL becomes JSON null."""
     return _joined(members, members.values(call.argument).fill_null("null"), "[", "]")
 
 
 def _jsonb_object_agg(members: _Members, call: AggregateSpec) -> pa.Array:
     """The argument is the key as jsonb text, `extra` the value as jsonb.
 
-    Keys ascend; of equal ones the last in order counts.
+    Keys ascend; of equal keys the last in order counts.
     """
     members = members.present(call.argument)
     keys = members.values(call.argument)
@@ -307,7 +302,7 @@ COLLECTED: Final[dict[str, Callable[[_Members, AggregateSpec], pa.Array]]] = {
     "percentile_cont": _percentile_cont, "percentile_disc": _percentile_disc, "string_agg": _string_agg,
 }  # fmt: skip
 
-#: How many entries of a run are looked at first, and how many times more each time that this is not enough.
+#: Entries of a run that are read first, and the factor by which more are read each time that this is not enough.
 FIRST_LOOK: Final = 16
 
 _FURTHER: Final = 8
@@ -365,14 +360,14 @@ def _best(part: Part, num_groups: int, candidates: Sequence[tuple[Ints, pa.Array
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Looks for the smallest (largest) value that groups have now in `runs`, which hold all changes of their values."""
+    """Finds the smallest (largest) value that groups have now in `runs`, which hold all changes of their values."""
 
     runs: Sequence[Run]
     groups: Groups
     largest: bool
 
     def nearest(self, wanted: Ints) -> list[tuple[Ints, pa.Array]]:
-        """(group, value) pairs of the groups `wanted`; of each group that has values the extreme one is among them."""
+        """(group, value) pairs of the groups `wanted`; the extreme of each group that has values is among them."""
         found: list[tuple[Ints, pa.Array]] = []
         look = FIRST_LOOK
         while self.runs and len(wanted):
@@ -383,11 +378,11 @@ class _Search:
         return found
 
     def _look(self, wanted: Ints, look: int) -> tuple[Ints, pa.Array, col.Mask]:
-        """Looks at the outermost `look` entries of each run: values there are now, by index in `wanted`; and who is
-        done.
+        """Reads the outermost `look` entries of each run: the present values, by index in `wanted`; and which groups
+        are done.
         """
         base = self.groups.hashes[wanted] & ~_LOW
-        # Beyond the horizon not every run has been looked at, so a value there may have further changes.
+        # Some run has not been read beyond the horizon, so values there may have further changes.
         horizon = np.zeros(len(wanted), np.uint64) if self.largest else np.full(len(wanted), ~np.uint64(0))
         complete = np.ones(len(wanted), np.bool_)
         taken = []
@@ -442,9 +437,9 @@ class _Side:
 
 
 def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Delta:
-    """The changes of the groups' results; consolidated. Groups that can't change any more are forgotten.
+    """The changes of the groups' results; consolidated. Groups that can't change any more are deleted.
 
-    Slices are taken in one by one, as if each were an epoch; what that shows in between cancels.
+    Slices are processed as if each were an epoch; the intermediate results cancel.
     """
     changes = [_changed(op, delta, state, ctx) for delta in slices_of(inputs[0])]
     changes = [c for c in changes if c.num_rows]
@@ -528,7 +523,7 @@ def _remember(
     *,
     always: bool,
 ) -> None:
-    """Writes the rows that changed; those of groups of which nothing is left say that they are gone."""
+    """Writes the rows that changed; a group without rows gets a deletion."""
     changed = np.zeros(groups.count, np.bool_)
     alive = np.full(groups.count, always)
     if always:

@@ -25,11 +25,11 @@ ROWS: Final = "rows"
 
 
 def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Arranged:
-    """The change and the content before it; the state has the change when this returns, without what is of no more use.
+    """The change and the content before it; the state has the change when this returns, without rows that are not
+    needed.
 
-    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are handed
-    on, also
-    those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
+    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are output,
+    also those not needed after the epoch: they may be later than the sources' numbers before it.
     """
     change, null_keys = _taken(op, inputs[0], ctx.slicing)
     ctx.counters.busiest = busiest_of(change)
@@ -68,7 +68,7 @@ def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tup
 
 
 def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run, Delta]:
-    """As `split`. Of slices, the rows that can match are sorted in a file, which the run then is."""
+    """As `split`. For slices, the rows that can match are sorted in a file, which then is the run."""
     if isinstance(changes, Delta):
         return split(changes, op.keys, op.null_safe)
     none = Delta.none(op.schema)
@@ -87,7 +87,7 @@ def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run,
 
 
 def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
-    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes came before
+    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes come before
     them.
     """
     change, null_keys = split(delta, keys, null_safe)
@@ -99,13 +99,12 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
 
 
 def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets: int) -> Arranged:
-    """Snapshot replay: what the arrangement keeps comes to new readers in `parts` epochs, as if it were new.
+    """Snapshot replay: outputs the content to new readers in `parts` epochs, as if it were new. The state is unchanged.
 
-    The state stays as it is. The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part`
-    is all rows whose key hash is in the part-th range of a bucket, so that all rows of a key come together, in all
-    arrangements in the same epoch, and every bucket has about as many in each epoch; from epoch `parts` on all is
-    content from before.
-    Rows with a NULL in the key are not kept, and not replayed.
+    The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part` is all rows whose key hash
+    is in the part-th range of a bucket: so all rows of a key are output together, in the same epoch for all
+    arrangements, and epochs have similar sizes. From epoch `parts` on all rows are content from before. Rows with a
+    NULL in the key are not kept, and not replayed.
     """
     none = Delta.none(op.schema)
     runs = state.trace(op.id, ROWS).runs
@@ -118,9 +117,9 @@ def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets:
 
 
 def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
-    """The rows in the ranges of hashes [which[0], which[1]) of `parts` of each bucket; none that are empty.
+    """The rows in the ranges of hashes [which[0], which[1]) of `parts` of each bucket, without empty ranges.
 
-    A run that is sorted by the key of its bucket has hashes of one bucket only, any other one of several.
+    A run sorted by the key of its bucket has hashes of one bucket only, any other one of several.
     """
     if not run.num_rows:
         return []
@@ -132,7 +131,7 @@ def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[
 
 
 def _places(run: Run, parts: Sequence[int], count: int) -> list[int]:
-    """Where the ranges of hashes with these numbers begin, of `count` in all; that number stands for the end."""
+    """Where the ranges of hashes with these numbers begin, of `count` in all; number `count` is the end."""
     starts = np.array([bucket_start(p, count) for p in parts if p < count], np.uint64)
     found: list[int] = np.searchsorted(run.hash, starts).tolist()
     return [*found, *[run.num_rows for p in parts if p >= count]]

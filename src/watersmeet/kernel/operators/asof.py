@@ -5,10 +5,7 @@ With m(x, R) the nearest partner of x in R (none if the residual is not true for
     dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
 
 in which only left rows whose key is in dR can differ. Both terms are linear in the entries of L, so its runs need no
-consolidation; R's rows of the keys concerned are consolidated first, because which row is nearest is not linear in
-them.
-
-The nearest partner: for each row, the one row of its key whose value is nearest, on one side or on both.
+consolidation; R's rows of the affected keys are consolidated first, because the nearest row is not linear in them.
 """
 
 from __future__ import annotations
@@ -42,10 +39,10 @@ _MOST: Final = 1 << 62
 class Candidates:
     """The rows of some keys that can be partners, each once: of equal values of one key only the first by `ties`.
 
-    Candidates have a diff above 0 in sum over `runs` and a value that is not NULL. Of rows that are equal in `ties`
-    (positions of columns; NULL after all values) the first in canonical order stands for all, so that the choice never
-    depends on the order of arrival. depth: only the rows of a key count that have fewer than so many rows with a
-    greater value; None: all. Group g is the g-th key of the probe. Rows stay in their runs until they are chosen.
+    Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
+    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
+    depth: only the `depth` rows of a key with the greatest values count; None: all. Group g is the g-th key of the
+    probe. Rows stay in their runs until they are chosen.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class Candidates:
     ) -> None:
         self._runs = list(runs)
         self._value = value
-        #: Whether candidates are rows of the runs as they are given, because none takes back a row of another.
+        #: Whether candidates are rows of the given runs, because no run retracts a row of another.
         self.plain = not any(run.has_negative for run in self._runs)
         found = self._in_runs(probe) if self.plain else self._summed(probe)
         self.groups, self._of_run, self._rows, counts = found
@@ -68,10 +65,9 @@ class Candidates:
         self._narrow(self._first(ties, counts, depth))
 
     def nearest(self, groups: col.Positions, values: pa.Array, comparison: AsofComparison) -> col.Positions:
-        """For each (group, value) the candidate that is nearest among those with `value comparison candidate`, or NONE.
+        """For each (group, value) the nearest candidate among those with `value comparison candidate`, or NONE.
 
-        values: of the candidates' type. A NULL has no partner. Of a smaller and a greater candidate that are equally
-        near the smaller one counts.
+        values: of the candidates' type. A NULL has no partner. Of two equally near candidates the smaller counts.
         """
         if not len(self._rows) or not len(values):
             return np.full(len(values), NONE)
@@ -85,7 +81,7 @@ class Candidates:
         return sides[0] if len(sides) == 1 else self._nearer(values, *sides)
 
     def _among(self, groups: col.Positions, values: pa.Array, places: col.Positions) -> col.Positions:
-        """The candidates at `places` that there are and that have the group; else, and for NULLs, NONE."""
+        """The candidates at `places` that exist and belong to the group; otherwise, and for NULLs, NONE."""
         inside = (places >= 0) & (places < len(self._rows))
         inside &= self.groups[np.where(inside, places, 0)] == groups
         valid = col.validity(values)
@@ -137,7 +133,7 @@ class Candidates:
         return differs
 
     def _in_runs(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
-        """Of all rows that have a key of the probe: groups, numbers of their runs, rows there, diffs."""
+        """For all rows with a key of the probe: groups, numbers of their runs, rows in the run, diffs."""
         none = np.zeros(0, np.int64)
         every = np.arange(probe.num_groups)
         pieces = [(none, none, none, none)]
@@ -149,7 +145,7 @@ class Candidates:
         return groups, numbers, rows, diffs
 
     def _summed(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
-        """The same, of one run in the place of all in which nothing is left that was taken back."""
+        """The same for one run that replaces all, without retracted rows."""
         found = probe.content(self._runs)
         if found is None:
             none = np.zeros(0, np.int64)
@@ -160,7 +156,7 @@ class Candidates:
         return groups[rows], np.zeros(len(rows), np.int64), rows, diff[rows]
 
     def _narrow(self, kept: col.Positions) -> None:
-        """Leaves the rows `kept`, in that order."""
+        """Keeps only the rows `kept`, in that order."""
         self.groups, self._of_run, self._rows = self.groups[kept], self._of_run[kept], self._rows[kept]
         self.values = col.gather(self.values, kept)
 
@@ -240,10 +236,10 @@ class Candidates:
 
 
 def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask:
-    """Where `above` is nearer to the value than `below` is; false where both are equally near.
+    """Where `above` is nearer to the value than `below`; false where both are equally near.
 
-    Each is a number, a date or a time, none is NULL, and below <= value <= above. Differences are exact, of floats
-    those of doubles; one that is no number (NaN, an infinity less itself) is the greatest.
+    Each is a number, a date or a time; none is NULL; below <= value <= above. Differences are exact, for floats as
+    doubles; NaN is the greatest.
     """
     kind = values.type
     if pa.types.is_decimal(kind):
@@ -254,7 +250,7 @@ def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask
         real, least, most = (col.words(a).astype(np.float64) for a in (values, below, above))
         with np.errstate(over="ignore", invalid="ignore"):
             return _measured(most - real) < _measured(real - least)
-    # Of 64 bits, a difference that is not negative has room without its sign.
+    # A non-negative 64-bit difference fits without a sign.
     whole, left, right = (col.words(a).astype(np.int64).view(np.uint64) for a in (values, below, above))
     return right - whole < whole - left
 
@@ -264,10 +260,10 @@ def _measured(differences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
-    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+    """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    A row has one partner at most, so what counts as output is each left row whose key changes, before and after. How
-    many of them really change is known only then: that is no limit for a view.
+    A row has at most one partner, so each left row with a changed key counts as output, before and after. The number
+    that really changes is known only later, so it is no limit for a view.
     """
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)
@@ -292,7 +288,7 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
             found, without = paired.partners(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
             yield found
             alone.append(rows[without])
-        # Behind all that have a partner, so that the order is the same however the rows are cut.
+        # After all that have a partner, so that the order does not depend on the cuts.
         for rows in cut(np.concatenate(alone), limit):
             yield from paired.alone(probe.run, rows, probe.run.diff[rows])
     for probe in right.probes:
@@ -311,7 +307,9 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
 
 
 class _Paired:
-    """Rows with their partner, or without if that comes out. residual: what makes a nearest row a partner."""
+    """Rows with their partner, or without if such rows are output. residual: decides whether a nearest row is a
+    partner.
+    """
 
     def __init__(self, op: AsofJoin, residual: Residual | None) -> None:
         self._extended = op.join_kind == "left"
@@ -320,7 +318,7 @@ class _Paired:
     def partners(
         self, left: Run, rows: col.Positions, candidates: Candidates, nearest: col.Positions, diff: Diffs
     ) -> tuple[Found, col.Positions]:
-        """Rows of `left` with the candidates `nearest` to them, and the places in `rows` of those without any."""
+        """Rows of `left` with their nearest `candidates`, and the indices in `rows` of those without any."""
         right, chosen = candidates.chosen(nearest)
         met = chosen != NONE
         if self._residual is not None and right is not None:
@@ -330,6 +328,6 @@ class _Paired:
         return (left, rows[paired], right, chosen[paired], diff[paired]), np.flatnonzero(~met)
 
     def alone(self, left: Run, rows: col.Positions, diff: Diffs) -> Iterator[Found]:
-        """Rows of `left` without a partner, if they come out."""
+        """Rows of `left` without a partner, if such rows are output."""
         if self._extended:
             yield left, rows, None, None, diff

@@ -1,18 +1,14 @@
-"""Upsert: last row per key wins; a retracting changelog comes out.
+"""From records to tables and back: upserts, changes with their times, records of a topic, versions of rows.
 
-Logs of changes: the rows that come and go with the time of their cause, and the records of a topic.
+An upsert keeps the last row of each key, and outputs a retracting changelog.
 
-Versions of the rows of a table: what each key had from when on, for joins with a past moment.
-
-Each change says something about its key from a time on: a row that comes, also in place of another, is the version from
-its own time on; a row that is deleted leaves a mark that from its own time on there is none. The last word about a key
-and a time counts, in the order of `_seq`. A row that another one of the same transaction replaces says nothing: it
-stays the version before the new one, unless both have one time.
-
-A change whose time is below the watermark is late. What holds below the watermark is final, so that a late change can
-only count from the watermark on; and there it does unless a version of a later time counts there already.
-
-Rows in a backfill are not history but the content as it is: each is a version, and their order says nothing.
+Versions are the rows of a table by key and by the time from which they are valid, for joins as of an earlier time. An
+inserted row, also one that replaces another, is the version from its own time on; a deleted row leaves a mark from its
+own time on. For one key and time the last change counts, in the order of `_seq`. A row that another one of the same
+transaction replaces changes nothing: the earlier version stays, unless both have one time.
+A change whose time is below the watermark is late. Versions below the watermark are final, so a late change counts from
+the watermark on, unless a version of a later time is valid there already. Rows in a backfill are content, not history:
+each is a version, and their order does not count.
 """
 
 from __future__ import annotations
@@ -42,11 +38,10 @@ from watersmeet.values.watermarks import value
 
 
 def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
-    """Old rows out, new rows in, consolidated; a row that is written again unchanged gives nothing.
+    """Retracts old rows and outputs new ones, consolidated; a row that is written again unchanged has no output.
 
-    The input's last column is `_seq`: of the rows of one key in this step the one with the highest
-    counts; if its diff is negative, the key's row is deleted. NULL is a key like any other. A partial upsert first
-    makes whole rows of its changes.
+    The input's last column is `_seq`: of the rows of one key in this step the one with the highest counts; if its diff
+    is negative, the key's row is deleted. NULL equals NULL in keys. A partial upsert first completes its rows.
     """
     delta = inputs[0]
     if not delta.num_rows:
@@ -76,7 +71,7 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 
 def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
-    """Of each key the row with the highest `_seq`, as pure runs."""
+    """For each key the row with the highest `_seq`, as pure runs."""
     return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
 
 
@@ -98,7 +93,8 @@ def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
 def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
     """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them).
 
-    Of what came before the table was emptied for the last time nothing is left, but updates without a row are orphans.
+    Rows from before the last time that the table was emptied are dropped, but updates without a row among them are
+    orphans.
     """
     width = len(op.schema)
     kept = col.flat(delta.columns.column(width))
@@ -116,7 +112,7 @@ def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list
 
 
 def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[Run], orphans: list[Orphan]) -> Delta:
-    """The rows of a probe, in which updates have the values that they keep. moments: when the table was emptied."""
+    """The rows of a probe, with the kept values of updates filled in. moments: when the table was emptied."""
     run, width = probe.run, len(op.schema)
     arrays, rows = run.arrays, np.arange(run.num_rows)
     parents, places = (f(arrays[width]).to_numpy() for f in (pc.list_parent_indices, pc.list_flatten))
@@ -127,7 +123,7 @@ def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[
     first = np.ones(len(rows), np.bool_)
     first[1:] = (groups[1:] != groups[:-1]) | (eras[1:] != eras[:-1])
     begins = np.maximum.accumulate(np.where(first, rows, 0))
-    # What an update builds on: the last whole row or deletion before it in its chain, or else what is stored.
+    # The row on which an update builds: the last whole row or deletion before it in its chain, or else the stored row.
     base = np.maximum.accumulate(np.where(update, -1, rows))
     from_state = update & (base < begins) & (eras == 0)
     old, stored = _stored(probe, distinct(groups[from_state]), old_runs)
@@ -149,7 +145,7 @@ def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[
 
 
 def _stored(probe: Probe, groups: Positions, old_runs: Sequence[Run]) -> tuple[list[pa.Array] | None, Positions]:
-    """(the rows that are stored of some groups, by group the place of its row among them or -1)."""
+    """(the stored rows of some groups, by group the index of its row among them or -1)."""
     place = np.full(probe.num_groups, -1, np.int64)
     content = Probe(probe.run.take(probe.starts[groups]), exact=False).content(old_runs) if len(groups) else None
     if content is None:
@@ -175,7 +171,7 @@ def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext
 def _changes_of(
     cause: CauseSpec, arrays: Sequence[pa.Array], came: col.Mask, told: Sequence[Delta], number: int
 ) -> tuple[Sequence[col.Column], Ints]:
-    """What changed of a side: the columns that match, and the times."""
+    """The changes of a side: the columns that match, and the times."""
     if told:
         *matches, time = told[number].columns.columns
         return matches, times_us(time)
@@ -188,7 +184,7 @@ def _changes_of(
 def _side(
     cause: CauseSpec, arrays: Sequence[pa.Array], went: col.Mask, matches: Sequence[col.Column], times: Ints
 ) -> Ints:
-    """The time of each row of one of its sides."""
+    """The time of each row by one of its sides."""
     count = len(went)
     own = np.full(count, NEVER) if cause.time is None else times_us(arrays[cause.time])
     touched = greatest([arrays[i] for i in cause.match], matches, times, count)
@@ -228,14 +224,14 @@ def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext
 
 
 def _records(columns: Sequence[pa.Array], gone: int, diff: Ints, ctx: StepContext) -> Delta:
-    """The columns of records, of which the last `gone` are without value."""
+    """The columns of records, of which the last `gone` have no value."""
     deleted = pa.array(np.repeat([False, True], [len(diff) - gone, gone]))
     numbers = pa.array(np.full(len(diff), ctx.epoch, np.int64))
     return Delta(col.positional([*columns, deleted, numbers]), diff)
 
 
 def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
-    """The rows of which more came than went (diff above 0) or fewer, and the times of that."""
+    """The rows with more insertions than deletions (diff above 0) or fewer, and their times."""
     *columns, went, at = [col.flat(c) for c in changes.columns.columns]
     left, times = np.asarray(went.to_numpy(zero_copy_only=False), np.bool_), times_us(at)
     if not left.any():
@@ -249,7 +245,7 @@ def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
 
 
 def _gone(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
-    """A row of each key of which rows only went, and the greatest time of these."""
+    """One row of each key with deletions only, and the greatest time of these."""
     if op.keys is None or not (diff < 0).any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     keys = [key_form(arrays[k]) for k in op.keys]
@@ -265,7 +261,7 @@ def _gone(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> t
 
 
 def _last(groups: Groups, rows: Ints, times: Ints) -> Ints:
-    """Of each group the greatest time of those of its rows that are among `rows`."""
+    """For each group the greatest time of those of its rows that are among `rows`."""
     found = np.full(groups.count, NEVER)
     np.maximum.at(found, groups.of_row[rows], times[rows])
     return found
@@ -275,7 +271,7 @@ Content = tuple[Ints, list[pa.Array], Diffs]
 
 
 def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
-    """The changes of the versions, and what they were before; the state has the changes when this returns."""
+    """The changes of the versions, and the versions before; the state has the changes when this returns."""
     none = Delta.none(op.schema)
     exact = is_exact(op)
     delta = inputs[0]
@@ -301,7 +297,7 @@ def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: Step
 
 @dataclass(frozen=True, eq=False)
 class _Said:
-    """What is said: rows of a run, of which later ones are newer, the groups and times of each, and from when it
+    """Statements about keys: rows of a run (later ones are newer), with the group and time of each, and from when it
     counts.
     """
 
@@ -311,11 +307,11 @@ class _Said:
     since: Ints
 
     def take(self, chosen: Ints) -> _Said:
-        """Some of it."""
+        """Some of them."""
         return _Said(self.rows[chosen], self.groups[chosen], self.times[chosen], self.since[chosen])
 
     def last(self) -> _Said:
-        """The last word about each group and time."""
+        """The last one for each group and time."""
         order = np.lexsort((self.rows, self.since, self.groups))
         return self.take(order[_ends(self.groups[order], self.since[order])])
 
@@ -352,7 +348,7 @@ def _said(op: Versions, probe: Probe) -> _Said:
 
 
 def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
-    """What counts of it, and from when. newest: the time of the version that each group has at `bound`."""
+    """The statements that count, and from when. newest: the time of each group's version at `bound`."""
     late = said.times < bound
     if not late.any():
         return said

@@ -1,27 +1,24 @@
 """Filters by a bound that moves: time filters, dynamic filters, late-row filters.
 
-Time filter: a comparison of a time with a bound that only rises: a watermark, or the clock.
-
-The rows that the bound has not passed yet are kept in runs sorted by their time, so that a bound that moves reads the
-rows between the old and the new one and no others:
+Time filter: compares a time with a bound that never falls: a watermark, or the clock. The rows that the bound has not
+passed yet are kept in runs sorted by their time, so that a moving bound reads only the rows between the old and the new
+one:
 
     `<`, `<=`:  dL that the new bound has passed         +   L between the bounds
     `>`, `>=`:  dL that the new bound has not passed yet  -   L between the bounds
 
-What the bound has passed is of no more use and goes: at once from small runs, from large ones when it is half of them,
-so that a row is rewritten about once more in its life. The trace `passed` tells how far rows that are still there
-count as gone; it is empty if there are none.
+Rows that the bound has passed are removed: at once from small runs, from large ones when they are half of them, so that
+a row is rewritten about once. The trace `passed` stores the bound up to which remaining rows count as removed; it is
+empty if there are none.
 
-Dynamic filter: a comparison with one value that changes.
-
-The rows of the left input are kept in runs sorted by the compared value, so that a move of the bound reads
-and gives out only the rows between the old and the new one:
+Dynamic filter: compares with one value that changes. The rows of the left input are kept in runs sorted by the compared
+value, so that a moving bound reads and outputs only the rows between the old and the new one:
 
     dL where it passes the new bound   +   L where (passes the new bound) differs from (passes the old one)
 
-A bound that is NULL or not there passes nothing; a NULL on the left never passes and is not kept.
+A bound that is NULL or missing passes nothing; a NULL on the left never passes and is not kept.
 
-Late-row filter: rows that come too late are left out, and counted as the difference of what came in and went out.
+Late-row filter: drops late rows, counted as the difference of input and output.
 """
 
 from __future__ import annotations
@@ -63,14 +60,14 @@ def by_value(delta: Delta, column: int) -> Run:
     return make_run(words[rows], col.gather_all(arrays, rows), diff, ())
 
 
-#: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
+#: A run of at most this many rows is rewritten as soon as one of them is not needed.
 SMALL_ROWS: Final = 4096
 
 
 def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
     """The changes of the rows that pass, without rows that cancel each other.
 
-    INTERNAL_ERROR if an append-only output would take rows back: then something below broke its watermark's promise.
+    INTERNAL_ERROR if an append-only output would retract rows: then an input broke its watermark's promise.
     """
     rows = state.trace(op.id, "rows")
     nothing = Delta.none(op.schema)
@@ -105,9 +102,9 @@ def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: Step
 
 
 class _Line:
-    """How far the bound has come, before this epoch and now.
+    """The bound, before this epoch and now.
 
-    passed: the trace with the former, if rows tell of it. unit_us: the microseconds of 1 in the words of the column.
+    passed: the trace with the former, if it is stored. unit_us: the microseconds of 1 in the words of the column.
     """
 
     def __init__(self, op: TimeFilter, passed: Trace, unit_us: int) -> None:
@@ -117,7 +114,7 @@ class _Line:
         self._now_us = self._old_us
 
     def move(self, bound_us: int | None) -> None:
-        """The bound is now `bound_us`; it never falls."""
+        """Moves the bound to `bound_us`; it never falls."""
         if bound_us is not None:
             self._now_us = bound_us if self._now_us is None else max(self._now_us, bound_us)
 
@@ -135,7 +132,7 @@ class _Line:
         return (min(waiting) - (1 << 63)) * self._unit_us if waiting else None
 
     def stored(self) -> Run:
-        """The run that remembers how far it is now."""
+        """The run that stores the bound."""
         return make_run(
             np.zeros(1, np.uint64), [pa.array([self._now_us], pa.timestamp("us"))], np.ones(1, np.int64), ()
         )
@@ -150,7 +147,7 @@ class _Line:
 
 
 def _keep(rows: Trace, change: Run, line: _Line) -> None:
-    """Puts the change into the trace, and leaves out what the bound has passed."""
+    """Puts the change into the trace, without rows that the bound has passed."""
     kept = []
     for run in rows.runs:
         gone = line.now(run)
@@ -197,7 +194,7 @@ def dynamic_filter(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx
 
 
 def _bound(runs: Sequence[Run], right: Delta) -> pa.Array:
-    """The one value that the runs add up to; an array without values if it is NULL or not there."""
+    """The one value in the runs; an array without values if it is NULL or missing."""
     if not runs:
         return right.arrays[0].slice(0, 0)
     now = consolidate(Delta.concat([r.delta() for r in runs]))
@@ -232,7 +229,7 @@ def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) 
 
 
 def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes that are not late by the numbers of the epochs before, or those that are."""
+    """The changes that are not late by the numbers of the previous epochs, or those that are."""
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if op.age and delta.num_rows:
@@ -247,7 +244,7 @@ def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ct
 
 
 def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None) -> col.Mask:
-    """Which rows are behind the bound, or behind one that is older; and those without a time."""
+    """Rows below the bound, or below that of an older row; and those without a time."""
     times, valid = microseconds(delta.columns.column(op.column))
     timed = np.ones(len(times), np.bool_) if valid is None else valid
     times = np.where(timed, times, np.iinfo(np.int64).min)

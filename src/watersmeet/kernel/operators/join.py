@@ -1,37 +1,31 @@
-"""Regular joins: every kind, with retractions on both sides.
+"""Regular joins: every kind, with retractions on both sides; inner joins of many inputs; joins decided on arrival.
 
-The two inputs are arrangements by the join's key. With L, R their contents before the epoch and dL, dR their
-changes, the joined pairs change by
+The two inputs are arrangements by the join's key. With L, R their contents before the epoch and dL, dR their changes,
+the joined pairs change by
 
     dL * (R + dR)  +  L * dR
 
-A row without partner (null-extended in an outer join, passed by an anti join) exists if the number of
-its partners c is 0, so those rows change by
+A row without partner (null-extended in an outer join, output of an anti join) exists if the number of its partners c is
+0, so those rows change by
 
     dL where c(R + dR) = 0   +   L times ([c(R + dR) = 0] - [c(R) = 0])
 
-in which only rows of L whose key is in dR can differ; a semi join has [c > 0] instead. The right side
-mirrors it. All terms are linear in the entries of L, so its runs need no consolidation first. Without a
-residual c depends on the key alone and is counted per distinct key, never by forming pairs.
+in which only rows of L whose key is in dR can differ; a semi join has [c > 0] instead. The right side mirrors it. All
+terms are linear in the entries of L, so its runs need no consolidation first. Without a residual c depends only on the
+key and is counted per distinct key, never by forming pairs.
 
-A join that is decided on arrival (`arrival.py`) has the first of the two terms only.
+Joins that are never revised (EMIT ON ARRIVAL) have the first of the two terms only, on both sides: new left rows are
+joined with R + dR and new right rows with L + dL, so rows of one epoch find each other in any order. If only left rows
+are decided (ASOF, semi and anti joins), none of them is kept.
 
-Joins that are never revised (EMIT ON ARRIVAL): whether a row has partners is decided when it comes.
-
-Within an epoch all changes of the other side come first, on both sides: with dL, dR the changes, new left rows look at
-R + dR and new right rows at L + dL. So rows of one epoch find each other in whatever order they came.
-
-Where only left rows are decided (ASOF, semi and anti joins), nothing is kept of them.
-
-Inner joins of many inputs by one key, without intermediate results.
-
-With R_i the content of input i before the epoch, d_i its change and N_i = R_i + d_i, the result changes by
+Inner joins of many inputs by one key, without intermediate results: with R_i the content of input i before the epoch,
+d_i its change and N_i = R_i + d_i, the result changes by
 
     d_1 * R_2 * R_3 …  +  N_1 * d_2 * R_3 …  +  N_1 * N_2 * d_3 …  + …
 
-(the rule of delta joins). Each term starts from the keys of its change; those that some other input lacks go first,
-so that nothing is gathered for keys without a result. What is left is numbered: combination number t of a key
-is the mixed-radix number of one row of each input, so that a result of any size is made in pieces.
+(the rule of delta joins). Each term starts from the keys of its change; keys missing in some other input are dropped
+first, so that nothing is gathered for them. The results of a key are numbered: combination number t is the mixed-radix
+number of one row of each input, so that a result of any size is made in pieces.
 """
 
 from __future__ import annotations
@@ -70,25 +64,25 @@ from watersmeet.kernel.runs.trace import PIECE_ROWS
 
 
 def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
-    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+    """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    TooManyRowsError before any is made.
+    TooManyRowsError before the first row is made.
     """
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
-    # A side's own keys matter where the partners of a row of the other side are counted, before and after.
+    # A side's own keys matter where partners of the other side's rows are counted, before and after.
     inputs = near_changes(inputs, (right_sign != 0, left_sign != 0))
     left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))
     return production(op, left, right, ctx).made(ctx.slicing, *inputs)
 
 
 def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: StepContext) -> Production:
-    """What the join is about to give. TooManyRowsError if it may not."""
+    """The join's output before it is made. TooManyRowsError."""
     joining = _Joining(op, left, right, ctx)
     ctx.expect(joining.amplification)
-    # New rows without partner come out as they are: no more of them than came in, but they are output as well.
+    # New rows without partner: no more than the input, but they are output as well.
     alone = sum(side.arranged.num_rows for side in (left, right) if side.sign)
     types = [f.type.arrow for f in op.schema]
     return Production(
@@ -104,9 +98,9 @@ def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: Pai
 
 @dataclass(frozen=True, eq=False)
 class _Flips:
-    """Keys of a side whose partners come or go.
+    """Keys of a side whose first partner arrives or last partner is deleted.
 
-    groups: of `probe`, the change of the other side. signs: by group, +1 if the rows come out now, -1 if they go.
+    groups: of `probe`, the change of the other side. signs: by group, +1 if the rows are output now, -1 if retracted.
     """
 
     probe: Probe
@@ -115,7 +109,7 @@ class _Flips:
 
 
 class _Joining:
-    """The terms of one step of a join: how much they make, and what."""
+    """The terms of one step of a join: their number of rows, and the rows."""
 
     def __init__(self, op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: StepContext) -> None:
         self._op, self._left, self._right, self._ctx = op, left, right, ctx
@@ -151,7 +145,7 @@ class _Joining:
             yield None, None, run, rows, diff
 
     def _flipped(self, side: JoinSide, other: JoinSide) -> list[_Flips]:
-        """The keys of rows of before, of `side`, that come out or go because their partners in `other` do."""
+        """The keys of earlier rows of `side` that are output or retracted because their partners in `other` change."""
         found: list[_Flips] = []
         for probe in other.probes if side.sign else ():
             before = probe.counts(other.old)
@@ -166,7 +160,7 @@ class _Joining:
 def _unpaired(
     side: JoinSide, other: JoinSide, flipped: Sequence[_Flips], limit: int
 ) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """Changes of the rows of `side` that come out because of having, or not having, partners: (run, rows, diffs)."""
+    """Changes of the rows of `side` that are output because of having, or not having, partners: (run, rows, diffs)."""
     for probe in side.probes if side.sign else ():
         alone = np.flatnonzero(probe.of_rows(present(probe.counts(other.new), side.sign)))
         for rows in cut(alone, limit):
@@ -178,7 +172,7 @@ def _unpaired(
 
 
 def arrival_join(op: ArrivalJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext) -> Delta | Sliced:
-    """What the rows of this epoch add to the output; of semi and anti joins the left input is a delta."""
+    """The output for this epoch's rows; for semi and anti joins the left input is a delta."""
     return step(op, _sides(op, inputs), state, ctx)
 
 
@@ -248,7 +242,7 @@ def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) 
 
 
 def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
-    """About the bytes of a row of the output, from those of the rows that it is made of."""
+    """The approximate bytes of an output row, from those of its input rows."""
     total = 8.0  # the diff
     for c in op.output:
         runs = inputs[c.input].changes or inputs[c.input].old
@@ -261,7 +255,7 @@ class _Term:
     """The change of one input times the content of the others.
 
     changed: the number of the input. others: runs by input. keys: groups of the probe that all others have. counts: by
-    input and group, how many rows it has.
+    input and group, the number of rows.
     """
 
     changed: int
@@ -271,7 +265,7 @@ class _Term:
     counts: dict[int, col.Positions]
 
     def made(self) -> np.ndarray:
-        """By group, about how many combinations there are: products of many counts may be beyond 64 bits."""
+        """By group, the approximate number of combinations: products of many counts may exceed 64 bits."""
         found = np.zeros(self.probe.num_groups)
         found[self.keys] = self.probe.lengths[self.keys]
         for counts in self.counts.values():
@@ -301,9 +295,9 @@ def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of one input that have some keys, by key: those of key k are [starts[k], starts[k] + counts[k]).
+    """The rows of one input for some keys: those of key k are [starts[k], starts[k] + counts[k]).
 
-    order: where each of them is in the rows of all `pieces` (run, rows) one after the other.
+    order: the index of each of them in the concatenated rows of all `pieces` (run, rows).
     """
 
     pieces: list[tuple[Run, col.Positions]]
@@ -327,7 +321,7 @@ class _Rows:
 
 
 class _Matches:
-    """Some keys that all inputs have, and the rows that each input has of them."""
+    """Some keys that all inputs have, and each input's rows for them."""
 
     def __init__(self, inputs: list[_Rows]) -> None:
         self.inputs = inputs
@@ -404,7 +398,7 @@ def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) 
 
 
 def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[InputColumn]) -> list[pa.Table]:
-    """The output columns of combinations; several tables where the strings of one would be beyond 2 GiB."""
+    """The output columns of combinations; several tables where the strings of one would exceed 2 GiB."""
     try:
         return [col.positional([col.gather(matches.column(c.input, c.column), rows[c.input]) for c in output])]
     except pa.ArrowInvalid:

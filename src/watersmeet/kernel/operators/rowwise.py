@@ -1,4 +1,4 @@
-"""Operators that look at each row alone, or at no row: map, cut, union, constant, sort, repeat, arrivals, unnest."""
+"""Operators on single rows, or without state: map, cut, union, constant, sort, repeat, arrivals, unnest."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 def cut(op: Cut, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """All changes of the epoch, or none. A backfill reads what was before, every other epoch what came after."""
+    """All changes of the epoch, or none. A backfill reads the history, every other epoch later changes."""
     delta = inputs[0]
     return delta if ctx.filling == (op.keeps == "before") else delta.take(_NO_ROWS)
 
 
 def union(op: Union, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The inputs one after the other."""
+    """The inputs, concatenated."""
     return Delta.concat(inputs)
 
 
 def constant(op: Constant, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The rows, in the first epoch of the state and in bucket 0; nothing otherwise."""
+    """The rows, in the first epoch of the state and in bucket 0; otherwise nothing."""
     if not (ctx.initial and ctx.bucket == 0):
         return Delta.none(op.schema)
     return Delta(ctx.evaluator.rows(op.rows_sql, op.schema, ctx.counters), np.ones(len(op.rows_sql), np.int64))
@@ -58,7 +58,7 @@ def sort(op: Sort, inputs: Sequence[Delta], state: State, ctx: StepContext) -> D
 
 
 def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes, each diff multiplied; not consolidated: a number that changed comes as its old and its new rows."""
+    """The changes, each diff multiplied; not consolidated: a changed number has its old and its new rows."""
     delta = inputs[0]
     times = col.flat(delta.columns.column(len(op.schema)))
     factor = np.maximum(col.words(times), 0)
@@ -71,7 +71,7 @@ def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 
 def arrivals(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The rows that came, also those that a later one of the same epoch replaces: how epochs are cut changes
+    """The inserted rows, also those that a later one of the same epoch replaces: the cuts between epochs change
     nothing.
     """
     delta = inputs[0]
@@ -106,7 +106,7 @@ def _slices(
     ctx: StepContext,
     limit: int,
 ) -> Iterator[Delta]:
-    """The results, at most `limit` rows with elements at a time; at the end the rows without any, if they come out."""
+    """The results, at most `limit` rows with elements at a time; finally the rows without any, if they are output."""
     met = np.zeros(delta.num_rows, np.bool_)
     for parents, numbers in pieces(np.zeros(delta.num_rows, np.int64), counts, limit):
         rows, made = parents, _made(op, lists, parents, numbers)
@@ -147,10 +147,7 @@ def _made(op: Unnest, lists: Sequence[_Lists], parents: Positions, numbers: Posi
 def _mask(
     op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array], ctx: StepContext
 ) -> col.Mask:
-    """For which results the condition is true; errors count as false.
-
-    Only the columns that it mentions are gathered.
-    """
+    """The results for which the condition is true; errors count as false. Gathers only the columns that it mentions."""
     assert op.condition is not None
     mentioned = sorted({(side, int(i)) for side, i in _COLUMN.findall(op.condition)})
     fields = {"l": ctx.schemas[0], "r": op.schema[len(op.keep) :]}
@@ -165,7 +162,7 @@ def _delta(op: Unnest, delta: Delta, arrays: Sequence[pa.Array], rows: Positions
 
 
 def _table(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array]) -> pa.Table:
-    """The table of the results of `rows`; made: the columns behind those that are kept."""
+    """The table of the results of `rows`; made: the columns after those that are kept."""
     fields = op.schema[len(op.keep) :]
     kept = col.gather_all([arrays[i] for i in op.keep], rows)
     return col.positional(

@@ -1,27 +1,18 @@
-"""Process-time temporal joins: each left row meets the right side as it is when the row comes, and keeps what it met.
+"""Process-time temporal joins: each left row with the right rows of its key at the time it arrives.
 
-Within an epoch the right side changes first: with R, dR its content and change, new left rows meet R + dR, and dR
-itself changes nothing. So rows that arrive together find each other however they were cut into epochs.
+Within an epoch the right side changes first: with R, dR its content and change, new left rows are joined with R + dR,
+and dR itself changes nothing. So rows that arrive together find each other for any cuts between epochs.
 
-Left rows that only come need no state. Where they may go, a memo remembers what each of them met (`memo`). Where those
-that met nothing wait for their first match, they are kept until then (`UnmatchedBuffer`): those of before are looked up
-in R + dR like the new ones.
+Append-only left rows need no state. If they can be deleted, a memo keeps the matches of each, to be retracted (`Memo`).
 
-What the left rows of a temporal join met: kept to be taken back, to wait for a first match, to answer again.
+Left rows that wait for their first match are kept until the end of the first epoch in which a right row matches them
+(`UnmatchedBuffer`), and are then output once with all matching right rows. So the waiting rows are those without a
+match at the end of any epoch since they arrived: a right row that is inserted and deleted within one epoch does not
+count.
 
-Left rows of a look-up join that have met nothing so far, and what they meet when something comes.
-
-A row waits from the epoch in which it came until the end of the first in which a right row fits it. Then it comes out
-with all right rows that fit at that time, once, and waits no more. So at the end of every epoch the waiting rows are
-those that have met nothing at the end of any epoch since they came: a right row that comes and goes within one epoch
-was never there.
-
-What a look-up join was answered, by key: for a while the answer serves again, whatever has become of the right side.
-
-Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44); ruling D-003-11: an
-answer serves until its time is over, then the key is asked for again; a key for which nothing was found is asked for
-again each time. A trace of the join holds the right rows that were found with the time of the epoch that asked. Within
-an epoch all rows of a key have the same answer.
+Answers of look-ups are used again for a while, whatever becomes of the right side (Timeplus, "Multi-JOINs and ASOF
+JOINs", "Dictionary", "Direct JOIN with Dictionary"). A key without rows is looked up each time. A trace of the join has
+the right rows with the time of the epoch that looked them up. Within an epoch all rows of a key have the same answer.
 """
 
 from __future__ import annotations
@@ -59,9 +50,9 @@ Ints = npt.NDArray[np.int64]
 class Memo:
     """The memo of a temporal join in one epoch.
 
-    A row of it has the left columns that identify a left row, the right columns that come out, whether something was
-    met, the epoch of the look-up, and how many equal left rows that epoch brought (copies); its diff is copies times
-    the right row's. Of equal left rows the ones that came first go first. width: the number of left columns.
+    A row of it has the left columns that identify a left row, the output columns of the right row, whether there was a
+    match, the epoch of the look-up, and the number of equal left rows in that epoch (copies); its diff is copies times
+    the right row's. Of equal left rows the oldest are retracted first. width: the number of left columns.
     """
 
     def __init__(self, op: TemporalJoin, state: State, width: int, epoch: int) -> None:
@@ -75,7 +66,7 @@ class Memo:
         self._changes: list[Delta] = []
 
     def remember(self, rows: Run, look_up: Callable[[Delta, PairOutput], None]) -> None:
-        """Looks up the consolidated left rows that came."""
+        """Looks up the consolidated inserted left rows."""
         if not rows.num_rows:
             return
         copies = pa.array(rows.diff, pa.int64())
@@ -95,7 +86,7 @@ class Memo:
                 )
 
     def take_back(self, rows: Run) -> None:
-        """Takes back what the consolidated left rows that go met, as often as each of them goes."""
+        """Retracts the matches of the consolidated deleted left rows, as often as each is deleted."""
         if len(self._left) < rows.columns.num_columns:
             rows = arrange(rows.delta().select(self._left), tuple(range(self._width)))
         for probe in probes([rows], exact=False):
@@ -105,7 +96,7 @@ class Memo:
                 self._shrink(*found, gone)
 
     def changes(self) -> Delta:
-        """The output's changes. The memo has them all when this returns."""
+        """The output's changes. The memo contains them all when this returns."""
         if not self._changes:
             return Delta.none(self._op.schema)
         change = Delta.concat(self._changes)
@@ -117,7 +108,7 @@ class Memo:
         return without_cancelling(change.select([places[c] for c in self._op.output]))
 
     def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
-        """Takes `gone[g]` copies from the look-ups of group g, the oldest first."""
+        """Removes `gone[g]` copies from the look-ups of group g, the oldest first."""
         epochs, copies = np.asarray(arrays[self._found + 1]), np.asarray(arrays[self._found + 2])
         order = np.lexsort((epochs, groups))
         starts = np.ones(len(order), np.bool_)
@@ -146,7 +137,7 @@ class Memo:
 
 
 class _Met:
-    """Takes left rows, their copies and the right columns: of pairs, and of rows that met nothing."""
+    """Receives left rows, their copies and the right columns: of pairs, and of rows without match."""
 
     def __init__(self, op: TemporalJoin, left: pa.Schema, kept: Sequence[int], right: list[InputColumn]) -> None:
         of_right = {c: f.type.arrow for c, f in zip(op.output, op.schema, strict=True)}
@@ -169,8 +160,7 @@ class _Met:
 #: The trace of the rows that wait, by the left keys.
 WAITING: Final = "waiting"
 
-#: Looks left rows up as the right side is now: adds pairs, and rows that meet nothing; gives back those that can't meet
-#: any.
+#: Looks left rows up in the current right side: adds pairs, and rows without match; returns those that can't match.
 LookUp = Callable[[Delta, PairOutput], Delta]
 
 
@@ -188,7 +178,7 @@ class UnmatchedBuffer:
         self._changes: list[Delta] = []
 
     def look_up_again(self, right: Arranged, look_up: LookUp) -> None:
-        """Looks up the waiting rows with whose keys right rows came."""
+        """Looks up the waiting rows with keys of new right rows."""
         if not self._trace.runs:
             return
         for probe in right.probes:
@@ -204,7 +194,7 @@ class UnmatchedBuffer:
             self._changes += [rows.negated(), met.alone.delta()]
 
     def look_up(self, rows: Delta, look_up: LookUp) -> Delta:
-        """Looks up rows that came; those that meet nothing wait, in a left join after they came out with NULLs."""
+        """Looks up new rows; those without match wait, in a left join after they were output with NULLs."""
         met = _Split(self._out, self._left, shown=self._op.join_kind == "left")
         null_keys = look_up(rows, met)
         self._changes.append(met.alone.delta())
@@ -218,7 +208,7 @@ class UnmatchedBuffer:
 
 
 class _Split:
-    """Hands pairs on, and keeps the left rows that meet nothing. shown: these are handed on as well."""
+    """Passes pairs on, and collects the left rows without match. shown: these are passed on as well."""
 
     def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
         self._out = out
@@ -240,17 +230,16 @@ class _Split:
             self.alone.add(left, left_rows, None, None, diff)
 
 
-#: The trace of the answers: the right side's columns, and when they were found.
+#: The trace of answers: the right side's columns, and the time of the look-up.
 ANSWERS: Final = "answers"
 
 _Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
 
 
 def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
-    """The rows by which the changes of `left` are answered in place of those of `right`; the state has them when this
-    returns.
+    """The rows that answer the changes of `left` instead of those of `right`; the state has them when this returns.
 
-    left: rows that came; right: all changes of the right side came before them. now_us: the time of the epoch.
+    left: new rows; right: all its changes come before them. now_us: the time of the epoch.
     """
     assert op.ttl_us is not None
     bound_us = now_us - op.ttl_us + 1  # at the very end of its time an answer serves no more
@@ -278,7 +267,7 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
 
 
 def _served(probe: Probe, known: Sequence[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
-    """Which groups of the probe have an answer whose time is not over; these go into `serving`."""
+    """The groups of the probe whose answer has not expired; these go into `serving`."""
     served = np.zeros(probe.num_groups, np.bool_)
     found = probe.content(parts(near(known, lambda: probe.hashes)))
     if found is not None:
@@ -295,8 +284,9 @@ def _one(found: _Found, none: Delta) -> Delta:
 
 
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta | Sliced:
-    """The changes of the output: of left rows that came, or that waited, what they meet now; of those that went, what
-    they met then. TooManyRowsError before anything is looked up; what was changed in the state is then of no use.
+    """The changes of the output: current matches of new or waiting left rows, and earlier matches of deleted ones.
+
+    TooManyRowsError before the first look-up; the changed state must then be discarded.
     """
     delta: Delta = inputs[0]
     right: Arranged = inputs[1]
@@ -309,7 +299,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
         out = JoinOutput(op.output, [f.type.arrow for f in op.schema])
         _wait(op, delta, right, out, state, ctx)
         return out.delta()
-    # An update that leaves a row as it was is no change: rows are counted before they are looked up.
+    # An update that leaves a row unchanged is no change: rows are summed before they are looked up.
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
     memo = Memo(op, state, len(ctx.schemas[0]), ctx.epoch)
     came = np.flatnonzero(rows.diff > 0)
@@ -320,7 +310,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
 
 
 def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, state: State, ctx: StepContext) -> None:
-    """Adds what left rows meet that came or waited."""
+    """Adds the matches of new and waiting left rows."""
     every = replace(op, join_kind="left")  # rows that meet nothing wait, also in an inner join
 
     def look_up(rows: Delta, met: PairOutput) -> Delta:
@@ -338,7 +328,7 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
 
 
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, state: State, ctx: StepContext) -> None:
-    """Adds what the rows of `delta` meet, in a left join also those that meet nothing."""
+    """Adds the matches of the rows of `delta`, in a left join also the rows without match."""
     left, still = _sides(op, delta, right, state, ctx)
     for found in _production(op, left, still, ctx).find(PIECE_ROWS):
         out.add(*found)
@@ -349,7 +339,7 @@ def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, s
 def _sides(
     op: TemporalJoin, delta: Delta, right: Arranged, state: State, ctx: StepContext
 ) -> tuple[Arranged, Arranged]:
-    """Left rows and what they meet."""
+    """Left rows and the arrangement for their look-up."""
     left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right), (False, False))
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None

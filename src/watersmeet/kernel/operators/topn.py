@@ -1,8 +1,8 @@
 """The best rows of each key: ORDER BY … LIMIT, and the rows whose row_number (or rank) is at most N.
 
-All rows are kept, in runs sorted by key and order: the word they are sorted by has the top half of the key's hash
-above 32 bits that rise along the order. Of a touched key only the first rows of each run are read: as many as are
-needed to know its best rows before and after the epoch. Input that never takes a row back needs only the best rows.
+All rows are kept, in runs sorted by key and order: by a word with the top half of the key's hash above 32 bits that
+rise along the order. For a touched key only the first rows of each run are read: as many as its best rows before and
+after the epoch need. Append-only input keeps only the best rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
 from watersmeet.values import watermarks
 
-#: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.
+#: Entries of a run that are read beyond the rows wanted, and the factor by which more are read if that is not enough.
 FIRST_LOOK: Final = 16
 _FURTHER: Final = 8
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -86,7 +86,7 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
 
 
 def _words(op: TopN, arrays: Sequence[pa.Array], hashes: Hashes) -> Hashes:
-    """What runs are sorted by."""
+    """The words by which runs are sorted."""
     first = leading([a.type for a in arrays], op.order)
     base = hashes & ~_LOW
     return base if first is None else base | prefixes(arrays[first.column], first)
@@ -115,7 +115,7 @@ def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
 
 
 def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: Groups) -> None:
-    """Writes which rows are now among those that can come out, and which no more."""
+    """Writes which rows can be output now, and which no longer."""
     old, new = (_chosen(op, ranking, counts[ranking.order], 0) for counts in (rows.before, rows.after))
     moved = np.flatnonzero(new != old)
     arrays = col.gather_all(rows.arrays, ranking.order[moved])
@@ -126,9 +126,7 @@ def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: 
 
 @dataclass(frozen=True, eq=False)
 class _Best:
-    """entries: (groups, rows): all of the groups that are `complete`, of the others those with a word below
-    `horizon`.
-    """
+    """entries: (groups, rows): all of `complete` groups, those with a word below `horizon` of the others."""
 
     entries: list[tuple[Ints, Delta]]
     horizon: Hashes
@@ -171,7 +169,7 @@ class _Search:
         return np.searchsorted(run.hash, base), np.searchsorted(run.hash, base | _LOW, side="right")
 
     def _bounds(self, wanted: Ints, look: Ints) -> tuple[Hashes, col.Mask]:
-        """The lowest word that lies beyond the first `look` entries of some run; and which groups have none."""
+        """The lowest word beyond the first `look` entries of some run; and which groups have none."""
         bound = np.full(len(wanted), ~np.uint64(0))
         whole = np.ones(len(wanted), np.bool_)
         for run in self.runs:

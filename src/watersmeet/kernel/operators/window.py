@@ -1,17 +1,8 @@
-"""Window functions: the touched keys' rows are computed before and after the epoch, and what differs comes out.
+"""Window functions: the rows of touched keys are computed before and after the epoch, and the differences are output.
 
-All that is kept is the input's arrangement by key. A function's values follow from the rows of its key alone: rows have
-a total order (`ranking`), and sums are exact.
-
-Window functions: the frame of each row, and aggregates and values over frames.
-
-Which rows a window function sees: frames as stretches of places in the order of a window.
-
-The values of window functions, from the rows in the order of their window.
-
-Aggregates over frames: accumulators as differences of running sums, which are exact integers.
-
-So a sum depends on the rows of its frame alone: not on their order, and not on the rows beside them.
+The only state is the input's arrangement by key. A function's values depend only on the rows of its key: rows have a
+total order, and sums are exact. Frames are stretches of places in the order of a window; aggregates over them are
+differences of running sums of integer accumulators, so a sum depends only on the rows of its frame.
 """
 
 from __future__ import annotations
@@ -87,7 +78,7 @@ def _stretches(starts: Ints, count: int) -> Stretch:
 
 
 def frame_of(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> list[Stretch]:
-    """The frame of each place as disjoint stretches in ascending order; each may be empty.
+    """The frame of each row as disjoint stretches in ascending order; each may be empty.
 
     arrays: the columns of the rows at the places.
     """
@@ -128,7 +119,7 @@ def _ends(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order:
 
 
 def _of_peers(places: Places, distance: int) -> Stretch:
-    """The group of peers so many groups further on, as an empty stretch at the partition's end if there is none."""
+    """The group of peers at that distance; an empty stretch at the partition's end if there is none."""
     starts = np.flatnonzero(places.leads)
     ends = np.append(starts[1:], places.count)
     number = places.peer_number + distance
@@ -141,7 +132,7 @@ def _of_peers(places: Places, distance: int) -> Stretch:
 
 
 def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, *, low: bool) -> Ints:
-    """Of each place, where the values of its partition reach its target, or (not `low`) where they have passed it."""
+    """For each place, where the values of its partition reach its target, or (not `low`) where they have passed it."""
     count = places.count
     words = order_keys(pa.concat_arrays([values, targets]))
     if key.descending:
@@ -153,7 +144,7 @@ def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, 
     order = np.lexsort((side, np.concatenate([words[:count][rows], words[count:][aims]]), partition))
     is_value = order < len(rows)
     passed = np.cumsum(is_value)[~is_value]
-    # Values that are not NULL lie in one stretch of each partition; `passed` counts them over all partitions.
+    # Non-NULL values lie in one stretch of each partition; `passed` counts them over all partitions.
     begin, end = _known_stretch(places, known)
     counted = np.cumsum(known) - known
     result = np.array(places.peers[0 if low else 1])
@@ -206,7 +197,7 @@ def _cume_dist(_spec: WindowSpec, rows: Rows) -> pa.Array:
 
 
 def _ntile(spec: WindowSpec, rows: Rows) -> pa.Array:
-    """Buckets of equal size; the first ones have a row more where it does not divide."""
+    """Buckets of equal size; the first ones have one more row if it does not divide."""
     first, last = rows.places.bounds
     place = rows.places.here - first
     size, larger = np.divmod(last - first, spec.number)
@@ -222,7 +213,7 @@ def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
         found = pick(rows.arrays[spec.arguments[0]], at, (first <= at) & (at < last))
         if len(spec.arguments) == 1:
             return found
-        # Rows without a neighbour take the default, also where the neighbour's value would be NULL.
+        # Rows without a neighbor have the default, also where the neighbor's value would be NULL.
         both = pa.concat_arrays([found, rows.arrays[spec.arguments[1]]])
         inside = (first <= at) & (at < last)
         return col.gather(both, np.where(inside, rows.places.here, rows.places.here + rows.places.count))
@@ -230,7 +221,7 @@ def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
     return value
 
 
-#: Functions that need no frame.
+#: Functions without a frame.
 UNFRAMED: Final[dict[str, Callable[[WindowSpec, Rows], pa.Array]]] = {
     "row_number": _row_number,
     "rank": _rank,
@@ -279,7 +270,7 @@ _GREATEST: Final = np.iinfo(np.int64).max
 def framed(
     op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The one call of `op` over each frame as `kind`, and where it is too large (NULL then).
+    """The one call of `op` over each frame as `kind`, and where it is too large, and so NULL.
 
     arrays, schema: of the rows in the order of the window.
     """
@@ -369,8 +360,8 @@ def _extreme(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, l
 
 
 def _least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for
-    none.
+    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for empty
+    ones.
     """
     result = np.full(len(low), _GREATEST)
     lengths = high - low
@@ -386,7 +377,7 @@ def _least(values: Ints, low: Ints, high: Ints) -> Ints:
 
 
 def aggregate_of(function: str, argument: int | None, condition: int | None) -> Aggregate:
-    """The aggregate operator whose layout a window aggregate uses."""
+    """The aggregate operator that has the accumulators of a window aggregate."""
     return Aggregate(
         (), (), append_only=False, keys=(), calls=(AggregateSpec(function, argument, condition, distinct=False),)
     )
@@ -426,9 +417,9 @@ def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list
 class _Values:
     """Window values of copies of rows: first those of the rows before the epoch, then those after it.
 
-    rows: of each copy its row; the copies of a row stand together. numbers: which of its copies it is. split: how many
-    copies there were before. columns: one for each function. large: for each, where its value is too large, so that it
-    is NULL.
+    rows: of each copy its row; the copies of a row are adjacent. numbers: the number of the copy. split: how many
+    copies there were before. columns: one for each function. large: for each, where its value is too large, and so
+    NULL.
     """
 
     rows: Ints

@@ -1,27 +1,18 @@
-"""Cleaning: what a watermark has passed leaves a trace.
+"""Cleaning: removing rows from traces that are no longer needed.
 
-Whether a row that is of no more use is still there changes no result, so cleaning is only a matter of cost: a run all
-of whose times are below the bound goes without another look, a small one is rewritten without its dead rows as soon as
-it has any, a large one when a sample of its times says that half of it is dead. So a row is rewritten about once more
-in its life, at most about half of a trace is dead, and a trace is empty once the bound has passed everything. What
-happens depends on the runs and the bound alone, so that every replay cleans alike.
+Rows that are not needed change no result, so they are removed when it costs little: when runs are merged, and when
+enough of a run is not needed. The rules depend only on the runs and the bound, so that every replay cleans alike.
 
-Forgetting by watermarks where of what has passed the newest is still asked for: the right side of ASOF joins,
-versions of rows.
+`Retention`: all rows that a watermark has passed. A run with all times below the bound is dropped unread, a small one
+is rewritten as soon as it has such a row, a large one when a sample of its times shows that half of it is not needed.
+So a row is rewritten about once, and at most about half of a trace is not needed.
 
-Below the bound nothing changes any more, and nobody asks for anything there but the newest rows of a key: older ones
-are of no more use. Whether they are still there changes no result, so they go when it costs little: whenever runs are
-merged, and when enough of a trace is of no use, which each run tells by samples of its times that are stored with it.
-So in each epoch only these are looked at, a row is rewritten about once more in its life, and a trace without new rows
-ends with at most about two rows a key (one in a small trace). All depends on the runs and the bound alone: every replay
-forgets alike.
+`Newest`: of the rows below the bound only the newest of each key are needed: the right side of ASOF joins, versions of
+rows. Each run stores samples of its times, so only they are read in an epoch. A trace without new rows ends with at
+most about two rows a key (one in a small trace).
 
-Forgetting all but the best rows of a key, of a relation that only grows: the versions of an ASOF join that keeps so
-many.
-
-What is not among them will never be again. Whether it is still there changes no result, so it goes whenever runs are
-merged, and a run holds the best rows of its keys alone; all runs together have at most a few times what is of use, as
-those of every trace.
+`Best`: only the best rows of each key of an append-only relation are needed: the versions of an ASOF join with a depth.
+All runs together have at most a few times the needed rows, as in every trace.
 """
 
 from __future__ import annotations
@@ -42,12 +33,12 @@ from watersmeet.kernel.runs.groups import rank
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import Trace, merge_runs
 
-#: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
+#: A run of at most this many rows is rewritten as soon as one of them is not needed.
 SMALL_ROWS: Final = 1024
-#: A trace of at most so many rows is rewritten as soon as a row of it is not a newest one.
+#: A trace of at most this many rows is rewritten as soon as it has a row that is not needed.
 SMALL_TRACE_ROWS: Final = 1024
 
-#: So many times stand for all of a large run.
+#: The size of the sample of times of a large run.
 SAMPLE_ROWS: Final = 1024
 
 Ints = npt.NDArray[np.int64]
@@ -55,9 +46,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Retention:
-    """Rows are of use while `column` (a date or timestamp) is not below `bound_us`.
+    """Rows are needed while `column` (a date or timestamp) is not below `bound_us`.
 
-    nulls: whether those are in which it is NULL.
+    nulls: whether rows with NULL in it are needed.
     """
 
     column: int
@@ -65,26 +56,26 @@ class Retention:
     nulls: bool = False
 
     def live(self, run: Run) -> Run:
-        """The rows of the run that are of use: exactly these."""
+        """Exactly the rows of the run that are needed."""
         if not run.num_rows or self._span(run)[0] >= self.bound_us:
             return run
         return run.take(np.flatnonzero(self._values(run) >= self.bound_us))
 
     def clean(self, trace: Trace) -> None:
-        """Takes rows that are of no more use out of the trace, where it costs little."""
+        """Removes rows that are not needed from the trace where it costs little."""
         runs = [self._cleaned(run) for run in trace.runs]
         if any(new is not old for new, old in zip(runs, trace.runs, strict=True)):
             trace.replace(r for r in runs if r.num_rows)
         self._note(trace)
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Cleans the trace and puts into it what is of use of the change."""
+        """Cleans the trace and adds the needed rows of the change."""
         self.clean(trace)
         trace.append(self.live(change), self.merge)
         self._note(trace)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - it is dead
-        """`merge_runs` of what is of use."""
+        """`merge_runs` of the needed rows."""
         live = [r for r in (self.live(run) for run in runs) if r.num_rows]
         if not live:
             return runs[0].slice(0, 0)
@@ -106,9 +97,7 @@ class Retention:
         return self.live(run)
 
     def _span(self, run: Run) -> tuple[int, int]:
-        """The least and the greatest time of a run that has rows; stored with it, so that it need not be read for
-        that.
-        """
+        """The least and the greatest time of a non-empty run; stored with it, so that it need not be read."""
         if run.note is None:
             values = self._values(run)
             run.note = [int(values.min()), int(values.max())]
@@ -116,7 +105,7 @@ class Retention:
         return least, greatest
 
     def _note(self, trace: Trace) -> None:
-        """Runs are stored with their spans."""
+        """Stores the runs with their spans."""
         for run in trace.runs:
             if run.ref is None:
                 self._span(run)
@@ -128,7 +117,7 @@ class Retention:
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
 
 
-#: So many times stand for all of a run.
+#: The number of sampled times of a run.
 _SAMPLES: Final = 64
 
 _NEVER: Final = np.iinfo(np.int64).min
@@ -136,10 +125,10 @@ _NEVER: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Newest:
-    """Of use are rows whose `column` (a date or timestamp) is not below `bound_us`, and of each key the `depth` newest
-    others.
+    """Needed are rows whose `column` (a date or timestamp) is not below `bound_us`, and the `depth` newest others of
+    each key.
 
-    Those of one time as the last of these are of use, too. Rows with NULL in the column are of no use.
+    Rows with the same time as the last of these are needed, too. Rows with NULL in the column are not.
     """
 
     column: int
@@ -147,7 +136,7 @@ class Newest:
     depth: int = 1
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Adds changes to the trace, and takes rows that are of no more use out of it if there are enough of them."""
+        """Adds changes to the trace, and removes rows that are not needed if there are enough of them."""
         run = self._pruned(change)
         self._told(run)
         trace.append(run, self.merge)
@@ -155,7 +144,7 @@ class Newest:
             trace.merge_all(self.merge)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:
-        """One run of what is of use of some runs."""
+        """One run of the needed rows of some runs."""
         merged = self._pruned(merge_runs(runs, whole=whole), above)
         self._told(merged)
         return merged
@@ -172,11 +161,11 @@ class Newest:
         return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
 
     def _pruned(self, run: Run, above: Sequence[Run] = ()) -> Run:
-        """The run without rows that are of no use. above: all that is newer in the trace."""
+        """The run without rows that are not needed. above: all newer runs of the trace."""
         times, known = microseconds(run.arrays[self.column])
         kept = np.ones(run.num_rows, np.bool_) if known is None else known.copy()
         if run.pure and run.num_rows:
-            # What has a diff above 0, and is not taken back above, is there: nothing below the bound goes any more.
+            # A positive diff that no newer run retracts is final: no row below the bound is deleted any more.
             passed = kept & (times < self.bound_us) & (run.diff > 0)
             for newer in above:
                 if newer.has_negative:
@@ -191,7 +180,7 @@ class Newest:
         return run if kept.all() else run.take(np.flatnonzero(kept))
 
     def _told(self, run: Run) -> _Told:
-        """What the run tells; found out once, stored with it."""
+        """The run's samples; computed once, stored with it."""
         if run.note is None:
             times, known = microseconds(run.arrays[self.column])
             there = run.diff > 0 if known is None else known & (run.diff > 0)
@@ -202,10 +191,10 @@ class Newest:
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """What a run tells of its times: samples, ascending, and of how many rows each is.
+    """Samples of a run's times, ascending, and the number of rows for each.
 
-    times: of all rows; successors: of the row of the same key in the run that makes it of no use, where there is one:
-    the next newer one, or the one that is `depth` places newer.
+    times: of all rows; successors: the times from which rows are not needed: that of the next newer row of the key, or
+    of the one `depth` places newer.
     """
 
     times: Ints
@@ -214,11 +203,13 @@ class _Told:
     succeeded: int
 
     def passed(self, bound_us: int) -> int:
-        """About how many rows are below the bound; 0 only if none is."""
+        """The approximate number of rows below the bound; 0 only if there is none."""
         return _below(self.times, self.rows, bound_us)
 
     def dead(self, bound_us: int) -> int:
-        """About how many rows are older than enough others of their key below the bound; 0 only if none is."""
+        """The approximate number of rows older than enough others of their key below the bound; 0 only if there is
+        none.
+        """
         return _below(self.successors, self.succeeded, bound_us)
 
 
@@ -239,7 +230,7 @@ def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
 
 
 def _newer(hashes: Hashes, times: Ints) -> Ints:
-    """How many rows of the same key have a later time."""
+    """The number of rows of the same key with a later time."""
     order = np.lexsort((times, hashes))
     hashes, times = hashes[order], times[order]
     found = np.empty(len(order), np.int64)
@@ -248,7 +239,7 @@ def _newer(hashes: Hashes, times: Ints) -> Ints:
 
 
 def _ends(hashes: Hashes, times: Ints) -> Ints:
-    """Of each row the place behind the last one with its key and time; rows are ordered by both."""
+    """For each row the position after the last one with its key and time; rows are ordered by both."""
     last = np.ones(len(times), np.bool_)
     last[:-1] = (hashes[1:] != hashes[:-1]) | (times[1:] != times[:-1])
     places = np.flatnonzero(last) + 1
@@ -262,17 +253,17 @@ def _sample(ordered: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Best:
-    """Of use are of each key the first `depth` rows in `order`, and those that are equal in it to the last of these."""
+    """Needed are the first `depth` rows of each key in `order`, and those equal in it to the last of these."""
 
     order: tuple[SortKey, ...]
     depth: int
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Adds rows to the trace; what is of no more use goes where runs become one."""
+        """Adds rows to the trace; merges remove rows that are not needed."""
         trace.append(self._pruned(change), self.merge, replacing=True)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - rows only come
-        """One run of what is of use of some runs."""
+        """One run of the needed rows of some runs."""
         return self._pruned(merge_runs(runs, whole=whole))
 
     def _pruned(self, run: Run) -> Run:

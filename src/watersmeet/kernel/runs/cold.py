@@ -1,19 +1,14 @@
-"""Runs whose bytes are elsewhere: of some keys only the rows of these are fetched, with an index (`run`).
+"""Runs whose bytes are not in memory: their index (`run`) finds the rows of some keys, and only these are read.
 
-A cold run is a run like any other: who asks for its rows gets all of them, which are fetched then. Who needs the rows
-of some hashes asks `near` first, which gives an ordinary run of just these rows. What decides about merging (rows,
-bytes, whether there are negative diffs) is known without the rows, so that all goes on as if they were here.
+A remote run (in an object store) behaves like any other run: reading its rows fetches all of them. `near` returns an
+ordinary run of the rows with some hashes. The facts that decide about merging (rows, bytes, negative diffs) are known
+without the rows, so merges are the same. Code that waits for bytes is a generator of the byte ranges it needs next, so
+that many runs wait `together`.
 
-What waits for bytes is a generator of what it needs next, so that many runs wait together: `together`.
-
-Where the bytes of an array's rows are.
-
-Runs that are mapped where memory does not hold all of them: what is asked of one is read in one pass, and let go.
-
-Epoch by epoch keys are looked up in all runs, in the order of hashes. If the machine keeps what was used last, and all
-together is larger than memory, then nothing of a run is there any more when it is its turn again. So some runs stay,
-and of the others, the passing runs, the rows that are asked for are read piece by piece into memory of the worker's
-own, past the machine's cache of files (`directfiles`), and copied.
+A streamed run is a mapped run in a state larger than memory. Each epoch probes all runs in the order of hashes; with
+the machine's cache, which keeps the most recent pages, no page would be in memory when it is needed again. So the
+smallest runs stay in memory, and the needed rows of the others are read in pieces into the worker's own memory, past
+the machine's cache of files (`directfiles`), and copied.
 """
 
 from __future__ import annotations
@@ -33,8 +28,8 @@ from watersmeet.system.blobs import BlobParts, DirectBlob, Ranges
 
 
 def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: int) -> Generator[Ranges, None, None]:
-    """Where the bytes of rows [begin, end) of an array are, from the address `base`: what can be told without reading
-    any, then what can be told once these are here, and so on.
+    """The byte ranges of rows [begin, end) of an array, from the address `base`: first those that are known without
+    reading any bytes, then those known once these have been read, and so on.
     """
     kind = array.type
     buffers = array.buffers()
@@ -70,14 +65,14 @@ def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: 
 
 
 def _bits_of(buffer: pa.Buffer, begins: col.Positions, ends: col.Positions, width: int, base: int) -> Ranges:
-    """Where values of so many bits are."""
+    """The byte ranges of values of `width` bits."""
     found: Ranges = buffer.address - base + np.stack([begins * width // 8, -(-ends * width // 8)], axis=1)
     return found
 
 
 Result = TypeVar("Result")
 
-#: Yields what it needs before it goes on; returns what it makes.
+#: Yields the bytes that it needs before it goes on; returns the result.
 Waiting = Generator[tuple[BlobParts, Ranges], None, Result]
 
 _HASH_BYTES: Final = 8
@@ -85,15 +80,15 @@ _HASH_BYTES: Final = 8
 #: A message of an IPC stream begins with a marker and its length.
 _PREFIX_BYTES: Final = 8
 
-#: The filters are read first if they cost no more than this part of what they may spare.
+#: The filters are read first if they cost no more than this fraction of the bytes that they may save.
 _FILTER_GAIN: Final = 2
 
-#: If more of the blocks than this part are asked for, the run is fetched as a whole.
+#: If more than this fraction of the blocks are needed, the whole run is fetched.
 _WHOLE: Final = 2
 
 
 def together(works: Sequence[Waiting[Result]]) -> list[Result]:
-    """What the works return; what several of them wait for is fetched at a time."""
+    """The results of all works; the bytes that several of them wait for are fetched together."""
     results: dict[int, Result] = {}
     waiting = dict(enumerate(works))
     while waiting:
@@ -110,9 +105,9 @@ def together(works: Sequence[Waiting[Result]]) -> list[Result]:
 
 
 def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> list[Run]:
-    """Runs with at least the rows of `runs` that have one of the hashes; those that have none may be left out.
+    """Runs with at least the rows of `runs` that have one of the hashes; runs without any may be omitted.
 
-    hashes: in any order; asked for only if a run is not here. spread: instead of each hash h all from h to h | spread.
+    hashes: in any order; called only if a run is not local. spread: for each hash h all from h to h | spread.
     """
     runs = list(runs)
     if all(_is_here(run) for run in runs):
@@ -135,7 +130,7 @@ def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
 
 
 def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
-    """The run that is in a blob; its rows are fetched when they are asked for, if it has an index."""
+    """The run in a blob; its rows are fetched when they are read, if it has an index."""
     size = parts.buffer.size
     yield parts, _range(max(0, size - END_BYTES), size)
     end = parts.buffer.slice(max(0, size - END_BYTES)).to_pybytes()
@@ -157,10 +152,10 @@ def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
 
 
 class ColdRun(Run):
-    """A run that is elsewhere. Its rows are fetched as soon as they are asked for, all of them."""
+    """A run in an object store. All its rows are fetched as soon as they are read."""
 
     def __init__(self, sparse: Run, parts: BlobParts, index: IndexLayout) -> None:
-        """sparse: the run as it will be, over bytes most of which are not here."""
+        """sparse: the run over bytes most of which have not been fetched."""
         self.keys = sparse.keys
         self.pure = sparse.pure
         self.ref = sparse.ref
@@ -177,7 +172,7 @@ class ColdRun(Run):
         self._firsts = np.frombuffer(parts.buffer, np.uint64, index.blocks, index.hashes_at).copy()
 
     def __getattr__(self, name: str) -> Any:
-        """hash, columns, weights: they are not set before they are first asked for."""
+        """hash, columns, weights: unset before they are first read."""
         if name not in ("hash", "columns", "weights"):
             raise AttributeError(name)
         together([self._all()])
@@ -212,7 +207,7 @@ class ColdRun(Run):
         return Nearby(self.sparse, self.sparse.take(rows), None if spread else hashes)
 
     def _blocks(self, hashes: Hashes, last_hashes: Hashes) -> tuple[col.Positions, col.Positions]:
-        """Of each range of hashes the blocks [first, last] in which it may be; in none if last is below first."""
+        """For each range of hashes the blocks [first, last] that may contain it; none if last is below first."""
         first = np.maximum(np.searchsorted(self._firsts, hashes) - 1, 0)
         return first, np.searchsorted(self._firsts, last_hashes, side="right") - 1
 
@@ -223,7 +218,7 @@ class ColdRun(Run):
         return self
 
     def _filtered(self, hashes: Hashes, block: col.Positions) -> Waiting[col.Positions]:
-        """Of pairs of a hash and a block, the blocks of those that may be in the run, if that is cheap to find out."""
+        """The blocks of pairs of a hash and a block that may be in the run, if that is cheap to determine."""
         width = self.index.filter_bytes
         begins = self.index.filters_at + distinct(block) * width
         filters = np.stack([begins, begins + width], axis=1)
@@ -235,7 +230,7 @@ class ColdRun(Run):
         return block[may_have(every.reshape(-1, width), block, hashes)]
 
     def _hashes(self, block: col.Positions) -> Ranges:
-        """Where the hashes of blocks are."""
+        """The byte ranges of the hashes of blocks."""
         begins = block * self.index.rows
         ends = np.minimum(begins + self.index.rows, len(self.sparse.hash))
         at = self.sparse.hash.ctypes.data - self.blob.buffer.address
@@ -256,7 +251,7 @@ class ColdRun(Run):
         return rows[np.cumsum(wanted[:-1]) > 0]
 
     def _columns(self, rows: col.Positions) -> Waiting[None]:
-        """Has the columns of rows, ascending, here."""
+        """Fetches the columns of rows, ascending."""
         if not len(rows):
             return
         starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
@@ -274,7 +269,7 @@ class ColdRun(Run):
 
 
 class Nearby(Run):
-    """Some rows of a run. asked: it has all that have one of these hashes; None: who made it sees to that."""
+    """Some rows of a run. asked: all rows with one of these hashes are in it; None: not checked."""
 
     def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:
         super().__init__(some.hash, some.columns, some.weights, whole.keys, pure=whole.pure)
@@ -302,18 +297,18 @@ def _range(begin: int, end: int) -> Ranges:
     return np.array([[begin, end]], np.int64)
 
 
-#: About so much of a run is read at a time.
+#: The approximate bytes of a run that are read at a time.
 _PIECE_BYTES: Final = 16 << 20
 
-#: If more of the rows than one in so many are asked for, they are not copied: that would take memory.
+#: If more than one in this many rows are needed, they are not copied: that would take memory.
 _MOST_COPIED: Final = 8
 
 
 class PassingRun(ColdRun):
-    """A mapped run that does not stay in memory. Who asks for all of its rows reads it as it is mapped.
+    """A mapped run that does not stay in memory. All of its rows are read through the mapping.
 
-    whole: what is in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, to be
-    read past the cache.
+    whole: the run in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, for reads
+    past the cache.
     """
 
     def __init__(self, run: Run, whole: Run, cold: ColdRun, blob: DirectBlob) -> None:
@@ -336,7 +331,7 @@ class PassingRun(ColdRun):
         return self.weights is None
 
     def nearby(self, hashes: Hashes, spread: int) -> Waiting[Run]:
-        """See `near`. The run itself, if a large part of it is asked for."""
+        """See `near`. The run itself, if a large part of it is needed."""
         last_hashes = hashes | np.uint64(spread)
         first, last = self._blocks(hashes, last_hashes)
         found = [self.sparse.slice(0, 0)]
@@ -369,8 +364,8 @@ class PassingRun(ColdRun):
         first: col.Positions,
         last: col.Positions,
     ) -> Waiting[col.Positions]:
-        """The rows of this run in blocks [block, stop) that have one of the hashes, which may be in blocks from `first`
-        to `last`.
+        """The rows of this run in blocks [block, stop) that have one of the hashes, which are in blocks from `first` to
+        `last`.
         """
         begins, ends = np.maximum(first, block) - block, np.minimum(last, stop - 1) + 1 - block
         some = begins < ends

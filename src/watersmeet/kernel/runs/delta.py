@@ -1,14 +1,6 @@
-"""Changes of a relation: `Delta`, its canonical form, and changes that come in slices.
+"""Changes of a relation: `Delta`, its canonical order and form, and changes in slices, which need not fit in memory.
 
-Changes that depend on the rows that are there, as a partial `Upsert` takes them.
-
-Changes that are too many to be held at once: they are made slice by slice.
-
-Removal of changes that cancel each other, where there are few: much cheaper than to consolidate all.
-
-The canonical order of changes, their consolidation, and their diffs.
-
-Diffs of rows, which are mostly all 1: then they take no memory, and nothing goes through them row by row.
+Diffs are mostly all 1: then they take no memory, and no operation goes through them row by row.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ _ONE: Final = np.int64(1)
 
 
 def ones(count: int) -> Diffs:
-    """So many diffs of 1, not to be written to. They take no memory."""
+    """Diffs of 1. Read-only; they take no memory."""
     return np.broadcast_to(_ONE, count)
 
 
@@ -43,19 +35,19 @@ def are_ones(diff: Diffs) -> bool:
 
 
 def taken(diff: Diffs, rows: npt.NDArray[np.int64]) -> Diffs:
-    """The diffs at `rows`. Not to be written to."""
+    """The diffs at `rows`. Read-only."""
     return ones(len(rows)) if _is_one_value(diff) and are_ones(diff) else diff[rows]
 
 
 def joined(diffs: Sequence[Diffs]) -> Diffs:
-    """All diffs, in order; at least one array of them. Not to be written to."""
+    """The concatenated diffs; at least one array of them. Read-only."""
     if all(_is_one_value(d) and are_ones(d) for d in diffs):
         return ones(sum(map(len, diffs)))
     return np.concatenate(diffs)
 
 
 def _is_one_value(diff: Diffs) -> bool:
-    """Whether it takes no memory, so that one value says what all are."""
+    """Whether the array repeats one value without taking memory."""
     return diff.strides == (0,)
 
 
@@ -152,7 +144,7 @@ def _sorted_within(groups: Hashes, hashes: Hashes) -> col.Positions:
 def _settle_collisions(
     arrays: Sequence[pa.Array], rows: col.Positions, groups: Hashes, hashes: Hashes
 ) -> col.Positions:
-    """Orders different rows that have the same hashes by their text: about one in 2^64 pairs of rows comes here."""
+    """Orders different rows that have the same hashes by their text: about one in 2^64 pairs of rows."""
     rows = rows.copy()
     changes = ~(_same_as_next(groups) & _same_as_next(hashes))
     starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
@@ -166,9 +158,9 @@ def _settle_collisions(
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """Rows and by how much the multiplicity of each changes.
+    """Rows, and the change of each row's multiplicity.
 
-    columns: c0, c1, … (maybe none: the number of rows is that of `diff`). diff: int64.
+    columns: c0, c1, … (possibly none: `diff` has the number of rows). diff: int64.
     """
 
     columns: pa.Table
@@ -218,9 +210,8 @@ class Delta:
 def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> Delta:
     """The same changes with one row per distinct row, no diff 0, in canonical order.
 
-    Canonical order is by the hash of the key columns, then by row hash; without `key_positions` by
-    row hash alone. Equal multisets of changes give equal bytes. Floats come out in one form
-    (0.0 for -0.0, one NaN).
+    Canonical order is by the hash of the key columns, then by row hash; without `key_positions` by row hash. Equal
+    multisets of changes give equal bytes: floats are in one form (0.0 for -0.0, one NaN).
     """
     arrays = [col.one_form(c) for c in delta.columns.columns]
     keys = arrays if key_positions is None else [arrays[i] for i in key_positions]
@@ -232,7 +223,7 @@ def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> D
 
 
 def empties(delta: Delta) -> col.Mask:
-    """Which changes empty the table. The last columns are `_kept` and `_seq`."""
+    """The changes that empty the table. The last columns are `_kept` and `_seq`."""
     kept = delta.columns.column(delta.columns.num_columns - 2)
     if kept.null_count == len(kept):
         return np.zeros(delta.num_rows, np.bool_)
@@ -242,10 +233,10 @@ def empties(delta: Delta) -> col.Mask:
 
 @dataclass(frozen=True)
 class Slicing:
-    """How large slices are, and where they wait if they have to.
+    """The size of slices, and the place of temporary files.
 
-    rows, bytes: output of more rows, or of about more bytes, is made in slices of that size, whichever is less.
-    directory: where temporary files are made; None for the system's place.
+    rows, bytes: output of more rows, or of about more bytes, is cut into slices of that size, whichever is less.
+    directory: None for the system's.
     """
 
     rows: int = 1 << 20
@@ -258,9 +249,9 @@ class Slicing:
 
 
 class Sliced:
-    """Changes as slices, which are made when they are read: each reading makes them anew.
+    """Changes as slices, which are computed when they are read, each time again.
 
-    The slices one after the other are the changes in their order. Slices may be empty.
+    The concatenated slices are the changes in their order. Slices may be empty.
     """
 
     def __init__(self, make: Callable[[], Iterable[Delta]]) -> None:
@@ -271,11 +262,11 @@ class Sliced:
 
 
 def slices_of(changes: Delta | Sliced) -> Iterable[Delta]:
-    """The slices of changes; those that are held at once are one."""
+    """The slices of changes; a `Delta` is one."""
     return (changes,) if isinstance(changes, Delta) else changes
 
 
-#: A set of hashes is a table of bits with so many places per hash.
+#: The bits per hash of a set of hashes.
 _PLACES: Final = 16
 
 _MOST_BITS: Final = 25
@@ -300,8 +291,8 @@ def without_cancelling(delta: Delta) -> Delta:
 def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
     """Rows, ascending, among them all that have an equal row of the other sign, and few others.
 
-    Column by column, rows drop out whose value does not occur with the other sign; cheap columns first, and
-    the later ones first, because they are NULL in one sign where an outer join's row finds or loses a partner.
+    Column by column, rows drop out whose value does not occur with the other sign; cheap columns first, and later
+    columns first, as they are NULL in one sign where an outer join's row finds or loses a partner.
     """
     rows = np.arange(delta.num_rows)
     columns = delta.columns.columns

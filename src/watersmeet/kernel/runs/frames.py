@@ -1,6 +1,5 @@
-"""Frames move changes between the stages of an epoch; a spool keeps them where memory is too small.
-
-Where changes wait that are too many for memory: files without a name, which are gone with their last reader.
+"""Frames move changes between the stages of an epoch; a spool keeps them in files without a name if memory is too
+small.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones, consolidate, 
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
 from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
 
-#: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
+#: Bodies are cut to about this size: Spark copies a body several times, also in the JVM.
 FRAME_BYTES: Final = 16 << 20
 
-#: Smaller bodies are not narrowed: what says how they are to be widened takes some hundred bytes.
+#: Smaller bodies are not narrowed: the description of the narrowed columns takes some hundred bytes.
 _NARROWED_BYTES: Final = 16 << 10
 
-#: Of larger bodies the size is found out before they are written, so that memory for them need not grow.
+#: The size of larger bodies is computed before they are written, so that their memory need not grow.
 _MEASURED_BYTES: Final = 64 << 10
 
-#: A sender numbers its frames of a channel from its own number times this on.
+#: A sender numbers its frames of a channel from its own number times this.
 _SENDER: Final = 1 << 32
 
 _DIFF: Final = "_diff"
@@ -40,10 +39,10 @@ _DIFF: Final = "_diff"
 
 @dataclass(frozen=True)
 class Frame:
-    """A piece of an operator's output, on its way to a bucket.
+    """A piece of an operator's output, sent to a bucket.
 
-    bucket: where it goes. channel: the id of the operator, mostly an `Exchange`, or a word that later stages pass on.
-    seq: orders the frames of a channel, whoever sent them. body: changes (see `encode`).
+    channel: the id of the operator, mostly an `Exchange`, or a word that later stages pass on. seq: orders the frames
+    of a channel over all senders. body: see `encode`.
     """
 
     bucket: int
@@ -55,7 +54,7 @@ class Frame:
 def encode(delta: Delta, *, narrow: bool = False) -> pa.Buffer:
     """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1.
 
-    narrow: if it is large, in fewer bytes (`narrowing`), which may take a second stream behind the first.
+    narrow: if it is large, in fewer bytes (`narrowing`), which may add a second stream.
     """
     arrays, names = delta.arrays, list(delta.columns.column_names)
     if not arrays or not are_ones(delta.diff):
@@ -104,9 +103,9 @@ def send(
 ) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
-    sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they
-    are not those of columns. sent: by bucket, the frames that the sender has sent on this channel before; raised.
-    roles: what becomes of the rows of split keys. narrow: as in `encode`.
+    sender: number of the task or bucket. channel: default: the exchange. keys: the values of the keys, default:
+    columns. sent: by bucket, the number of frames sent on this channel before; increased. roles: for rows of split
+    keys. narrow: as in `encode`.
     """
     if delta.num_rows == 0:
         return
@@ -121,7 +120,7 @@ def send(
 
 
 def count_rows(body: pa.Buffer | bytes) -> int:
-    """How many changes a body has."""
+    """The number of changes in a body."""
     return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.BufferReader(body)))
 
 
@@ -177,14 +176,14 @@ def _pieces(delta: Delta) -> Iterator[Delta]:
 _HashesOf = Callable[[Delta], Hashes]
 _ALIGNMENT: Final = 64
 
-#: Equal ranges of hashes, of which neighbouring ones are consolidated together.
+#: Equal ranges of hashes, of which neighboring ones are consolidated together.
 _RANGES: Final = 1 << 12
 
 
 class Spool:
-    """One temporary file of blobs: `add`, then `buffers`, which maps them. What is mapped is the disk's, not memory's.
+    """One temporary file of blobs: `add`, then `buffers`, which maps them: they use disk, not memory.
 
-    directory: where the file is made, None for the system's place. It has no name there, so nothing is left behind.
+    directory: None for the system's. The file has no name, so it is deleted with its last reader.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -193,7 +192,7 @@ class Spool:
         self._end_bytes = 0
 
     def add(self, blob: pa.Buffer) -> int:
-        """Writes a blob; its number."""
+        """Writes a blob; returns its number."""
         padding = -self._end_bytes % _ALIGNMENT
         self._file.write(bytes(padding))
         self._file.write(memoryview(blob))
@@ -202,7 +201,7 @@ class Spool:
         return len(self._places) - 1
 
     def buffers(self) -> list[pa.Buffer]:
-        """The blobs in order; nothing can be added any more."""
+        """The blobs in order; no more can be added."""
         with self._file:
             self._file.flush()
             if not self._end_bytes:
@@ -212,7 +211,7 @@ class Spool:
 
 
 def spooled(slices: Iterable[Delta], slicing: Slicing) -> list[Delta]:
-    """The slices that have rows, in a file."""
+    """The non-empty slices, in a file."""
     spool = Spool(slicing.directory)
     for piece in slices:
         if piece.num_rows:
@@ -233,7 +232,7 @@ def whole(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta
 def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta:
     """As `whole`, with one array for each column: memory for one column at a time.
 
-    Raises Error INTERNAL_ERROR if the strings of a column do not fit in one array (2 GiB).
+    INTERNAL_ERROR if the strings of a column do not fit in one array (2 GiB).
     """
     chunked = whole(slices, schema, slicing)
     spool = Spool(slicing.directory)
@@ -245,10 +244,10 @@ def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> 
 
 
 def consolidated(slices: Iterable[Delta], keys: tuple[int, ...] | None, slicing: Slicing) -> Iterator[Delta]:
-    """What `consolidate` gives for all slices together, in slices, in its order: byte for byte the same.
+    """The result of `consolidate` for all slices together, in slices, in its order: byte for byte the same.
 
-    Each slice is consolidated and put into a file; then the rows of all slices are taken range of hashes by range of
-    hashes, those of a hot key by ranges of row hashes. Memory: about a slice. keys: as in `consolidate`.
+    Each slice is consolidated and put into a file; then the rows of all slices are read by ranges of hashes, those of a
+    hot key by ranges of row hashes. Memory: about a slice. keys: as in `consolidate`.
     """
 
     def main_hashes(piece: Delta) -> Hashes:
@@ -271,7 +270,7 @@ def _by_ranges(pieces: Sequence[Delta], hashes: _HashesOf, limit: int) -> Iterat
         return
     least = min(_hash_at(p, 0, hashes) for p in pieces)
     greatest = max(_hash_at(p, -1, hashes) for p in pieces)
-    # Ranges of the hashes that there are: those of a bucket are but a part of all.
+    # Ranges of the existing hashes: those of a bucket are only a part of all.
     bounds = np.array([least + (greatest + 1 - least) * i // _RANGES for i in range(1, _RANGES)], np.uint64)
     places = np.array([[0, *np.searchsorted(hashes(p), bounds).tolist(), p.num_rows] for p in pieces])
     ends = np.cumsum(np.diff(places, axis=1).sum(axis=0))
@@ -304,7 +303,7 @@ def _without_hot(parts: list[Delta], hashes: _HashesOf, limit: int) -> Iterator[
 
 
 def _between(pieces: Sequence[Delta], first: col.Positions, last: col.Positions) -> list[Delta]:
-    """Rows [first[i], last[i]) of piece i, of those that have any."""
+    """Rows [first[i], last[i]) of each non-empty piece i."""
     return [
         Delta(p.columns.slice(a, b - a), p.diff[a:b])
         for p, a, b in zip(pieces, first.tolist(), last.tolist(), strict=True)

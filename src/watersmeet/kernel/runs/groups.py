@@ -1,10 +1,7 @@
-"""Groups of changes by key: made, ranked, touched by an epoch, and found again in a trace.
+"""Groups of changes by key: created, ranked, and found again in a trace.
 
-The rows of the keys that an epoch touches, with how often each was there before and is there after.
-
-The time of what caused changes: the greatest of those that agree with them.
-
-The total order of the rows of a key: ORDER BY, then the row itself, so that no order of arrival shows.
+For the keys that an epoch touches: the multiplicities of their rows before and after, and the times of their causes.
+The total order of the rows of a key is ORDER BY, then the row itself, so that the order of arrival never shows.
 """
 
 from __future__ import annotations
@@ -73,13 +70,13 @@ class Groups:
         return not bool((self.hashes[1:] == self.hashes[:-1]).any())
 
     def find(self, hashes: Hashes) -> Iterator[tuple[Ints, Ints]]:
-        """(group, place in `hashes`) for each pair with equal hashes, in pieces. `hashes` is sorted; compare keys!"""
+        """(group, index in `hashes`) for each pair with equal hashes, in pieces. `hashes` is sorted; compare keys!"""
         low = np.searchsorted(hashes, self.hashes)
         high = np.searchsorted(hashes, self.hashes, side="right")
         yield from pieces(low, high - low, _PIECE_ROWS)
 
     def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints, *, hashes_agree: bool = True) -> col.Mask:
-        """Whether the key of each group is that of the row of `keys` at its side.
+        """Whether the key of each group equals that of the row of `keys` next to it.
 
         hashes_agree: their hashes are known to be equal, all 64 bits of them.
         """
@@ -122,10 +119,7 @@ def _groups(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, starts: Ints
 
 
 def _settle(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, found: Groups, mixed: Ints) -> Groups:
-    """Splits the groups `mixed`, whose different keys have the same hash.
-
-    About one in 2^64 pairs of keys comes here.
-    """
+    """Splits the groups `mixed`, whose different keys have the same hash: about one in 2^64 pairs of keys."""
     order = order.copy()
     begins = np.zeros(len(order), np.bool_)
     begins[found.starts] = True
@@ -154,7 +148,7 @@ def key_form(column: col.Column) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(data)])
 
 
-#: Both counts of a row travel in one integer, so that one consolidation adds them up.
+#: Both counts of a row are in one integer, so that one consolidation adds them up.
 _SHIFT: Final = np.int64(32)
 
 _HALF: Final = np.int64(1 << 31)
@@ -187,7 +181,7 @@ def touched(old: Sequence[tuple[Ints, Delta]], change: tuple[Ints, Delta], hashe
     return Touched(col.gather_all(arrays, places), groups[places], before, before + diff)
 
 
-#: No time at all: before all others.
+#: Earlier than all times.
 NEVER: Final = np.iinfo(np.int64).min
 
 
@@ -207,7 +201,7 @@ def timestamps(times: Ints, kind: pa.DataType) -> pa.Array:
 def greatest(rows: Sequence[col.Column], causes: Sequence[col.Column], times: Ints, count: int) -> Ints:
     """For each of `count` rows the greatest of `times` among the causes that agree with it in all columns.
 
-    NULL agrees with NULL. `NEVER` where there is none.
+    NULL agrees with NULL. `NEVER` if there is none.
     """
     if not len(times):
         return np.full(count, NEVER)
@@ -227,7 +221,7 @@ _HIGHEST: Final = np.uint64(0xFFFFFFFF)
 class Ranking:
     """order: the rows, group by group, each group in its total order. groups: of each place in `order`, ascending.
 
-    leads: the places whose row differs from the one before in its group or in a sort key (the first of its peers).
+    leads: the first place of each set of peers: its row differs from the previous one in its group or in a sort key.
     """
 
     order: Ints
@@ -238,9 +232,9 @@ class Ranking:
 def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Ranking:
     """The ranking of distinct rows by group, then `order`, then the other columns: ascending, NULLs last.
 
-    arrays: all columns of the rows, floats in one form. Rows that are in `order` and in all columns with an order
-    equal (arrays and structs have none, and '1 month' equals '30 days') stay as they are, so the rows of each
-    group have to come in canonical order.
+    arrays: all columns of the rows, floats in one form. Rows equal in `order` and in all columns with an order (arrays
+    and structs have none, and '1 month' equals '30 days') keep their order, so the rows of each group must be in
+    canonical order.
     """
     words = [groups]
     for key in order:
@@ -272,7 +266,7 @@ def prefixes(array: pa.Array, key: SortKey) -> Hashes:
 
 
 def leading(schema_types: Sequence[pa.DataType], order: Sequence[SortKey]) -> SortKey | None:
-    """The key that decides first: that of `order`, else the first column that has an order."""
+    """The key that decides first: that of `order`, or else the first column that has an order."""
     if order:
         return order[0]
     return next((SortKey(i) for i, kind in enumerate(schema_types) if not kind.num_fields), None)

@@ -1,14 +1,10 @@
-"""Matching of keys: the distinct keys of one run, found in other runs.
+"""Matching of keys: the distinct keys of one run, found in other runs; the size of a join's output before it is made.
 
-A match by hash is verified on the key itself, once per distinct key and run: that is enough because the
-runs are pure (see `Run.parts`).
+A match by hash is verified on the key itself, once per distinct key and run, which suffices because the runs are pure
+(see `Run.parts`).
 
-How many rows a join makes of a change: for each key, rows times matches, known before the first row is made.
-
-What an arrangement gives its readers in one epoch: its change, and its content before.
-
-All readers of a stage see the same two, whichever of them runs first: the content before is a list of runs, which
-nobody ever modifies, so that the arrangement may take in the change at once.
+An arrangement has its change and its content before for each epoch. All readers of a stage see the same two, in any
+order of execution: the content before is an immutable list of runs.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 class Probe:
     """The distinct keys ("groups") of a pure run: group g is its rows [starts[g], starts[g] + lengths[g]).
 
-    exact: equal hashes are known to mean equal keys, so that nothing needs to be compared.
+    exact: equal hashes prove equal keys, so no key needs to be compared.
     """
 
     def __init__(self, run: Run, *, exact: bool) -> None:
@@ -147,7 +143,7 @@ def probes(runs: Iterable[Run], *, exact: bool) -> list[Probe]:
 
 
 def parts(runs: Iterable[Run]) -> list[Run]:
-    """The pure runs that `runs` are made of."""
+    """The pure runs of which `runs` consist."""
     return [part for run in runs if run.num_rows for part in run.parts]
 
 
@@ -158,9 +154,9 @@ _TEXT_CHARACTERS: Final = 80
 
 
 class Amplification:
-    """The rows that one step of one operator makes.
+    """The rows that one step of one operator outputs.
 
-    rows: of all keys. hottest: the most that are made of one key.
+    rows: of all keys. hottest: the most of one key.
     """
 
     def __init__(self) -> None:
@@ -170,7 +166,7 @@ class Amplification:
         self._terms: list[tuple[Probe, np.ndarray]] = []
 
     def add(self, probe: Probe, made: np.ndarray) -> None:
-        """Adds rows by key of the probe. made: floats where products may be beyond 64 bits."""
+        """Adds rows by key of the probe. made: floats where products may exceed 64 bits."""
         if not len(made):
             return
         self.rows = min(_BEYOND, self.rows + int(made.sum()))
@@ -191,7 +187,7 @@ class Amplification:
         return busiest(np.array(list(found), np.uint64), np.array(list(found.values()), np.int64))
 
     def hottest_key(self) -> tuple[str | None, ...]:
-        """The values of the key of which most rows are made, as texts; none for a join without a key."""
+        """The values of the key with the most rows, as texts; none for a join without a key."""
         if self._place is None:
             return ()
         probe, group = self._place
@@ -199,7 +195,7 @@ class Amplification:
 
 
 class TooManyRowsError(Exception):
-    """An operator would make more rows than it may: nothing of its output was made."""
+    """An operator would exceed its limit of rows. None of its output exists."""
 
 
 def shown(value: pa.Scalar) -> str | None:
@@ -221,9 +217,8 @@ def pairs(probe: Probe, matches: col.Positions) -> col.Positions:
 class Arranged:
     """One epoch of an arrangement.
 
-    change: changes of the rows that can match, as a run. null_keys: those of rows with a NULL in the key, which
-    the arrangement does not keep; not consolidated. before: gives the runs of the content before; asked at most once.
-    exact: see `Probe`.
+    change: changes of the rows that can match, as a run. null_keys: those of rows with a NULL in the key, which are not
+    kept; not consolidated. before: returns the runs of the content before; called at most once. exact: see `Probe`.
     """
 
     def __init__(self, change: Run, null_keys: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
@@ -269,7 +264,7 @@ class Arranged:
 
 
 class _Near(Arranged):
-    """The same with the content before of some keys only. What is known of the change is shared."""
+    """The same with the content before of some keys only. Facts about the change are shared."""
 
     def __init__(self, whole: Arranged, hashes: Callable[[], Hashes]) -> None:
         super().__init__(
@@ -295,8 +290,9 @@ class _Near(Arranged):
 
 
 def near_changes(inputs: Sequence[Arranged], own: Sequence[bool]) -> list[Arranged]:
-    """The inputs, all by the same key, as an operator sees them that asks each for no keys but those that change in
-    another. own: by input, whether it is also asked for those that change in itself.
+    """The inputs, all by the same key, for an operator that probes each only for keys that change in another.
+
+    own: by input, whether it is also probed for keys that change in itself.
     """
 
     def changed(number: int) -> Hashes:

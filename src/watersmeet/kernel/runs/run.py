@@ -1,13 +1,9 @@
 """Run: an immutable sorted piece of an arrangement, its stored form, and the index of a large one.
 
-The index of a large stored run: which of its rows may have a hash, without reading the others.
-
-It follows the run in its blob: filters, the first hash of each block of `BLOCK_ROWS` rows, and a trailer. All columns
-of a run lie one after the other, so that they are mapped as they are; a block is so many rows of each, not a range of
-bytes.
-
-A filter is a bloom filter of the hashes of one block, so that the filter of a block can be read by itself. With ten
-bits a hash and four places, 1.2 % of the hashes that are not in a block look as if they were.
+The index finds the rows of a hash without reading the others. It follows the run in its blob: filters, the first hash
+of each block of `BLOCK_ROWS` rows, and a trailer. The columns of a run are consecutive, so that they can be mapped; a
+block is that many rows of each column, not a range of bytes. A filter is a bloom filter of the hashes of one block.
+With ten bits a hash and four places, 1.2 % of the missing hashes of a block look present.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.delta import Delta, Diffs, are_ones, canonical_rows, ones, stretches
 from watersmeet.system.blobs import Pieces
 
-#: Runs that are not smaller have an index.
+#: Runs of at least this size have an index.
 INDEXED_BYTES: Final = 1 << 20
 
 BLOCK_ROWS: Final = 1024
@@ -43,7 +39,7 @@ _HASH_BYTES: Final = 8
 _BITS: Final = 10
 _PLACES: Final = 4
 
-#: Filters of so many blocks are made at a time, in a core's own cache.
+#: Filters are built for this many blocks at a time, in a core's own cache.
 _AT_ONCE: Final = 32
 
 _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
@@ -51,7 +47,7 @@ _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
 
 @dataclass(frozen=True)
 class IndexLayout:
-    """Where the index of a blob is. blocks: how many. filter_bytes: of one block, 0 if there are none.
+    """The position of the index in a blob. filter_bytes: of one block, 0 without filters.
 
     hashes_at, filters_at: where the first hashes and the filters begin.
     """
@@ -64,7 +60,7 @@ class IndexLayout:
 
 
 def index_layout(end: bytes, size_bytes: int) -> IndexLayout | None:
-    """What the last `END_BYTES` of a blob of so many bytes tell; None if it has no index."""
+    """Parses the last `END_BYTES` of a blob of that size; None if it has no index."""
     rows, blocks, filter_bytes, magic = _END.unpack(end)
     hashes_at = size_bytes - END_BYTES - _HASH_BYTES * blocks
     filters_at = hashes_at - filter_bytes * blocks
@@ -74,15 +70,13 @@ def index_layout(end: bytes, size_bytes: int) -> IndexLayout | None:
 
 
 def index_bytes(hashes: Hashes, *, filters: bool) -> int:
-    """How many bytes the index takes."""
+    """The size of the index."""
     blocks = -(-len(hashes) // BLOCK_ROWS)
     return blocks * (_HASH_BYTES + (_filter_bytes(hashes) if filters else 0)) + END_BYTES
 
 
 def write_index(target: memoryview, hashes: Hashes) -> None:
-    """Writes the index of a run with these hashes, ascending; `target` has just the room for it, with filters or
-    without.
-    """
+    """Writes the index of a run with these ascending hashes; the size of `target` decides whether with filters."""
     firsts = np.ascontiguousarray(hashes[::BLOCK_ROWS])
     size = len(target) - firsts.nbytes - END_BYTES
     filter_bytes = size // max(1, len(firsts))
@@ -93,7 +87,7 @@ def write_index(target: memoryview, hashes: Hashes) -> None:
 
 
 def may_have(filters: npt.NDArray[np.uint8], blocks: npt.NDArray[np.int64], hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Of pairs of a block and a hash, whether the block may have the hash. filters: a row for each block."""
+    """For pairs of a block and a hash, whether the block may contain the hash. filters: a row for each block."""
     found = np.ones(len(hashes), np.bool_)
     for bit in _bits(hashes, 8 * filters.shape[1]):
         found &= (filters[blocks, bit >> 3] >> (bit & 7).astype(np.uint8)) & 1 > 0
@@ -101,7 +95,7 @@ def may_have(filters: npt.NDArray[np.uint8], blocks: npt.NDArray[np.int64], hash
 
 
 def _filter_bytes(hashes: Hashes) -> int:
-    """Enough for the block with most distinct hashes, a multiple of 8."""
+    """Enough for the block with the most distinct hashes, a multiple of 8."""
     if not len(hashes):
         return 0
     starts, _ = stretches(hashes)
@@ -125,7 +119,7 @@ def _write_filters(filters: npt.NDArray[np.uint8], hashes: Hashes) -> None:
 
 
 def _bits(hashes: Hashes, width: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The places of each hash in a filter of so many bits. Hashes that differ in a few bits have places far apart."""
+    """The bits of each hash in a filter of that many bits. Hashes that differ in a few bits have distant bits."""
     mixed = hashes * _MIX[0]
     mixed ^= mixed >> np.uint64(32)
     mixed *= _MIX[1]
@@ -141,10 +135,10 @@ _META: Final = b"watersmeet.run"
 
 
 class Merging(NamedTuple):
-    """The merge under way in which a run takes part. What it has taken is no longer in the run.
+    """The merge that is taking the rows of a run. Merged rows are no longer in the run.
 
-    number: tells it from others in the trace; its runs are neighbours. made: it has made segments, which come before
-    its runs. whole: nothing older lay below when it began.
+    number: identifies it in the trace; its runs are neighbors. made: it has output chunks, which come before its runs.
+    whole: there were no older runs when it began.
     """
 
     number: int
@@ -155,12 +149,12 @@ class Merging(NamedTuple):
 class Run:
     """Changes sorted by the hash of the key columns. Never modified.
 
-    hash: uint64, ascending. columns: c0, c1, …, one chunk each, floats in one form. weights: int64
-    diffs, none 0, or None if all are 1. keys: positions of the key columns. pure: rows with equal
-    hashes have equal keys, so that one comparison stands for all. ref: where it is stored, None if it is not.
-    continues: it is a further segment, with higher hashes, of a large result whose first segments come before it.
-    note: JSON that is stored with the run, about its rows; None if nothing has been noted. A run made of it has none.
-    merging: the merge under way that is to take its rows, also those of a run that is a part of it; None for most.
+    hash: uint64, ascending. columns: c0, c1, …, one chunk each, floats in one form. weights: int64 diffs, none 0, or
+    None if all are 1. keys: positions of the key columns. pure: rows with equal hashes have equal keys, so one
+    comparison decides for all. ref: where it is stored, None if it is not. continues: it is a further chunk, with
+    higher hashes, of a large result whose first chunks come before it. note: JSON about its rows that is stored with
+    the run, or None; not inherited by merged runs. merging: the merge that will take its rows, also for a part of a
+    run; None for most.
     The order of rows with equal hashes depends only on the history of the relation's changes.
     """
 
@@ -201,7 +195,7 @@ class Run:
 
     @property
     def diff(self) -> Diffs:
-        """The diffs, int64, not to be written to; if all are 1 they take no memory."""
+        """The diffs, int64, read-only; if all are 1 they take no memory."""
         return ones(len(self.hash)) if self.weights is None else self.weights
 
     @cached_property
@@ -221,7 +215,7 @@ class Run:
 
     @cached_property
     def parts(self) -> tuple[Run, ...]:
-        """Pure runs with the same rows in all: the run itself, unless different keys share a hash."""
+        """Pure runs with the same rows: the run itself, unless different keys share a hash."""
         return (self,) if self.pure else tuple(_split(self))
 
     @cached_property
@@ -242,16 +236,16 @@ class Run:
         return Run(self.hash[start:stop], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
     def part(self, start: int, stop: int) -> Run:
-        """The run of rows [start, stop), without a copy, which is stored where this one is.
+        """The run of rows [start, stop), without a copy, stored where this one is.
 
-        What is noted stays: it is true of more rows.
+        Its note stays: it describes more rows.
         """
         part = self.slice(start, stop)
         part.ref, part.continues, part.note = self.ref, self.continues, self.note
         return part
 
     def behind(self, place: int) -> Run:
-        """The part from a row on, whose hash no row before it has, with a reference that says so."""
+        """The part from a row on, whose hash no earlier row has, with a reference to that part."""
         rest = self.part(place, self.num_rows)
         if self.ref is not None:
             rest.ref = self.ref.behind(int(self.hash[place]), rest.num_rows)
@@ -268,13 +262,13 @@ class Run:
         return Delta(self.columns, self.diff)
 
     def expect(self, hashes: Hashes) -> None:
-        """INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may have been left out (`cold.near`)."""
+        """INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may be missing (`cold.near`)."""
 
     def stored(self, *, filters: bool = False) -> Pieces:
         """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1. Columns are not
         copied.
 
-        If it is large, an index follows (`blocks`). filters: with filters, for runs that may be read from elsewhere.
+        If it is large, an index follows. filters: with filters, for runs that may be read remotely.
         """
         arrays = [pa.array(self.hash), *(_defined(a) for a in self.arrays)]
         names = ["_h", *(f"c{i}" for i in range(len(self.arrays)))]
@@ -294,10 +288,7 @@ class Run:
 
     @staticmethod
     def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
-        """The inverse of `stored`; the columns point into `buffer` (best aligned to 64 bytes).
-
-        Raises Error STATE_DAMAGED if the bytes are not a run.
-        """
+        """The inverse of `stored`; the columns point into `buffer` (preferably aligned to 64 bytes). STATE_DAMAGED."""
         try:
             with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
                 meta = json.loads(reader.schema.metadata[_META])
@@ -333,7 +324,7 @@ def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
 
 
 def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tuple[int, ...]) -> Run:
-    """A run of rows that are sorted by hash already."""
+    """A run of rows that are already sorted by hash."""
     weights = None if are_ones(diff) else diff
     return Run(hashes, col.positional(arrays), weights, keys, pure=is_pure(hashes, [arrays[i] for i in keys]))
 
@@ -345,7 +336,7 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     starts, _ = stretches(hashes)
     if len(starts) == len(hashes):
         return True
-    # Compare each row of a stretch with the row before it.
+    # Compare each row of a stretch with the previous row.
     same = np.ones(len(hashes), np.bool_)
     same[starts] = False
     later = np.flatnonzero(same)
@@ -355,14 +346,14 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
 
 
 def write_streams(sink: Any, batches: Sequence[pa.RecordBatch]) -> None:
-    """Writes an Arrow IPC stream of each batch, one behind the other."""
+    """Writes an Arrow IPC stream of each batch."""
     for batch in batches:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
 
 
 class _Sink:
-    """A file for Arrow that keeps what is written to it where it is."""
+    """A file for Arrow that keeps references to the written buffers."""
 
     closed = False
 
@@ -375,7 +366,7 @@ class _Sink:
         return len(piece)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Does nothing."""
 
     def close(self) -> None:
         self.closed = True
@@ -389,7 +380,7 @@ def _stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
 
 
 def streams_bytes(batches: Sequence[pa.RecordBatch]) -> int:
-    """How many bytes `write_streams` writes."""
+    """The number of bytes that `write_streams` writes."""
     measure = pa.MockOutputStream()
     write_streams(measure, batches)
     return int(measure.size())
@@ -413,7 +404,7 @@ def _split(run: Run) -> list[Run]:
 
 
 def _defined(array: pa.Array) -> pa.Array:
-    """The same values with defined bytes in the place of NULLs: equal runs must have equal bytes."""
+    """The same values with defined bytes for NULLs: equal runs must have equal bytes."""
     if array.null_count == 0:
         return array
     return col.gather(array, np.arange(len(array)))

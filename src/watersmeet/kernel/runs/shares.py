@@ -1,12 +1,12 @@
-"""References to stored runs, and shares of them: after the number of buckets has changed, several buckets have one run.
+"""References to stored runs, also to parts of them: after the number of buckets has changed, several buckets read one
+run.
 
-A share is of all rows of a run whose hashes are in some ranges. So nothing of a run has to be read to give it to other
-buckets, only a reference to be written. Of a run that is sorted by that hash a share is a slice; of others its rows are
-picked out when a bucket first reads it, and stored by themselves in the same epoch.
+A share is the rows of a run whose hashes are in some ranges. Giving a run to other buckets reads nothing of it and only
+writes a reference. If the run is sorted by that hash, a share is a slice; otherwise its rows are picked out when a
+bucket first reads it, and stored separately in the same epoch. Rows that a merge has taken are no longer referred to:
+the rest begins at a hash.
 
-What a merge has taken of a run is no longer referred to: its rest is that from a hash on.
-
-Hot keys: those of which a run has many rows. They are found when a run is stored, and kept with its reference.
+Hot keys, with many rows in a run, are found when it is stored, and kept with its reference.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from watersmeet.kernel.runs.matching import shown
 from watersmeet.kernel.runs.run import Merging, Run
 from watersmeet.system.blobs import BlobRef
 
-#: A run of fewer rows tells nothing.
+#: Smaller runs have no hot keys.
 LEAST_ROWS: Final = 1024
 
-#: Told are so many keys of a run at most, each with at least one of so many rows.
+#: The most hot keys of a run; each has at least one in this many rows.
 MOST_KEYS: Final = 16
 
 PART: Final = 256
@@ -44,7 +44,7 @@ class HotKey(NamedTuple):
 
 
 class HotKeys(NamedTuple):
-    """The hot keys of a run, the hottest first. keys: the columns whose values they are."""
+    """The hot keys of a run, the hottest first. keys: the key columns."""
 
     keys: tuple[int, ...]
     found: tuple[HotKey, ...]
@@ -60,7 +60,7 @@ class HotKeys(NamedTuple):
         return HotKeys(self.keys, found) if found else None
 
     def scaled(self, part: float) -> HotKeys:
-        """With a part of the rows of each."""
+        """With a fraction of the rows of each."""
         return HotKeys(self.keys, tuple(key._replace(rows=round(key.rows * part)) for key in self.found))
 
     @staticmethod
@@ -79,7 +79,7 @@ def busiest_of(change: Run) -> RowsByKey:
 
 
 def hot_keys(run: Run) -> HotKeys | None:
-    """The keys of which the run has most rows; None if it has no such keys, or too few rows to tell."""
+    """The keys with the most rows of a run; None if it has no such keys, or too few rows."""
     if run.num_rows < LEAST_ROWS or not run.keys:
         return None
     starts, lengths = run.stretches
@@ -97,7 +97,7 @@ HASHES: Final = 1 << 64
 
 
 class HashRange(NamedTuple):
-    """The rows whose hash is in [low, high). keys: of which values, each the first of some columns that is not NULL."""
+    """The rows whose hash is in [low, high). keys: the hashed values, each the first non-NULL one of some columns."""
 
     keys: Keys
     low: int
@@ -105,16 +105,16 @@ class HashRange(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many hashes there are."""
+        """The number of hashes."""
         return self.high - self.low
 
     def common(self, other: HashRange) -> HashRange:
-        """What is in both; of no width if nothing is. other: of the same keys."""
+        """The intersection; of width 0 if it is empty. other: of the same keys."""
         return HashRange(self.keys, max(self.low, other.low), min(self.high, other.high))
 
 
 class Share(NamedTuple):
-    """The rows of a run that are in all of `ranges`, of different keys. part: of all rows about so large a part."""
+    """The rows of a run that are in all of `ranges`, of different keys. part: the approximate fraction of all rows."""
 
     ranges: tuple[HashRange, ...]
     part: float
@@ -127,16 +127,16 @@ class Share(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """The rows of a run with the hash by which it is sorted not below `start`. rows: how many; of a share about."""
+    """The rows of a run with the sort hash not below `start`. rows: how many; approximate for a share."""
 
     start: int
     rows: int
 
 
 class RunRef(NamedTuple):
-    """Where a run is stored. share: of its rows, None for all of them. hot: its hot keys, of a share about.
+    """Where a run is stored. share: its rows, None for all. hot: its hot keys, approximate for a share.
 
-    rest: what a merge has left of it, None for all. merging: the merge under way that is to take it.
+    rest: the rows that a merge has not yet taken, None for all. merging: the merge that will take them.
     """
 
     blob: BlobRef
@@ -152,7 +152,7 @@ class RunRef(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows; of a share about so many."""
+        """The number of rows; approximate for a share."""
         return round(self._rows)
 
     @property
@@ -163,7 +163,7 @@ class RunRef(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes; of a part about so many."""
+        """The number of bytes; approximate for a part."""
         if self.share is None and self.rest is None:
             return self.blob.length_bytes
         return round(self.blob.length_bytes * self._rows / max(1, self.blob.rows))
@@ -178,9 +178,9 @@ class RunRef(NamedTuple):
         return self._replace(hot=hot, rest=Remainder(start, rows))
 
     def narrowed(self, wanted: HashRange, known: HashRange, *, strays: bool = False) -> RunRef | None:
-        """Those of the rows that are in `wanted`; None if there are none.
+        """The rows that are in `wanted`; None if there are none.
 
-        known: where all are, by the same keys. strays: there may be some elsewhere, of hot keys.
+        known: the range of all rows, by the same keys. strays: some rows of hot keys may be outside of it.
         """
         ranges = {} if self.share is None else {r.keys: r for r in self.share.ranges}
         before = ranges.get(wanted.keys, HashRange(wanted.keys, 0, HASHES) if strays else known)
@@ -203,7 +203,7 @@ class RunRef(NamedTuple):
         return self._replace(share=share, hot=hot, rest=rest)
 
     def to_json(self) -> list[Any]:
-        """The JSON form: that of the blob, followed by the other fields as far as there are any."""
+        """The JSON form: that of the blob, followed by the other fields up to the last that is set."""
         more = list(self[1:])
         while more and more[-1] is None:
             more.pop()
@@ -224,15 +224,15 @@ class RunRef(NamedTuple):
 
 
 def load(ref: RunRef, buffer: pa.Buffer) -> Run:
-    """The run of a reference from the bytes of its blob. If its rows had to be picked out, it is yet to be stored.
+    """The run of a reference from the bytes of its blob. If its rows had to be picked out, it is not stored yet.
 
-    Raises Error STATE_DAMAGED if the bytes are not that run.
+    STATE_DAMAGED if the bytes are not that run.
     """
     return shared(ref, Run.from_ipc(buffer, ref))
 
 
 def shared(ref: RunRef, run: Run) -> Run:
-    """The rows of a reference, of the run that is in its blob; as `load`."""
+    """The rows of a reference, given the run in its blob; as `load`."""
     if run.num_rows != ref.blob.rows:
         raise error(
             "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.blob.rows}", detail=f"{ref}."
@@ -256,11 +256,11 @@ def shared(ref: RunRef, run: Run) -> Run:
 
 
 def _places(hashes: Hashes, wanted: HashRange) -> tuple[int, int]:
-    """Where in sorted hashes those of a range begin and end."""
+    """The first and last index in sorted hashes of a range."""
     start = int(np.searchsorted(hashes, np.uint64(wanted.low)))
     return start, int(np.searchsorted(hashes, np.uint64(wanted.high - 1), side="right"))
 
 
 def _first_known(arrays: Sequence[pa.Array], key: tuple[int, ...]) -> pa.Array:
-    """Of each row the first of some columns that is not NULL."""
+    """For each row the first non-NULL one of some columns."""
     return arrays[key[0]] if len(key) == 1 else pc.coalesce(*[arrays[i] for i in key])

@@ -20,7 +20,7 @@ from watersmeet.system.blobs import BlobParts, BlobRef, DirectBlob, Pieces, join
 
 
 class State(Protocol):
-    """What an operator's step sees of the state."""
+    """The state as an operator's step sees it."""
 
     def trace(self, operator_id: str, name: str) -> Trace:
         """The trace `name` of the operator; empty the first time. Changes to it are kept."""
@@ -33,10 +33,9 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class StateManifest:
-    """What of a state is stored: by operator, by trace, its runs, oldest first.
+    """The stored state: by operator, by trace, its runs, oldest first.
 
-    An operator may have no traces. Its JSON form is written by hand: the number of the state format comes with it, and
-    is looked at before anything else is read.
+    An operator may have no traces. The JSON form begins with the number of the state format, which is checked first.
     """
 
     operators: Mapping[str, Mapping[str, tuple[RunRef, ...]]]
@@ -48,7 +47,7 @@ class StateManifest:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> StateManifest:
-        """The inverse of `to_json`. Raises Error STATE_MISMATCH if it has another state format."""
+        """The inverse of `to_json`. STATE_MISMATCH for another state format."""
         if value.get("format") != STATE_FORMAT_VERSION:
             raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
         return StateManifest(
@@ -59,7 +58,7 @@ class StateManifest:
         )
 
     def within(self, pack: str) -> StateManifest:
-        """The manifest as seen from outside of the pack that it was found in."""
+        """The manifest as seen from outside of its segment."""
         return StateManifest(
             {
                 o: {n: tuple(r.within(pack) for r in refs) for n, refs in traces.items()}
@@ -72,7 +71,7 @@ class StateManifest:
         return [r for refs in self.operators.get(operator_id, {}).values() for r in refs]
 
     def merge_debt_bytes(self, operator_id: str) -> int:
-        """Of the runs of an operator, how much waits to be taken by merges under way."""
+        """The bytes of an operator's runs that merges have still to take."""
         return sum(r.size_bytes for r in self.refs_of(operator_id) if r.merging is not None)
 
     @property
@@ -82,43 +81,42 @@ class StateManifest:
 
 
 class BlobStore(Protocol):
-    """Where stored runs come from."""
+    """The source of stored runs."""
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """The bytes of `ref`, best without a copy; raises Error STATE_DAMAGED if they are not there."""
+        """The bytes of `ref`, preferably without a copy. STATE_DAMAGED if they are missing."""
         ...
 
 
 class Early(Protocol):
-    """Stores blobs in files of their own while an epoch runs. least_bytes: smaller ones are not worth a file."""
+    """Stores blobs in files of their own during an epoch. least_bytes: smaller ones are not worth a file."""
 
     least_bytes: int
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Stores `blob`, now or soon, and tells where it is."""
+        """Stores `blob`, now or in the background, and returns its reference."""
         ...
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """The bytes of what was stored, mapped."""
+        """The bytes of a stored blob, mapped."""
         ...
 
     def drop(self, refs: Iterable[BlobRef]) -> None:
-        """Nothing of the epoch refers to these, though they were stored."""
+        """The epoch does not refer to these blobs, though they were stored."""
         ...
 
 
-#: Of a blob what reads it past the machine's cache; None if nothing does.
+#: Reads a blob past the machine's cache; None if that is not possible.
 DirectOf = Callable[[BlobRef], DirectBlob | None]
 
-#: Of each blob its parts, or None if all of it is here.
+#: For each blob its parts, or None if all of it is local.
 PartsOf = Callable[[Sequence[BlobRef]], Sequence[BlobParts | None]]
 
 
 class RunCache:
-    """Loaded runs by where they are stored, the most recently used ones; one per process and blob store.
+    """Loaded runs by reference, the most recently used ones; one per process and blob store.
 
-    A run never changes and a place never gets other bytes, so nothing needs to be invalidated. What is
-    kept is mostly the mapping of a file.
+    Runs and blobs never change, so no entry is ever invalid. Mostly it keeps the mapping of a file.
     """
 
     def __init__(self, most_runs: int = 4096) -> None:
@@ -126,7 +124,7 @@ class RunCache:
         self._most_runs = most_runs
 
     def get(self, ref: RunRef) -> Run | None:
-        """The run of `ref`, if it is here."""
+        """The run of `ref`, if it is cached."""
         run = self._runs.get(ref)
         if run is not None:
             self._runs.move_to_end(ref)
@@ -142,14 +140,12 @@ class RunCache:
 class StageState:
     """The traces of one stage in one bucket.
 
-    manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
-    when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
-    the states of one process that read from the same blob store. budget: for the merges of all its traces. parts: of
-    blobs that may be elsewhere; None: all of them are here, and runs are written without filters.
-    direct: what reads a blob past the machine's cache, or None; None: all runs stay in memory if they can. stay_bytes:
-    of so many bytes of runs they can stay, the smallest runs first.
-    early: stores large runs while the epoch goes on; None: they wait for `persist`. With `direct` as soon as merges
-    have made them, so that they take no memory.
+    manifest: the result of the last `persist`, or None for a new state. Runs are read from `blobs` when their trace is
+    first used; only `persist` writes. cache: may be shared by the states of one process and blob store. budget: for the
+    merges of all its traces. parts: for blobs that may be remote; None: all are local, and runs are written without
+    filters. direct: reads a blob past the machine's cache, or None; None: all runs stay in memory if they fit.
+    stay_bytes: the bytes of runs that stay in memory, the smallest runs first. early: stores large runs during the
+    epoch; None: in `persist`. With `direct` as soon as merges have made them, so that they take no memory.
     """
 
     def __init__(
@@ -179,11 +175,11 @@ class StageState:
 
     @property
     def operators(self) -> frozenset[str]:
-        """The ids of the operators that have state here, maybe of no rows."""
+        """The ids of the operators with state, possibly without rows."""
         return frozenset(self._stored)
 
     def declare(self, operator_id: str) -> None:
-        """Makes the operator known, so that the manifest lists it even without rows."""
+        """Adds the operator, so that the manifest lists it even without rows."""
         self._stored.setdefault(operator_id, {})
 
     def drop(self, operator_id: str) -> None:
@@ -207,7 +203,7 @@ class StageState:
         return sorted({*self._stored.get(operator_id, {}), *(n for o, n in self._loaded if o == operator_id)})
 
     def size(self, operator_id: str) -> tuple[int, int]:
-        """(rows, bytes) of the operator's traces; traces not loaded count by what is stored."""
+        """(rows, bytes) of the operator's traces; unloaded traces count by their stored size."""
         rows = size_bytes = 0
         for (o, _), trace in self._loaded.items():
             if o == operator_id:
@@ -220,8 +216,8 @@ class StageState:
         return rows, size_bytes
 
     def store_large(self, operator_id: str) -> None:
-        """Begins to store the operator's large new runs, so that `persist` need not wait for all of them: they have
-        mostly their last form for the epoch when the operator has done its step.
+        """Begins to store the operator's large new runs, which rarely change again after its step, so `persist` is
+        shorter.
         """
         if self._early is None:
             return
@@ -231,7 +227,7 @@ class StageState:
                 self._stored_early.add(self._store(run, self._early.add).blob)
 
     def persist(self, add: Callable[[Pieces, int], BlobRef]) -> StateManifest:
-        """Hands each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest.
+        """Passes each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest.
 
         Runs that were merged away before they were ever stored are not written.
         """
@@ -249,7 +245,7 @@ class StageState:
         return manifest
 
     def retired(self) -> tuple[BlobRef, ...]:
-        """What the manifest given at the start listed and the state no longer needs; call after `persist`."""
+        """The blobs in the given manifest that the state no longer needs; call after `persist`."""
         now = {r.blob for traces in self._stored.values() for refs in traces.values() for r in refs}
         return tuple(sorted(self._before - now))
 
@@ -276,7 +272,7 @@ class StageState:
         whole = Run.from_ipc(buffer, ref)
         run = shared(ref, whole)
         assert self._direct is not None
-        # Rows that had to be picked out are in memory already.
+        # Rows that had to be picked out are already in memory.
         blob = self._direct(ref.blob) if run.ref is not None and run.num_rows else None
         if blob is None:
             return run
@@ -284,7 +280,7 @@ class StageState:
         return PassingRun(run, whole, cold, blob) if isinstance(cold, ColdRun) else run
 
     def _kept(self, run: Run) -> Run:
-        """The run as it is stored, if it is large."""
+        """The run as stored, if it is large."""
         assert self._early is not None
         if run.size_bytes < self._early.least_bytes:
             return run
@@ -301,14 +297,14 @@ class StageState:
 
 
 def _passing(refs: Iterable[RunRef], stay_bytes: int) -> set[RunRef]:
-    """The largest runs, without which all others have no more than so many bytes."""
+    """The largest runs: all others have at most `stay_bytes`."""
     ordered = sorted(refs, key=lambda r: (r.size_bytes, r.blob))
     ends = accumulate(r.size_bytes for r in ordered)
     return {ref for ref, end in zip(ordered, ends, strict=True) if end > stay_bytes}
 
 
 class ScopedState:
-    """A state in which operators' traces are kept under other ids, which `state_id` gives."""
+    """A state that keeps operators' traces under the ids that `state_id` returns."""
 
     def __init__(self, state: State, state_id: Callable[[str], str]) -> None:
         self._state = state
@@ -324,14 +320,14 @@ class ScopedState:
 
 
 class BlobDict:
-    """A blob store in memory, for tests and benchmarks: `add` stores, `read` gives back."""
+    """A blob store in memory, for tests and benchmarks: `add` stores, `read` returns."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, pa.Buffer] = {}
         self._added = 0
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Stores `blob` and tells where it is."""
+        """Stores `blob` and returns its reference."""
         buffer = joined(blob)
         ref = BlobRef(str(self._added), 0, buffer.size, rows)
         self._blobs[ref.file] = buffer

@@ -1,20 +1,17 @@
-"""Trace: the runs of one arrangement, probing by hash, and traces that keep the newest row of each key.
+"""Trace: the runs of one arrangement, merged geometrically and probed by hash; and traces of the newest row of each
+key.
 
-A trace whose newest row of a key replaces all older ones: what an operator remembers of each key.
+Merging: runs have levels, each of FAN_IN times as many rows as the one below, and as soon as FAN_IN of the newest are
+of one level or lower they become one. Laws: merging never changes the sum of diffs of any row, and it always depends
+only on the runs and the budget, so that every replay merges alike.
 
-Rows have diff 1; diff -1 says that the key is gone. A key's row is written once per change, and a
-merge keeps the newest.
+A merge proceeds from low hashes to high ones, in pieces: the merged piece comes before the runs, which continue after
+it. So between two pieces the runs have the same content, in the same order for each hash, and the progress of a merge
+is visible in the runs. It resumes in the next epoch that changes the trace if the budget of this one is used up. Newer
+runs are added after it, and merged among themselves meanwhile.
 
-Merging of runs: which, when, and how.
-
-Merging is geometric: runs have levels, each of FAN_IN times as many rows as the one below, and as soon as
-FAN_IN of the newest are of one level or lower they become one. Laws: merging never changes the sum of
-diffs of any row, and it depends only on the runs and the budget, so that every replay merges alike.
-
-A merge goes from low hashes to high ones, piece by piece: what it has made of a piece comes before its runs, which go
-on behind that piece. So between any two pieces the runs have the content of before, in the same order for each hash,
-and where a merge has come to is a fact of the runs. It goes on in the next epoch that changes the trace if the budget
-of this one is used up. Newer runs come above it, and are merged among themselves meanwhile.
+A trace of newest rows has rows with diff 1; diff -1 means that the key is deleted. A merge keeps the newest row of a
+key.
 """
 
 from __future__ import annotations
@@ -34,85 +31,84 @@ from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, stretches
 from watersmeet.kernel.runs.groups import Groups, Ints
 from watersmeet.kernel.runs.run import Merging, Run, make_run
 
-#: So many runs of comparable size become one.
+#: This many runs of comparable size become one.
 FAN_IN: Final = 4
 
-#: Runs of fewer rows are all of the lowest level.
+#: Smaller runs are all of the lowest level.
 LEVEL_0_ROWS: Final = 256
 
 #: Above this size a merge pays only if it can remove rows, …
 MERGED_BYTES: Final = 256 << 20
 
-#: … or makes one of so many runs.
+#: … or merges this many runs.
 LARGE_FAN_IN: Final = 16
 
-#: A larger result is cut into segments of about this size, by ranges of hashes, one after the other.
+#: A larger result is cut into chunks of about this size, by ranges of hashes.
 SEGMENT_BYTES: Final = 128 << 20
 
-#: What must be merged in one piece because it has one hash must fit in Arrow's 2 GiB, with room to spare.
+#: Rows of one hash are merged in one piece, which must fit in Arrow's 2 GiB, with room to spare.
 PIECE_BYTES: Final = 1 << 30
 
-#: With more runs than this, segments of one result counted as one, merges go on whatever the budget says.
+#: With more runs than this, chunks of one result counted as one, merges ignore the budget.
 MOST_RUNS: Final = 64
 
-#: What a task merges in an epoch unless told otherwise: about a second of work.
+#: The default bytes that a task merges in an epoch: about a second of work.
 MERGE_BYTES: Final = 256 << 20
 
-#: A trace may always merge so much, so that segments are not tiny, …
+#: A trace may always merge this many bytes, so that chunks are not tiny, …
 LEAST_BYTES: Final = 1 << 20
 
-#: … and so many times what the epoch brought: a row is merged once a level, and there are fewer levels above an epoch.
+#: … and this multiple of the epoch's changes: a row is merged once a level, and there are fewer levels above an epoch.
 _LEVELS: Final = 8
 
 _SAMPLES: Final = 4096
 
 
 class MergeRuns(Protocol):
-    """Makes one run of some, oldest first. whole: nothing older lies below them. above: all that is newer."""
+    """Merges some runs, oldest first. whole: there are no older runs. above: all newer runs."""
 
     def __call__(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run: ...
 
 
-#: Stores a run that a merge has made: gives the same rows as they are stored.
+#: Stores a merged run: returns the same rows as stored.
 Keep = Callable[[Run], Run]
 
 
 class MergeBudget:
-    """How many bytes of runs the traces of one task may merge in an epoch.
+    """The bytes of runs that the traces of one task may merge in an epoch.
 
-    piece_bytes: how many at a time, of which there are three copies then; None: as many as suit large segments.
+    piece_bytes: merged at a time, with three copies in memory; None: as many as suit large chunks.
     """
 
     def __init__(self, most_bytes: int = MERGE_BYTES, piece_bytes: int | None = None) -> None:
         self._least_bytes = min(LEAST_BYTES, most_bytes)
         self._left_bytes = most_bytes
         self.whole_bytes = MERGED_BYTES if piece_bytes is None else piece_bytes
-        """What is not larger is merged in one piece, if it may be merged in this epoch."""
+        """Smaller merges are done in one piece, if they fit in this epoch's budget."""
         self.piece_bytes = SEGMENT_BYTES if piece_bytes is None else piece_bytes
-        """The size of a piece of what is larger."""
+        """The size of a piece of larger merges."""
 
     @property
     def least_bytes(self) -> int:
-        """No piece of a merge is smaller, unless nothing is left of it."""
+        """The least size of a piece, except the last one of a merge."""
         return self._least_bytes
 
     def allowed_bytes(self, brought_bytes: int) -> int:
-        """How much a trace may merge that got so many bytes."""
+        """The bytes that a trace may merge after a change of that size."""
         return max(self._left_bytes, _LEVELS * brought_bytes, self._least_bytes)
 
     def spend(self, merged_bytes: int) -> None:
-        """So much was merged."""
+        """Subtracts merged bytes from the budget."""
         self._left_bytes = max(0, self._left_bytes - merged_bytes)
 
 
 def settled(
     runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, keep: Keep | None = None, *, replacing: bool = False
 ) -> list[Run]:
-    """The runs, oldest first, of which the newest was just added, after merging as far as the budget goes.
+    """The runs, oldest first, of which the newest was just added, after merging as far as the budget allows.
 
-    The smallest merges come first. keep: stores what a merge has made of a piece before it takes the next one; None:
-    all of it stays in memory. replacing: newer rows replace older ones without a negative diff, so that merging always
-    removes rows.
+    The smallest merges come first. keep: stores each merged piece before the next one; None: all stays in memory.
+    replacing: newer rows replace older ones without a negative diff, so that merging always removes rows.
     """
     runs = list(runs)
     left_bytes = budget.allowed_bytes(runs[-1].size_bytes)
@@ -138,7 +134,7 @@ def settled(
 
 
 def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
-    """How many of the newest runs to merge now; 0 if none. Segments of one result count as one."""
+    """How many of the newest runs to merge now; 0 if none. Chunks of one result count as one."""
     tail = members = size = newest = 0
     paying = paid = 0
     pays = True
@@ -168,7 +164,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
 
 
 def level(rows: int) -> int:
-    """The level of a run with so many rows."""
+    """The level of a run with that many rows."""
     found, rows = 0, rows // LEVEL_0_ROWS
     while rows >= FAN_IN:
         found, rows = found + 1, rows // FAN_IN
@@ -176,7 +172,7 @@ def level(rows: int) -> int:
 
 
 def begun(runs: Sequence[Run], tail: int) -> list[Run]:
-    """The runs, of which a merge of the newest `tail` is under way. It has not taken anything yet."""
+    """The runs with a new merge of the newest `tail`, which has not taken any rows yet."""
     number = 1 + max((r.merging.number for r in runs if r.merging), default=0)
     found = list(runs[:-tail])
     for run in runs[-tail:]:
@@ -187,12 +183,12 @@ def begun(runs: Sequence[Run], tail: int) -> list[Run]:
 
 
 def _end_of_merges(runs: Sequence[Run]) -> int:
-    """The place behind the newest run that is being merged; 0 if none is."""
+    """The index after the newest run that is being merged; 0 if there is none."""
     return next((i + 1 for i in reversed(range(len(runs))) if runs[i].merging), 0)
 
 
 def _start_of_merge(runs: Sequence[Run], end: int) -> int:
-    """Where the runs of the merge begin that has the one before `end`."""
+    """The first run of the merge to which the run before `end` belongs."""
     numbers = [None if r.merging is None else r.merging.number for r in runs[:end]]
     return next((i + 1 for i in reversed(range(end)) if numbers[i] != numbers[-1]), 0)
 
@@ -202,7 +198,7 @@ def _is_crowded(runs: Sequence[Run]) -> bool:
 
 
 def _fits(runs: Sequence[Run]) -> bool:
-    """Whether no hash has too many bytes to be merged."""
+    """Whether the rows of each hash fit in one piece."""
     size = sum(r.size_bytes for r in runs)
     if size <= MERGED_BYTES:
         return True
@@ -224,12 +220,12 @@ def _advance(
     budget: MergeBudget,
     keep: Keep | None,
 ) -> int:
-    """Merges a piece of runs [start, end), which are being merged, in place: how many bytes it had."""
+    """Merges a piece of runs [start, end), which are being merged, in place; returns its bytes."""
     members = runs[start:end]
     places = _piece(members, most_bytes, budget)
     taken = [r.slice(0, place) for r, place in zip(members, places, strict=True) if place]
     states = [r.merging for r in members if r.merging]
-    # Merges of several buckets may have become neighbours.
+    # Merges of several buckets may have become neighbors.
     whole, made = all(m.whole for m in states), any(m.made for m in states)
     merged = merge(taken, whole=whole, above=runs[end:])
     found = []
@@ -264,7 +260,7 @@ def _piece(runs: Sequence[Run], most_bytes: int, budget: MergeBudget) -> list[in
 
 
 def _sample(runs: Sequence[Run]) -> Hashes:
-    """Of all rows of the runs some hashes, ascending, with the least."""
+    """A sample of the hashes of all rows, ascending, with the least."""
     step = max(1, sum(r.num_rows for r in runs) // _SAMPLES)
     found: Hashes = np.sort(np.concatenate([r.hash[::step] for r in runs]))
     return found
@@ -323,12 +319,11 @@ class Matches:
 class Trace:
     """The current content of an arrangement, as the sum of its runs, oldest first.
 
-    Laws: appending and merging never change the sum of diffs of any row; the runs depend only on the
-    sequence of runs appended, not on when or where it happened. A row is rewritten by merges about
-    log4(rows of the trace / rows of a run) times. Large merges take several epochs, and the content is the same in
-    between.
+    Laws: appending and merging never change the sum of diffs of any row; the runs always depend only on the sequence of
+    appended runs. Merges rewrite a row about log4(rows of the trace / rows of a run) times. Large merges take several
+    epochs, in which the content stays the same.
 
-    budget: how much may be merged in this epoch; may be shared by traces. keep: see `settled`.
+    budget: of merges in this epoch; may be shared by traces. keep: see `settled`.
     """
 
     def __init__(self, runs: Iterable[Run] = (), budget: MergeBudget | None = None, keep: Keep | None = None) -> None:
@@ -343,7 +338,7 @@ class Trace:
 
     @property
     def num_rows(self) -> int:
-        """Entries in all runs; a row and its retraction count as two until a merge meets both."""
+        """Entries in all runs; a row and its retraction count as two until a merge cancels them."""
         return sum(r.num_rows for r in self._runs)
 
     @property
@@ -352,22 +347,22 @@ class Trace:
         return sum(r.size_bytes for r in self._runs)
 
     def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False) -> None:
-        """Adds changes, and merges by `merge` what is due, as far as the budget goes. replacing: as in `settled`."""
+        """Adds changes, and merges due runs by `merge` as far as the budget allows. replacing: as in `settled`."""
         if run.num_rows:
             runs = [*self._runs, run]
             self._runs = tuple(settled(runs, merge, self._budget, self._keep, replacing=replacing))
 
     def merge_all(self, merge: MergeRuns) -> None:
-        """Merges all runs, in this epoch or from it on, unless they are being merged."""
+        """Starts a merge of all runs, unless they are being merged."""
         if self._runs and not any(r.merging for r in self._runs):
             self._runs = tuple(settled(begun(self._runs, len(self._runs)), merge, self._budget, self._keep))
 
     def replace(self, runs: Iterable[Run]) -> None:
-        """Puts other runs in the place of all; nothing is merged."""
+        """Replaces all runs; nothing is merged."""
         self._runs = tuple(runs)
 
     def matches(self, hashes: Hashes) -> list[Matches]:
-        """Where each of the sorted distinct `hashes` is, by run; O(hashes * log rows)."""
+        """For each run, the rows of each of the sorted distinct `hashes`; O(hashes * log rows)."""
         return [find(run, hashes) for run in near(self._runs, lambda: hashes)] if len(hashes) else []
 
     def lookup(self, hashes: Hashes) -> Iterator[tuple[col.Positions, Run, col.Positions]]:
@@ -386,7 +381,7 @@ class Trace:
 
 
 def find(run: Run, hashes: Hashes) -> Matches:
-    """Where each of the sorted distinct `hashes` is in `run`."""
+    """The rows of each of the sorted distinct `hashes` in `run`."""
     run.expect(hashes)
     low = np.searchsorted(run.hash, hashes)
     high = low.copy()
@@ -400,9 +395,9 @@ _GONE: Final = -2
 
 
 def latest_rows(trace: Trace, groups: Groups) -> list[pa.Array] | None:
-    """The newest row of each group, all columns; NULL in every column where the trace has none.
+    """The newest row of each group, all columns; NULL in every column if the trace has none.
 
-    None: has none at all.
+    None if it has none at all.
     """
     place = np.full(groups.count, _UNKNOWN, np.int64)
     parts: list[list[pa.Array]] = []
@@ -431,7 +426,7 @@ def append_latest(trace: Trace, run: Run) -> None:
 def merge(runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG001 - see below
     """The newest row of each key of some runs, oldest first.
 
-    whole: nothing lies below, so that keys that are gone go. What lies above replaces these rows anyway.
+    whole: there are no older runs, so deleted keys are dropped. Newer runs replace these rows anyway.
     """
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")
@@ -461,7 +456,7 @@ def _last_of_key(ordered: Hashes, order: Ints, keys: Sequence[pa.Array]) -> Ints
     )
     if same.all():
         return last
-    # Different keys with one hash: about one in 2^64 pairs of keys comes here.
+    # Different keys with one hash: about one in 2^64 pairs of keys.
     mixed = distinct(np.searchsorted(starts, places[~same], side="right") - 1)
     kept = [last[i : i + 1] for i in range(len(last))]
     for g in mixed.tolist():

@@ -28,7 +28,7 @@ from watersmeet.formats.avroschema import read_schema
 from watersmeet.formats.protoschema import from_text
 from watersmeet.formats.registry import RegisteredSchema, SchemaKind
 from watersmeet.session.handlers import handles
-from watersmeet.store import notes
+from watersmeet.store import positions
 from watersmeet.system.secretvalues import outside, place_outside, revealed_options
 
 #: By backend whose values are not in the database: the option that says where they are.
@@ -124,7 +124,7 @@ def create_secret(session: Session, statement: CreateSecret) -> Result:
             raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
         if place[0] == "file":
             value = outside("file", os.path.abspath(place[1]))
-    if not notes.create_secret(session.database.layout, name.name, value):
+    if not positions.create_secret(session.database.layout, name.name, value):
         if not statement.if_not_exists:
             raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
         session.notice(f'secret "{name.name}" already exists, skipping')
@@ -137,7 +137,7 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
     session.require_definer("DROP SECRET")
     session.require_no_transaction("DROP SECRET")
     layout, name = session.database.layout, statement.name
-    known = notes.secret_names(layout)
+    known = positions.secret_names(layout)
     if name.name not in known:
         if statement.if_exists:
             session.notice(f'secret "{name.name}" does not exist, skipping')
@@ -159,13 +159,13 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
             detail=sentence(f"{r.title} does" for r in using),
             hint="Drop these first.",
         )
-    notes.drop_secret(layout, name.name)
+    positions.drop_secret(layout, name.name)
     return Result("DROP SECRET")
 
 
 def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
     """The names of the secrets. Nothing shows their values."""
-    names = notes.secret_names(session.database.layout)
+    names = positions.secret_names(session.database.layout)
     return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
 
 
