@@ -14,10 +14,10 @@ from unittest import mock
 import numpy as np
 
 from watersmeet.database import opened
-from watersmeet.kernel.aggregates import collected
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
-from watersmeet.kernel.runs import delta, frames, groups, matching, merge, trace
+from watersmeet.kernel.operators import aggregate
+from watersmeet.kernel.runs import delta, frames, groups, matching, trace
 from watersmeet.runtime import coordinator, taskcontract
 from watersmeet.runtime.workers import Budget
 from watersmeet.store import changes, commits, compaction, content, packs, retention, tables
@@ -27,19 +27,19 @@ _SIZES = {
     (delta, "_MOST_BITS"): 3,
     (exact_sum, "_CELLS"): 200,
     (expressions, "_PLANS"): 4,
-    (collected, "FIRST_LOOK"): 1,
-    (collected, "_FURTHER"): 2,
-    (collected, "_PIECE_ROWS"): 3,
+    (aggregate, "FIRST_LOOK"): 1,
+    (aggregate, "_FURTHER"): 2,
+    (aggregate, "_PIECE_ROWS"): 3,
     (frames, "FRAME_BYTES"): 300,
     (groups, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_WORDS"): 2,
     (matching, "PIECE_ROWS"): 3,
     (trace, "PIECE_ROWS"): 3,
-    (merge, "LEVEL_0_ROWS"): 2,
-    (merge, "MERGED_BYTES"): 400,
-    (merge, "SEGMENT_BYTES"): 200,
-    (merge, "_SAMPLES"): 8,
+    (trace, "LEVEL_0_ROWS"): 2,
+    (trace, "MERGED_BYTES"): 400,
+    (trace, "SEGMENT_BYTES"): 200,
+    (trace, "_SAMPLES"): 8,
     (taskcontract, "_TASK_BYTES"): 1000,
     (opened, "_INPROCESS_COMPACTION"): 3,
     (commits, "_CACHE_BYTES"): 5000,

@@ -241,7 +241,7 @@ class Records(Operator):
 
 @dataclass(frozen=True)
 class CauseSpec:
-    """One side of the causes of changes. `match`, `time`: positions; see `algebra.changes.Cause`."""
+    """One side of the causes of changes. `match`, `time`: positions; see `algebra.arrivals.Cause`."""
 
     match: tuple[int, ...]
     time: int | None

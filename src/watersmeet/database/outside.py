@@ -9,7 +9,7 @@ from watersmeet.catalog import External
 from watersmeet.database.locks import lock
 from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
-from watersmeet.store.notes import Note
+from watersmeet.store.positions import Note
 from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:

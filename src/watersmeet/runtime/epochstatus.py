@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import Relation
-from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.circuit import Circuit, Roles, Split, roles
 from watersmeet.circuit.epochs import COPY
 from watersmeet.circuit.operators import Arrange
-from watersmeet.circuit.splitting import Roles, Split, roles
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS

@@ -17,17 +17,16 @@ from typing import Literal
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.circuit import Circuit, Roles, Split, arrangements_of, roles
 from watersmeet.circuit.epochs import OTHERS, Keys, Placing, Rescale
 from watersmeet.circuit.operators import Exchange
-from watersmeet.circuit.splitting import Roles, Split, arrangements_of, roles
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import bucket_of_one, bucket_start
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.operators.arrange import ROWS
-from watersmeet.kernel.runs.merge import level
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.kernel.runs.trace import level
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.output import section_of, stored_state
 from watersmeet.runtime.plans import load_circuit

@@ -30,7 +30,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.store.commits import Commit
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier
-from watersmeet.store.notes import Note
+from watersmeet.store.positions import Note
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, Slice

@@ -27,8 +27,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.order import ones
+from watersmeet.kernel.runs.delta import Delta, ones
 from watersmeet.runtime.eventtimes import Numbers, observe
 from watersmeet.runtime.taskcontract import InputSpec, Intent, Observed, SourceCounts
 from watersmeet.store.changes import fitted

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.kernel.runs.merge import MERGE_BYTES, SEGMENT_BYTES
+from watersmeet.kernel.runs.trace import MERGE_BYTES, SEGMENT_BYTES
 from watersmeet.system.process import bytes_of, container_bytes
 
 WORKER: Final = "WATERSMEET_WORKER_BYTES"

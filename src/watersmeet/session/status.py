@@ -16,8 +16,8 @@ from watersmeet.dialects.schemas import relation_written
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.expressions.casts import NO_INTEGER
-from watersmeet.kernel.operators.temporal import MEMO, WAITING
 from watersmeet.kernel.operators.arrange import ROWS
+from watersmeet.kernel.operators.temporal import MEMO, WAITING
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.planner import Producers
 from watersmeet.planner.explain import Failures, generated_text

@@ -19,15 +19,13 @@ from tests.unit.kernel.kernel_tools import delta_of, index_all_runs, rows_of, sc
 from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays.hashing import bucket_start, hash_columns
 from watersmeet.kernel.operators.filters import by_value
-from watersmeet.kernel.runs import merge as merge_module
-from watersmeet.kernel.runs import trace
+from watersmeet.kernel.runs import trace as traces
 from watersmeet.kernel.runs.cleaning import Best, Newest, Retention
 from watersmeet.kernel.runs.groups import group
-from watersmeet.kernel.runs.merge import FAN_IN, MergeBudget, merge_runs
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.shares import HASHES, HashRange
 from watersmeet.kernel.runs.state import BlobDict, StageState, StateManifest
-from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
+from watersmeet.kernel.runs.trace import FAN_IN, MergeBudget, Trace, append_latest, latest_rows, merge_runs
 from watersmeet.runtime.handover import in_levels
 from watersmeet.system.blobs import DirectBlob
 from watersmeet.values.types import BIGINT, TIMESTAMP
@@ -48,12 +46,12 @@ def merged(runs):
 def small(patch, rng):
     """Merges of any size take several epochs."""
     index_all_runs(patch)
-    patch.setattr(merge_module, "LEVEL_0_ROWS", 2)
-    patch.setattr(merge_module, "MERGED_BYTES", rng.choice([200, 2_000, 1 << 28]))
-    patch.setattr(merge_module, "SEGMENT_BYTES", rng.choice([100, 1_000, 1 << 27]))
-    patch.setattr(merge_module, "MOST_RUNS", rng.choice([6, 64]))
-    patch.setattr(merge_module, "LEAST_BYTES", rng.choice([1, 200]))
-    patch.setattr(merge_module, "_LEVELS", rng.choice([0, 1, 8]))
+    patch.setattr(traces, "LEVEL_0_ROWS", 2)
+    patch.setattr(traces, "MERGED_BYTES", rng.choice([200, 2_000, 1 << 28]))
+    patch.setattr(traces, "SEGMENT_BYTES", rng.choice([100, 1_000, 1 << 27]))
+    patch.setattr(traces, "MOST_RUNS", rng.choice([6, 64]))
+    patch.setattr(traces, "LEAST_BYTES", rng.choice([1, 200]))
+    patch.setattr(traces, "_LEVELS", rng.choice([0, 1, 8]))
     return rng.choice([1, 300, 3_000])
 
 
@@ -356,13 +354,13 @@ def changes_of_a_wide_table(rng, number, keys=2000):
 
 
 def test_an_epoch_merges_no_more_than_its_budget(monkeypatch):
-    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 4)
-    monkeypatch.setattr(merge_module, "LEAST_BYTES", 1_000)
+    monkeypatch.setattr(traces, "LEVEL_0_ROWS", 4)
+    monkeypatch.setattr(traces, "LEAST_BYTES", 1_000)
     most_bytes, merged_bytes, debts = 4_000, [], []
 
     def counting(runs, *, whole, above=()):
         merged_bytes[-1] += sum(r.size_bytes for r in runs)
-        return trace.merge(runs, whole=whole, above=above)
+        return traces.merge(runs, whole=whole, above=above)
 
     blobs, manifest, rng = BlobDict(), None, random.Random(1)
     for number in range(200):
@@ -373,7 +371,7 @@ def test_an_epoch_merges_no_more_than_its_budget(monkeypatch):
         state.trace("op", "rows").append(run, counting, replacing=True)
         manifest = state.persist(blobs.add)
         # A piece may be somewhat larger than what is left of the budget.
-        assert merged_bytes[-1] <= 1.5 * max(most_bytes, merge_module._LEVELS * run.size_bytes)
+        assert merged_bytes[-1] <= 1.5 * max(most_bytes, traces._LEVELS * run.size_bytes)
         assert sum(not r.continues for r in state.trace("op", "rows").runs) <= 30
         debts.append(manifest.merge_debt_bytes("op"))
     assert max(debts) > 3 * most_bytes, "no merge has waited"
@@ -384,12 +382,12 @@ def test_an_epoch_merges_no_more_than_its_budget(monkeypatch):
 @pytest.mark.parametrize("grows", [True, False])
 def test_runs_stay_few_whatever_the_budget(monkeypatch, grows):
     """Epochs may merge next to nothing: then merges go on without a budget before there are too many runs."""
-    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
-    monkeypatch.setattr(merge_module, "LEAST_BYTES", 1)
-    monkeypatch.setattr(merge_module, "MERGED_BYTES", 2_000)
-    monkeypatch.setattr(merge_module, "SEGMENT_BYTES", 2_000)
-    monkeypatch.setattr(merge_module, "_LEVELS", 0)
-    monkeypatch.setattr(merge_module, "MOST_RUNS", 24)
+    monkeypatch.setattr(traces, "LEVEL_0_ROWS", 1)
+    monkeypatch.setattr(traces, "LEAST_BYTES", 1)
+    monkeypatch.setattr(traces, "MERGED_BYTES", 2_000)
+    monkeypatch.setattr(traces, "SEGMENT_BYTES", 2_000)
+    monkeypatch.setattr(traces, "_LEVELS", 0)
+    monkeypatch.setattr(traces, "MOST_RUNS", 24)
     trace, content, rng = Trace((), MergeBudget(1)), Counter(), random.Random(3)
     crowded = 0
     for number in range(300):
@@ -407,9 +405,9 @@ def test_runs_stay_few_whatever_the_budget(monkeypatch, grows):
 
 
 def test_what_is_left_of_a_run_is_referred_to_and_not_written_again(monkeypatch):
-    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
-    monkeypatch.setattr(merge_module, "LEAST_BYTES", 1)
-    monkeypatch.setattr(merge_module, "_LEVELS", 0)
+    monkeypatch.setattr(traces, "LEVEL_0_ROWS", 1)
+    monkeypatch.setattr(traces, "LEAST_BYTES", 1)
+    monkeypatch.setattr(traces, "_LEVELS", 0)
     blobs, manifest, written = BlobDict(), None, []
 
     def add(buffer, rows):
@@ -433,9 +431,9 @@ def test_what_is_left_of_a_run_is_referred_to_and_not_written_again(monkeypatch)
 
 
 def test_a_hot_key_is_one_piece(monkeypatch):
-    monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
-    monkeypatch.setattr(merge_module, "LEAST_BYTES", 1)
-    monkeypatch.setattr(merge_module, "_LEVELS", 0)
+    monkeypatch.setattr(traces, "LEVEL_0_ROWS", 1)
+    monkeypatch.setattr(traces, "LEAST_BYTES", 1)
+    monkeypatch.setattr(traces, "_LEVELS", 0)
     pieces, trace = [], Trace()
 
     def noting(runs, *, whole, above=()):
