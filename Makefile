@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench docs lock clean
+.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench docs release lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ bench: setup ## the benchmarks, each with its checks and a peer in the same run
 
 docs: ## build the site of the documentation into build/site, with an API reference and offline search
 	@PYTHON="$(PYTHON)" sh scripts/docs.sh
+
+release: ## build the sdist and the wheel into dist/, and try them in a fresh environment
+	@PYTHON="$(PYTHON)" sh scripts/release.sh
 
 lock: ## pin requirements/*.txt again
 	@sh scripts/lock.sh
