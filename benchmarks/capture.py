@@ -38,8 +38,7 @@ from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
 from benchmarks.processes import cpu_seconds, median, percentile, wait_until
 from watersmeet.connectors.databases.servers import Server
-from watersmeet.connectors.mysql.binlog import LogReader
-from watersmeet.connectors.mysql.servers import Gtids
+from watersmeet.connectors.mysql.binlog import Gtids, LogReader
 
 FILL = """
 INSERT INTO t SELECT i, timestamp '2024-01-01' + i * interval '1 second', i * 7 % 1000, 'note ' || i

@@ -17,7 +17,7 @@ from benchmarks.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceConnector, SourceRows, SourceSpec
-from watersmeet.connectors.datagen.paced import PacedSource
+from watersmeet.connectors.datagen import PacedSource
 from watersmeet.connectors.registry import register_source
 from watersmeet.errors import did_you_mean
 from watersmeet.values.slices import EventSlice

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.connectors.datagen.generators import mix
+from watersmeet.connectors.datagen import mix
 from watersmeet.values.types import BIGINT, TIMESTAMP, VARCHAR, SqlType
 
 Numbers = npt.NDArray[np.int64]

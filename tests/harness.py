@@ -10,7 +10,7 @@ import pyarrow as pa
 import watersmeet
 from watersmeet.catalog import External, Input, Relation
 from watersmeet.connectors.base.options import refuse
-from watersmeet.connectors.base.readers import Condition, Reader
+from watersmeet.connectors.base.sources import Condition, Reader
 from watersmeet.database.committing import wait_if_wanted
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.writing import accepting, deliver, stream_clock

@@ -16,7 +16,7 @@ from tests.captures import ask, source
 from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
 from watersmeet.connectors.mysql import binlog, capture
-from watersmeet.connectors.mysql.servers import Gtids
+from watersmeet.connectors.mysql.capture import Gtids
 from watersmeet.system import process
 
 TABLES = """

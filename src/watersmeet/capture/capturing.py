@@ -38,7 +38,7 @@ from watersmeet.connectors.databases.captures import (
     System,
     TablePosition,
 )
-from watersmeet.connectors.postgres.capture import PUBLICATION, SLOT
+from watersmeet.connectors.postgres.capture import PUBLICATION, SLOT, drop_slot
 from watersmeet.connectors.postgres.client import connect, library
 from watersmeet.connectors.postgres.publications import (
     CONNECTOR,
@@ -48,7 +48,6 @@ from watersmeet.connectors.postgres.publications import (
     other_slots,
     unpublish,
 )
-from watersmeet.connectors.postgres.servers import drop_slot
 from watersmeet.connectors.registry import system_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import rows_with_keys

@@ -18,6 +18,7 @@ from watersmeet.connectors.databases.captures import (
     Batch,
     Changed,
     DatabaseOptions,
+    KeyedChanges,
     Lineage,
     Mask,
     Rows,
@@ -26,8 +27,9 @@ from watersmeet.connectors.databases.captures import (
     TablePosition,
     TableThere,
     Values,
+    concatenated,
+    last_rows,
 )
-from watersmeet.connectors.databases.changes import KeyedChanges, concatenated, last_rows
 from watersmeet.connectors.databases.tables import TableColumn, exactly, typed
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column, written

@@ -7,26 +7,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from watersmeet.connectors import blackhole, http, jdbc
+from watersmeet.connectors import blackhole, delta, externalstreams, foreignstreams, http, jdbc
+from watersmeet.connectors import objects as object_tables
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.clickhouse import tables as clickhouse_tables
+from watersmeet.connectors.clickhouse import client as clickhouse_tables
 from watersmeet.connectors.clickhouse import target as clickhouse
 from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
-from watersmeet.connectors.delta import target as delta
 from watersmeet.connectors.files import target as files
 from watersmeet.connectors.iceberg import tables as iceberg_tables
 from watersmeet.connectors.iceberg import target as iceberg
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.connectors.mysql import capture as mysql_capture
-from watersmeet.connectors.mysql import tables as mysql_tables
+from watersmeet.connectors.mysql import client as mysql_tables
 from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.objects import tables as object_tables
-from watersmeet.connectors.objects.target import sink_options
+from watersmeet.connectors.objects import sink_options
+from watersmeet.connectors.postgres import client as postgres_tables
 from watersmeet.connectors.postgres import publications
-from watersmeet.connectors.postgres import tables as postgres_tables
 from watersmeet.connectors.postgres import target as postgres
 from watersmeet.connectors.registry import BUILT_IN, SOURCES
-from watersmeet.connectors.spellings import externalstreams, foreigntables
 
 _SINKS: Final = {
     "blackhole": blackhole.SINK_OPTIONS,
@@ -69,7 +67,7 @@ def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
     yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", (TABLE_NAME, *TABLE_OPTIONS))
     yield from ((name, "external table", _TABLES[name]) for name in sorted(_TABLES))
     yield "kafka", "external stream", externalstreams.STREAM_OPTIONS
-    yield "SYS_JDBC", "foreign table", foreigntables.TABLE_OPTIONS
+    yield "SYS_JDBC", "foreign table", foreignstreams.TABLE_OPTIONS
 
 
 def rows() -> list[tuple[str, ...]]:

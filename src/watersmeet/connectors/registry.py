@@ -14,40 +14,40 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import External, Input, MessageFormat, Relation
+from watersmeet.connectors import datagen
 from watersmeet.connectors.base.options import refuse
-from watersmeet.connectors.base.rates import LimitedSource, rate_limit
-from watersmeet.connectors.base.readers import Reader
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
+    LimitedSource,
+    Reader,
     Source,
     SourceConnector,
     SourceRows,
     SourceSpec,
     Unavailable,
+    rate_limit,
 )
-from watersmeet.connectors.clickhouse.tables import ClickhouseReader
+from watersmeet.connectors.clickhouse.client import ClickhouseReader
 from watersmeet.connectors.databases.captures import System
-from watersmeet.connectors.datagen import source as datagen
-from watersmeet.connectors.datagen.source import DatagenSource, DatagenSpec, read_datagen_slice
-from watersmeet.connectors.delta.log import DeltaLog
+from watersmeet.connectors.datagen import DatagenSource, DatagenSpec, read_datagen_slice
+from watersmeet.connectors.delta import DeltaLog
 from watersmeet.connectors.files.options import FileSpec, files_begun, source_options, store_specs
 from watersmeet.connectors.files.reading import read_file_slice
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.connectors.files.tables import FileReader
 from watersmeet.connectors.http import HttpReader
-from watersmeet.connectors.iceberg.log import IcebergLog
-from watersmeet.connectors.iceberg.tables import IcebergReader
-from watersmeet.connectors.kafka.options import SOURCE_OPTIONS, KafkaSpec
+from watersmeet.connectors.iceberg.tables import IcebergLog, IcebergReader
+from watersmeet.connectors.kafka.client import SOURCE_OPTIONS, KafkaSpec
 from watersmeet.connectors.kafka.reading import expect_messages, read_messages
 from watersmeet.connectors.kafka.source import KafkaSource
 from watersmeet.connectors.kafka.source import begun as kafka_begun
-from watersmeet.connectors.lakes.options import DELTA_SOURCE, ICEBERG_SOURCE
+from watersmeet.connectors.lakes.client import DELTA_SOURCE, ICEBERG_SOURCE
 from watersmeet.connectors.lakes.source import lake_connector
 from watersmeet.connectors.mysql.capture import MysqlSystem
-from watersmeet.connectors.mysql.tables import MysqlReader
-from watersmeet.connectors.objects.tables import ObjectReader
+from watersmeet.connectors.mysql.client import MysqlReader
+from watersmeet.connectors.objects import ObjectReader
 from watersmeet.connectors.postgres.capture import PostgresSystem
-from watersmeet.connectors.postgres.tables import PostgresReader
+from watersmeet.connectors.postgres.client import PostgresReader
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.values.serialization import kinds

@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator
-from watersmeet.connectors.base.deliveries import deliveries
+from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside, Problems
 from watersmeet.database.plans import Plans

@@ -14,7 +14,7 @@ from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:
     from watersmeet.connectors import registry as readers
-    from watersmeet.connectors.base.readers import Reader
+    from watersmeet.connectors.base.sources import Reader
 else:
     readers = lazy_import("watersmeet.connectors.registry")
 

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import ComputedPart, MessageFormat, Relation
-from watersmeet.connectors.kafka.client import client_config, failure, library
+from watersmeet.connectors.kafka.client import client_config, failure, kafka_options, library
 from watersmeet.connectors.kafka.cluster import cluster_of
-from watersmeet.connectors.kafka.options import kafka_options
 from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.registry import language_named

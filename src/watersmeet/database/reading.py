@@ -17,7 +17,7 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
-from watersmeet.connectors.base.readers import Narrowed
+from watersmeet.connectors.base.sources import Narrowed
 from watersmeet.database.scans import held_past, messages_now, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers

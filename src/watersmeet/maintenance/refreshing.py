@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
-from watersmeet.connectors.base.readers import Condition, Narrowed
+from watersmeet.connectors.base.sources import Condition, Narrowed
 from watersmeet.database.reading import Bounded, fetch, last_of_each_key
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated

@@ -20,9 +20,9 @@ from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
+from watersmeet.connectors.foreignstreams import OPTIONS_QUERY, starting_options
 from watersmeet.connectors.kafka.source import from_place, restarted
 from watersmeet.connectors.registry import check_connector
-from watersmeet.connectors.spellings.foreignstreams import OPTIONS_QUERY, starting_options
 from watersmeet.database.definitions import check_columns, new_relation, remove
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
 from watersmeet.database.reading import bounded, check_running, fetch, readable, runs_on

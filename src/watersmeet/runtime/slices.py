@@ -20,8 +20,8 @@ from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.connectors.files.options import FileSpec
-from watersmeet.connectors.kafka.options import KafkaSpec
-from watersmeet.connectors.lakes.options import LakeSpec
+from watersmeet.connectors.kafka.client import KafkaSpec
+from watersmeet.connectors.lakes.client import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing

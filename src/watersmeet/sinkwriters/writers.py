@@ -17,9 +17,8 @@ from functools import partial
 from typing import Final, Literal
 
 from watersmeet.catalog import Relation, Sink, TopicWriter
-from watersmeet.connectors.base.deliveries import deliveries
-from watersmeet.connectors.base.rates import Allowance
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, connector_of
+from watersmeet.connectors.base.sources import Allowance
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, connector_of, deliveries
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.errors import Error, error, error_from_json

@@ -23,7 +23,7 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
-from watersmeet.connectors.base.readers import Condition, Constant, Narrowed, Operator
+from watersmeet.connectors.base.sources import Condition, Constant, Narrowed, Operator
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values.types import TIMESTAMP, VARCHAR, Field, SqlType
 

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.connectors.base.readers import Narrowed
+from watersmeet.connectors.base.sources import Narrowed
 from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.circuit.epochs import Fill, Live, Placing, Rebuild, Rescale, SplitKeys, StoredContent
-from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error

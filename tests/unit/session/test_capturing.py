@@ -18,8 +18,8 @@ from tests.captures import ask, options, rows, source, until
 import watersmeet
 from watersmeet import errors
 from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.postgres.capture import drop_slot
 from watersmeet.connectors.postgres.replication import SlotReader
-from watersmeet.connectors.postgres.servers import drop_slot
 from watersmeet.system import process
 
 TYPES = """

@@ -16,7 +16,7 @@ from tests.unit.sinks.batches import TWO, batch, history
 import watersmeet
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, Place
-from watersmeet.connectors.delta.target import DeltaTarget
+from watersmeet.connectors.delta import DeltaTarget
 from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
 from watersmeet.system import process

@@ -17,7 +17,7 @@ from tests.unit.sinks.test_files import TWO, Killed, batch, commits, delivery
 
 import watersmeet
 from watersmeet.connectors.base.targets import Place, Unavailable
-from watersmeet.connectors.objects.target import ObjectTarget
+from watersmeet.connectors.objects import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.stores import CloudStore

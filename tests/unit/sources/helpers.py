@@ -9,7 +9,7 @@ from typing import Any
 from watersmeet.catalog import Source as CatalogSource
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Source, SourceSpec
-from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileSpec
 from watersmeet.connectors.registry import open_source, read_slice
 from watersmeet.values import types as t

@@ -17,8 +17,7 @@ from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Source
-from watersmeet.connectors.datagen.generators import duration_us
-from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.datagen import DatagenSpec, duration_us
 from watersmeet.connectors.registry import open_source, read_slice
 from watersmeet.errors import Error
 from watersmeet.values import types as t

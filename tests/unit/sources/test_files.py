@@ -13,7 +13,7 @@ import pytest
 from tests.thorough import mostly_slow
 from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
-from watersmeet.connectors.files import cutting, listing
+from watersmeet.connectors.files import listing
 from watersmeet.connectors.files import source as files
 from watersmeet.connectors.registry import check_connector, open_source
 from watersmeet.errors import Error
@@ -219,14 +219,14 @@ def test_an_unreadable_file_is_shown_and_retried(tmp_path: Path, monkeypatch: py
     driver = Driver(file_source(tmp_path))
     put(tmp_path / "a.csv", "a,b\n1,x\n")
     put(tmp_path / "b.csv", "a,b\n2,x\n")
-    original = cutting.open_file
+    original = listing.open_file
 
     def refusing(root: str, name: str) -> object:
         if name == "a.csv":
             raise PermissionError(13, "Permission denied")
         return original(root, name)
 
-    monkeypatch.setattr(cutting, "open_file", refusing)
+    monkeypatch.setattr(listing, "open_file", refusing)
     assert driver.all() == [(2, "x")]
     status = driver.source.status()
     assert (status["unreadable"], status["pending_files"]) == ([["a.csv", "Permission denied"]], 1)

@@ -16,7 +16,7 @@ from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.kafka import cluster
 from watersmeet.connectors.kafka import reading as ranges
-from watersmeet.connectors.kafka.options import kafka_options
+from watersmeet.connectors.kafka.client import kafka_options
 from watersmeet.connectors.kafka.reading import TopicReader
 from watersmeet.connectors.registry import check_connector, expect, open_source, read_slice
 from watersmeet.errors import Error

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
-from watersmeet.connectors.files import cutting
-from watersmeet.connectors.files.cutting import open_file
+from watersmeet.connectors.files import listing
+from watersmeet.connectors.files.listing import open_file
 from watersmeet.connectors.files.seen import SeenFiles
 
 
@@ -131,7 +131,7 @@ def test_a_file_that_may_not_be_read_any_more_is_set_aside(tmp_path: Path, monke
     def refusing(*_: object) -> object:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cutting.os, "open", refusing)
+    monkeypatch.setattr(listing.os, "open", refusing)
     driver = Driver(source)
     assert driver.read(poll.slices) == []
     assert driver.dead[0]["reason"] == "unreadable: Permission denied"

@@ -10,7 +10,7 @@ from scripts.servers.mariadb import PASSWORD, USER
 
 import watersmeet
 from watersmeet.catalog import External
-from watersmeet.connectors.mysql.tables import MysqlReader
+from watersmeet.connectors.mysql.client import MysqlReader
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import random
 import pytest
 
 import watersmeet
-from watersmeet.connectors.clickhouse.tables import ClickhouseReader
-from watersmeet.connectors.mysql.tables import MysqlReader
-from watersmeet.connectors.postgres.tables import PostgresReader
+from watersmeet.connectors.clickhouse.client import ClickhouseReader
+from watersmeet.connectors.mysql.client import MysqlReader
+from watersmeet.connectors.postgres.client import PostgresReader
 from watersmeet.maintenance import refreshing
 
 COLUMNS = "k int, i bigint, v varchar(20), w text, n numeric(8, 2), d date, p {}"

@@ -12,7 +12,7 @@ from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet.catalog import External
-from watersmeet.connectors.postgres.tables import PostgresReader
+from watersmeet.connectors.postgres.client import PostgresReader
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from watersmeet.catalog import Source
-from watersmeet.connectors.base.rates import LimitedSource
+from watersmeet.connectors.base.sources import LimitedSource
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.values.times import SECOND_US

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put, stored
 
-from watersmeet.connectors.files import identity
+from watersmeet.connectors.files import listing as identity
 
 BOTH = pytest.mark.parametrize("identity", ["inode", "content"])
 LONG = "a,b\n" + "".join(f"{i},{'x' * 90}\n" for i in range(100))

@@ -17,8 +17,8 @@ from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
 from watersmeet.connectors.files import cutting, reading
+from watersmeet.connectors.files import reading as textrows
 from watersmeet.connectors.files import source as files
-from watersmeet.connectors.files import texts as textrows
 from watersmeet.connectors.files.cutting import ListedFile
 from watersmeet.values import types as t
 from watersmeet.values.types import Field

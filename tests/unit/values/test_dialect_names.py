@@ -20,7 +20,7 @@ NAME = re.compile("|".join((*DIALECTS, "proton")), re.IGNORECASE)
 SYSTEMS = {
     "values/__init__.py": set(DIALECTS),  # the names themselves
     "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
-    "connectors/spellings/foreignstreams.py": {  # columns
+    "connectors/foreignstreams.py": {  # columns
         f"SQLSTREAM_PROV_{n}"
         for n in (
             "",

@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 
 from watersmeet.catalog import External
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.readers import Condition, Reader
+from watersmeet.connectors.base.sources import Condition, Reader
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from stat import S_ISREG
 from typing import BinaryIO, Final
 
 import numpy as np
 
-from watersmeet.connectors.base.rows import DamagedError
-from watersmeet.connectors.files.documents import document_rows
 from watersmeet.connectors.files.listing import FileStat
 from watersmeet.connectors.files.options import WHOLE, FileOptions
 from watersmeet.connectors.files.parquet import read_footer
+from watersmeet.connectors.files.rows import DamagedError, document_rows
 from watersmeet.connectors.files.seen import FileState, print_at
 from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
-from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.values.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 
 SLICE_BYTES: Final = 8 << 20
@@ -358,33 +353,3 @@ def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlic
 def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
     """A slice that says which files have new names. names: the new one by the old one."""
     return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))
-
-
-def open_listed(options: FileOptions, name: str, stat: FileStat) -> BinaryIO:
-    """A file or object that was listed so, for reading; see `open_file`. An object is read as it was then, or not."""
-    if options.store is not None:
-        return ObjectFile(options.store, options.root + name, stat.size, stat.etag)
-    return open_file(options.root, name)
-
-
-def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
-    """What an open file is now: it may have changed since it was listed. An object has not, or can't be read."""
-    if isinstance(file, ObjectFile):
-        return listed
-    now = os.fstat(file.fileno())
-    return listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
-
-
-def check_read(file: BinaryIO) -> None:
-    """Raises why something of an object could not be read, if a reader has taken that for a damaged file."""
-    if isinstance(file, ObjectFile):
-        file.check()
-
-
-def open_file(root: str, name: str) -> BinaryIO:
-    """The file, for reading. Raises OSError, also for what is not a file (any more); never waits, as for a pipe."""
-    handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", name)
-    return os.fdopen(handle, "rb")

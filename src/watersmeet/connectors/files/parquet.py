@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.connectors.base.rows import (
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
+from watersmeet.connectors.files.rows import (
     DamagedError,
     FilePlace,
     Problems,
@@ -21,7 +22,6 @@ from watersmeet.connectors.base.rows import (
     not_null_names,
     nothing,
 )
-from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
 from watersmeet.formats.typemapping import can_read, retyped
 from watersmeet.values.types import Field
 

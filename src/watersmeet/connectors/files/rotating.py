@@ -39,7 +39,7 @@ from watersmeet.connectors.base.targets import (
     Target,
     rows_that_came,
 )
-from watersmeet.connectors.files.writing import (
+from watersmeet.connectors.files.target import (
     Writers,
     check_directory,
     flush,

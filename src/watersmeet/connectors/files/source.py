@@ -12,19 +12,19 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import shown_name
 from watersmeet.connectors.base.sources import History, Notification, Poll
-from watersmeet.connectors.files.cutting import (
-    Cut,
-    ListedFile,
-    aside_piece,
+from watersmeet.connectors.files.cutting import Cut, ListedFile, aside_piece, next_cut, renaming_piece, text_cut
+from watersmeet.connectors.files.listing import (
+    FileStat,
+    Listing,
+    ObjectListing,
     check_read,
-    next_cut,
+    is_same_file,
+    key_of,
     open_listed,
+    other_names,
     present_stat,
-    renaming_piece,
-    text_cut,
+    renamed_files,
 )
-from watersmeet.connectors.files.identity import is_same_file, key_of, other_names, renamed_files
-from watersmeet.connectors.files.listing import FileStat, Listing, ObjectListing
 from watersmeet.connectors.files.options import FileOptions, FileSpec, file_options
 from watersmeet.connectors.files.parquet import read_footer
 from watersmeet.connectors.files.seen import FileState, Key, RunOf, SeenFiles

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, Table
 from watersmeet.connectors.base.options import refuse
-from watersmeet.connectors.base.readers import Condition, Reader
-from watersmeet.connectors.base.sources import DeadLetterSink
+from watersmeet.connectors.base.sources import Condition, DeadLetterSink, Reader
 from watersmeet.connectors.files.listing import Listing
 from watersmeet.connectors.files.reading import read_file_slice
 from watersmeet.connectors.files.source import FileSource

@@ -10,6 +10,14 @@ Rows are prepared in the writer's own directory. Then the manifest is created: t
 delivered. Only then the files are moved to their names. Whoever opens the target next moves what was left behind.
 
 `files.writing` shuts out earlier writers.
+
+What targets of files have in common: one writer at a time, and manifests, which say what is delivered.
+
+    .watersmeet/writers/00000001-00000003/   where the newest writer prepares files
+    .watersmeet/commits/00000001-000000000017-000000.manifest
+
+A writer is shut out by renaming its directory: everything that it does later goes through that name, and fails. So it
+doesn't matter where it was stopped, and for how long.
 """
 
 from __future__ import annotations
@@ -18,31 +26,336 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
+from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
-from watersmeet.connectors.files.writing import (
-    FILE_SPECS,
-    RowFiles,
-    Writers,
-    check_directory,
-    flush,
-    is_after,
-    place_of,
-    stem_of,
-    unavailable,
+from watersmeet.connectors.base.targets import (
+    Connector,
+    Delivery,
+    Place,
+    SinkBatch,
+    Target,
+    Unavailable,
+    rows_that_came,
 )
-from watersmeet.errors import error
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.encoders import changed_keys
+from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
+from watersmeet.formats.writers import evaluate_text, json_writer
+from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.system import files
 from watersmeet.system.process import fault
+from watersmeet.values.types import BIGINT, SMALLINT, Field, Schema
+
+
+class Writers:
+    """The writers of a target. root: what the target is, for messages. state: the directory of what it knows.
+
+    own: the directory of this writer, after `enter`.
+    """
+
+    def __init__(self, root: Path, state: Path) -> None:
+        self._root = root
+        self.commits = state / "commits"
+        self._writers = state / "writers"
+        self.own = self._writers
+
+    def make_directories(self) -> None:
+        """Makes what is not there yet."""
+        for directory in (self.commits, self._writers):
+            files.make_directory(directory)
+
+    def enter(self, generation: int) -> None:
+        """Makes a directory of this writer alone, with the highest number. WRITER_FENCED by a newer generation."""
+        while True:
+            numbers = [_number(n) for n in files.list_names(self._writers)]
+            generations = [g for g, _ in numbers] + [int(n[:8]) for n in self.manifests()[-1:]]
+            if max(generations, default=0) > generation:
+                raise self.fenced()
+            self.own = self._writers / f"{generation:08}-{max((n for _, n in numbers), default=0) + 1:08}"
+            try:
+                self.own.mkdir()
+            except FileExistsError:
+                continue
+            # Of two that came at the same time, one sees the other here.
+            if max(map(_rank, files.list_names(self._writers))) > _rank(self.own.name):
+                raise self.fenced()
+            return
+
+    def shut_out(self) -> None:
+        """After this no earlier writer can do anything."""
+        mine = _rank(self.own.name)
+        for name in files.list_names(self._writers):
+            if _rank(name) < mine and not name.endswith(".out"):
+                with contextlib.suppress(FileNotFoundError):  # another one that was opened later has done so
+                    os.rename(self._writers / name, self._writers / f"{name}.out")
+        if not self.own.exists():
+            raise self.fenced()
+
+    def left(self) -> list[Path]:
+        """The directories of writers that are shut out."""
+        return [self._writers / n for n in files.list_names(self._writers) if n.endswith(".out")]
+
+    def manifests(self) -> list[str]:
+        """The names of all manifests, the newest last."""
+        return files.list_names(self.commits)
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """What a manifest says."""
+        found: dict[str, Any] = json.loads(files.read_file(self.commits / name))
+        return found
+
+    def commit(self, batch: SinkBatch, content: dict[str, Any]) -> dict[str, Any]:
+        """Makes the manifest of everything up to a batch, which is the step in which that is delivered; the manifest.
+
+        WRITER_FENCED.
+        """
+        place = dict(zip(Place._fields, batch.place, strict=True))
+        manifest = {**place, "time_us": batch.time_us, **content}
+        prepared = self.own / f"{stem_of(batch.place)}.manifest"
+        files.discard(prepared)
+        files.create_file(prepared, json.dumps(manifest).encode(), durable=True)
+        fault("files.prepared")
+        try:
+            os.link(prepared, self.commits / prepared.name)
+        except FileExistsError:
+            raise self.fenced() from None
+        fault("files.committed")
+        files.sync_directory(self.commits)
+        return manifest
+
+    @contextlib.contextmanager
+    def shut_out_as_error(self) -> Iterator[None]:
+        """WRITER_FENCED for what failed because the writer's directory is no longer there."""
+        own = self.own
+        try:
+            yield
+        except (OSError, Error) as cause:
+            if isinstance(cause, Error) and cause.condition == "WRITER_FENCED":
+                raise
+            if self._writers.is_dir() and not own.exists():
+                raise self.fenced() from cause
+            raise
+
+    def fenced(self) -> Error:
+        """WRITER_FENCED."""
+        return error(
+            "WRITER_FENCED",
+            f'another process delivers to "{self._root}" now',
+            hint="Nothing is lost: it goes on where this one was.",
+        )
+
+
+@contextlib.contextmanager
+def unavailable(target: Path | str) -> Iterator[None]:
+    """Unavailable for what the system refuses, with the target and the reason: no space is left, say."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except OSError as cause:
+        raise Unavailable(f"{target} can't be written: {cause.strerror or cause}") from cause
+    except Error as cause:
+        if cause.condition in ("DISK_FULL", "DATABASE_ACCESS"):
+            raise Unavailable(f"{target} can't be written: {cause.message}") from cause
+        raise
+
+
+def flush(path: Path) -> None:
+    """Sees to it that a file's content survives a loss of power. OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def is_after(place: Place, newest: Place | None) -> bool:
+    """Whether a place comes after the newest one that is delivered."""
+    return newest is None or place[:3] > newest[:3]
+
+
+def stem_of(place: Place) -> str:
+    """The name of a place's manifest, without its end; in the order of places."""
+    return f"{place.generation:08}-{place.commit:012}-{place.rows:012}"
+
+
+def place_of(manifest: dict[str, Any]) -> Place:
+    """The place that a manifest is of."""
+    return Place(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
+
+
+def check_directory(root: Path) -> None:
+    """CONNECTOR_OPTION for a directory that can't be written, or made."""
+    parent = root
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        reason = "Permission denied" if parent.is_dir() else "Not a directory"
+        raise error("CONNECTOR_OPTION", f'path "{root}" can\'t be written: {reason}')
+
+
+def _number(name: str) -> tuple[int, int]:
+    """(generation, number) of a writer's directory."""
+    generation, _, number = name.removesuffix(".out").partition("-")
+    return int(generation), int(number)
+
+
+def _rank(name: str) -> tuple[int, int]:
+    """Writers of a higher rank shut out those of a lower one."""
+    generation, number = _number(name)
+    return number, generation
+
+
+FILE_SPECS: Final = (
+    OptionSpec("partition_by", "The columns with a directory for each value.", aliases=("path_partition_by",)),
+    OptionSpec("max_row_count", "The most rows of a file.", "integer", minimum=1, unit="rows"),
+)
+
+"""Options that specify which files there are."""
+
+_FORMAT_OPTIONS: Final = ("delimiter", "without_header", "null", "compression")
+_OP: Final = Field("__op", SMALLINT)
+_COMMIT: Final = Field("__commit", BIGINT)
+_INSERT, _DELETE, _UPDATE = 1, 2, 3
+
+#: What Hive, and all that read its directories, call the directory of NULL.
+_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a sink writes. partition_by: columns with a directory for each value. most_rows: of a file."""
+
+    columns: Schema
+    format: FileFormat
+    partition_by: tuple[Field, ...]
+    most_rows: int | None
+
+    @property
+    def written(self) -> Schema:
+        """The columns of the files of an upsert sink."""
+        return (*self.columns, _OP, _COMMIT)
+
+
+def _form(delivery: Delivery, known: OptionSet) -> _Form:
+    """CONNECTOR_OPTION for options that are wrong."""
+    options, message = known.read(delivery.connector), delivery.format
+    if message.rows == "debezium":
+        raise error("FEATURE_NOT_SUPPORTED", "FORMAT DEBEZIUM for files", hint="FORMAT PLAIN and UPSERT exist.")
+    if message.encoding not in FILE_FORMATS:
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f"ENCODE {message.encoding.upper()} for files", hint="PARQUET, JSON and CSV exist."
+        )
+    for name in message.options:
+        if name not in _FORMAT_OPTIONS and not name.endswith(".handling.mode"):
+            raise error(
+                "CONNECTOR_OPTION",
+                f'ENCODE {message.encoding.upper()} for files has no option "{name}"',
+                hint=did_you_mean(name, _FORMAT_OPTIONS),
+            )
+    by_name = {c.name: c for c in delivery.columns}
+    partition_by = []
+    asked = options.text("partition_by")
+    for name in (n.strip() for n in asked.split(",") if n.strip()):
+        if name not in by_name or by_name[name].type.is_nested:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'partition_by names "{name}", which is no column of plain values',
+                hint=did_you_mean(name, by_name),
+            )
+        partition_by.append(by_name[name])
+    if message.rows == "upsert":
+        for added in (_OP, _COMMIT):
+            if added.name in by_name:
+                raise error("DUPLICATE_COLUMN", f'files of an upsert sink have a column "{added.name}" of their own')
+    return _Form(
+        delivery.columns,
+        message.encoding,
+        tuple(partition_by),
+        options.integer("max_row_count"),
+    )
+
+
+class RowFiles:
+    """The files of a delivery. known: all options of its connector. ending: of their names; None: the format.
+
+    CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED for formats.
+    """
+
+    def __init__(self, delivery: Delivery, known: OptionSet, ending: str | None = None) -> None:
+        form = self._form = _form(delivery, known)
+        is_upsert = delivery.format.rows == "upsert"
+        columns = form.written if is_upsert else form.columns
+        self._writer = FileWriter(columns, form.format, delivery.format.options)
+        ending = self._writer.extension if ending is None else ending
+        self._ending = f".{ending}" if ending else ""
+        by_name = {c.name: c for c in delivery.columns}
+        self._keys = json_writer(tuple(by_name[n] for n in delivery.key), EXACT_JSON) if is_upsert else None
+
+    def rows(self, batch: SinkBatch) -> pa.Table:
+        """The rows of the files, in their order."""
+        names = [c.name for c in self._form.columns]
+        if self._keys is None:
+            return rows_that_came(batch).select(names)
+        rows = batch.rows.select(names)
+        changed = changed_keys(self._keys.write(rows), batch.diff)
+        is_there = changed.came >= 0
+        taken = rows.take(pa.array(np.where(is_there, changed.came, changed.gone)))
+        operations = np.where(is_there, np.where(changed.gone >= 0, _UPDATE, _INSERT), _DELETE).astype(np.int16)
+        commits = np.full(len(operations), batch.place.commit, np.int64)
+        return taken.append_column(_OP.name, pa.array(operations)).append_column(_COMMIT.name, pa.array(commits))
+
+    def pieces(self, stem: str, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """(the name of a file, its rows) of all files for these rows. Their names begin with `stem`, behind their
+        directory. The same rows are always cut in the same way.
+        """
+        count = 0
+        for directory, part in self._partitions(rows):
+            size = self._form.most_rows or max(len(part), 1)
+            for begin in range(0, len(part), size):
+                yield f"{directory}{stem}-{count}{self._ending}", part.slice(begin, size)
+                count += 1
+
+    def write(self, file: BinaryIO, rows: pa.Table) -> None:
+        """Writes a whole file. OSError."""
+        written = self._writer.begin(file)
+        written.write(rows)
+        written.close()
+
+    def _partitions(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
+        """By directory, in the order in which they first occur."""
+        if not len(rows):
+            return []
+        if not self._form.partition_by:
+            return [("", rows)]
+        values = []
+        for column in self._form.partition_by:
+            texts = evaluate_text([rows.column(column.name)], plain_text("t0", column.type)).dictionary_encode()
+            escaped = [quote(v.as_py(), safe=" ") for v in texts.dictionary]
+            names = pa.array([f"{quote(column.name, safe=' ')}={v}/" for v in (*escaped, _NULL_PARTITION)])
+            values.append(names.take(texts.indices.fill_null(len(escaped))))
+        coded = pc.binary_join_element_wise(*values, "").dictionary_encode()
+        codes = coded.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(coded.dictionary) + 1))
+        return [
+            (name.as_py(), rows.take(pa.array(order[bounds[i] : bounds[i + 1]])))
+            for i, name in enumerate(coded.dictionary)
+        ]
+
 
 _STATE: Final = ".watersmeet"
 _PATH: Final = ("path", "posix_fs.root", "fs.path")
+
 SINK_OPTIONS: Final = OptionSet(
     "file of sinks", (OptionSpec("path", "The directory.", aliases=_PATH[1:], is_needed=True), *FILE_SPECS)
 )

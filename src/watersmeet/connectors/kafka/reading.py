@@ -18,8 +18,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, is_unknown_topic, library
-from watersmeet.connectors.kafka.options import KafkaOptions, KafkaSpec
+from watersmeet.connectors.kafka.client import (
+    Brokers,
+    KafkaOptions,
+    KafkaSpec,
+    client_config,
+    failure,
+    is_lasting,
+    is_unknown_topic,
+    library,
+)
 from watersmeet.errors import Error, error
 from watersmeet.formats.decoders import open_decoder, together
 from watersmeet.formats.payloads import Decoder, Messages

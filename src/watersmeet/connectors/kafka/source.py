@@ -10,9 +10,16 @@ from typing import Any, Final, Literal
 
 from watersmeet.catalog import MessageFormat, Relation
 from watersmeet.connectors.base.sources import History, Notification, Poll
-from watersmeet.connectors.kafka.client import library
+from watersmeet.connectors.kafka.client import (
+    START,
+    TOPIC_ID,
+    KafkaOptions,
+    KafkaSpec,
+    begins_at,
+    kafka_options,
+    library,
+)
 from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
-from watersmeet.connectors.kafka.options import START, TOPIC_ID, KafkaOptions, KafkaSpec, begins_at, kafka_options
 from watersmeet.errors import Error, error
 from watersmeet.system import files
 from watersmeet.values.slices import JumpSlice, MessageSlice, SourceSlice

@@ -19,8 +19,15 @@ import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
-from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, library, properties_of
-from watersmeet.connectors.kafka.options import TOPIC_OPTIONS
+from watersmeet.connectors.kafka.client import (
+    TOPIC_OPTIONS,
+    Brokers,
+    client_config,
+    failure,
+    is_lasting,
+    library,
+    properties_of,
+)
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
 from watersmeet.system.process import fault

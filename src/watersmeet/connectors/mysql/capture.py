@@ -1,8 +1,12 @@
-"""MariaDB as a system whose databases are captured: its binary log, places by GTID, snapshots that know their place."""
+"""MariaDB as a system whose databases are captured: its binary log, places by GTID, snapshots that know their place.
+
+What capturing changes needs of a MariaDB server: its settings, tables, and rows that are there already.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Captured
-from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.databases.captures import (
     Added,
     Batch,
@@ -30,15 +34,210 @@ from watersmeet.connectors.databases.captures import (
     server_of,
 )
 from watersmeet.connectors.databases.servers import SSL_MODES, ssl_mode
-from watersmeet.connectors.databases.tables import TableColumn
-from watersmeet.connectors.mysql.binlog import LogBatch, LogReader
-from watersmeet.connectors.mysql.client import connect, failure, library
+from watersmeet.connectors.databases.tables import TableColumn, texts_of
+from watersmeet.connectors.mysql.binlog import Gtids, LogBatch, LogReader
+from watersmeet.connectors.mysql.client import (
+    COLUMNS,
+    Column,
+    ask,
+    column_of,
+    connect,
+    failure,
+    library,
+    line,
+    quoted,
+    receive,
+)
 from watersmeet.connectors.mysql.logstatements import AddedColumn
-from watersmeet.connectors.mysql.servers import Charsets, Gtids, check_server, end_of_log, read_rows, table_there
-from watersmeet.connectors.mysql.tables import Column
-from watersmeet.errors import error
+from watersmeet.connectors.mysql.rowimages import Charsets
+from watersmeet.errors import did_you_mean, error
 from watersmeet.system.process import fault
-from watersmeet.values.types import Schema
+from watersmeet.values.types import VARCHAR, Schema, SqlType
+
+_TABLE: Final = "SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+
+_KEY: Final = """
+SELECT COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX
+"""
+
+_VIRTUAL: Final = """
+SELECT COLUMN_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND EXTRA LIKE '%%VIRTUAL GENERATED%%'
+"""
+
+#: What the server has to write, and what its settings say of that.
+_SETTINGS: Final = (
+    ("log_bin", "ON", "Its log of changes is off.", "Start the server with log_bin."),
+    ("binlog_format", "ROW", "Its log has statements, not rows.", "Run SET GLOBAL binlog_format = ROW there."),
+    ("binlog_row_image", "FULL", "Its log lacks columns.", "Run SET GLOBAL binlog_row_image = FULL there."),
+    (
+        "binlog_row_metadata",
+        "FULL",
+        "Its log lacks the names of columns.",
+        "Run SET GLOBAL binlog_row_metadata = FULL there (MariaDB has it from 10.5 on).",
+    ),
+)
+
+_MISSING_TABLE: Final = 1146
+
+#: Engines whose rows and changes are of one moment in a snapshot.
+_ENGINES: Final = ("InnoDB", "ROCKSDB")
+
+#: Types whose order as texts is not that of ORDER BY, or whose values are not exact.
+_UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "inet6")
+
+_NUMBERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
+_BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+
+
+class Rows(NamedTuple):
+    """Rows that were read. texts: by column. upto: the texts of the greatest key; empty: to the end. place: the
+    snapshot has everything up to there, and nothing behind.
+    """
+
+    texts: list[pa.Array]
+    upto: tuple[str, ...]
+    place: Gtids
+
+
+def check_server(connection: Any, options: DatabaseOptions) -> None:
+    """CONNECTOR_OPTION if the server does not write what is needed. FEATURE_NOT_SUPPORTED for MySQL itself."""
+    where = f"{options.server.host}:{options.server.port}"
+    ((version,),) = ask(connection, "SELECT VERSION()")
+    if "MariaDB" not in version:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the server at {where} is MySQL {version}, whose changes are not captured",
+            hint="Changes of MariaDB are. Debezium's messages of MySQL are read from Kafka.",
+        )
+    known = dict(ask(connection, "SHOW GLOBAL VARIABLES WHERE Variable_name IN %s", [[s[0] for s in _SETTINGS]]))
+    for name, wanted, detail, hint in _SETTINGS:
+        if (found := known.get(name, "nothing")) != wanted:
+            refuse(f"the MySQL server at {where} has {name} = {found}", detail=detail, hint=hint)
+
+
+def end_of_log(connection: Any) -> str:
+    """Everything that is committed now is before that place."""
+    ((place,),) = ask(connection, "SELECT @@gtid_binlog_pos")
+    return str(Gtids.parsed(place or ""))
+
+
+def table_there(connection: Any, options: DatabaseOptions, schema: str, name: str) -> TableThere:
+    """A table that can be captured. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+    shown = f"{schema}.{name}"
+    try:
+        ask(connection, f"SELECT 1 FROM {quoted(schema, name)} LIMIT 0")
+    except library().Error as cause:
+        if cause.args[:1] != (_MISSING_TABLE,):
+            raise failure(cause, options.server, shown) from cause
+        others = ask(connection, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", [schema])
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'there is no table "{shown}" in {options.server.shown}',
+            hint=did_you_mean(name, [n for (n,) in others]) or "Check the table and its database.",
+        ) from cause
+    ((engine, kind),) = ask(connection, _TABLE, [schema, name])
+    if kind != "BASE TABLE":
+        refuse(f'changes of "{shown}" are not captured: it is a {kind.lower()}')
+    if engine not in _ENGINES:
+        refuse(
+            f'table "{shown}" has engine {engine}, which has no transactions',
+            hint=f"ALTER TABLE {shown} ENGINE = InnoDB gives it some.",
+        )
+    key = ask(connection, _KEY, [schema, name])
+    if not key or any(size is not None for _, size in key):
+        refuse(
+            f'table "{shown}" has no primary key of whole columns',
+            detail="By their keys changes find the rows that they change.",
+            hint=f"ALTER TABLE {shown} ADD PRIMARY KEY (…) gives it one.",
+        )
+    columns, virtual = _columns(connection, schema, name)
+    types = {c.name: _words(c) for c in columns}
+    unwritten = dict.fromkeys(virtual, "is virtual, and the server does not write its changes")
+    return TableThere(schema, name, 0, columns, tuple(k for k, _ in key), types, unwritten)
+
+
+def _columns(connection: Any, schema: str, name: str) -> tuple[tuple[Column, ...], set[str]]:
+    """(the columns that the log has, the names of the others)."""
+    virtual = {n for (n,) in ask(connection, _VIRTUAL, [schema, name])}
+    found = (column_of(*row) for row in ask(connection, COLUMNS, [schema, name]))
+    return tuple(c for c in found if c.name not in virtual), virtual
+
+
+def _words(column: Column) -> str:
+    """The type of a column as `MapColumn.words` has it."""
+    if "COMPRESSED" in column.theirs:
+        return "compressed"
+    if column.kind in _TEXTS:
+        return "text"
+    if column.kind in (*_BYTES, "uuid"):
+        return "binary"
+    if column.kind == "decimal":
+        return column.theirs.partition(")")[0].replace(" ", "") + ")"
+    return f"{column.kind} unsigned" if "unsigned" in column.theirs and column.kind in _NUMBERS else column.kind
+
+
+def read_rows(
+    connection: Any, there: TableThere, columns: Sequence[str], after: Sequence[str], rows: int
+) -> Rows | None:
+    """The next rows behind the key `after`; None if the table has other columns now. Errors of the library;
+    FEATURE_NOT_SUPPORTED for a key of a type that is not ordered as its texts are.
+    """
+    known = {c.name: c for c in there.columns if isinstance(c, Column)}
+    for name in there.key:
+        if known[name].kind in _UNORDERED:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'table "{there.shown}" has a key of type {known[name].kind}, by which its rows are not read in pieces',
+                hint="WITH (snapshot = 'false') follows its changes alone.",
+            )
+    names = [*columns, *(k for k in there.key if k not in columns)]
+    where = f" WHERE {_behind([known[k] for k in there.key], after)}" if after else ""
+    order = ", ".join(quoted(k) for k in there.key)
+    lines = line([(known[n], _form(known[n])) for n in names])
+    query = f"SELECT {lines} FROM {quoted(there.schema, there.name)}{where} ORDER BY {order} LIMIT {rows}"
+    received = io.BytesIO()
+    ask(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    ask(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    try:
+        found = {n.lower(): v for n, v in ask(connection, "SHOW STATUS LIKE 'binlog_snapshot_%%'")}
+        file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
+        ((place,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
+        receive(connection, query, received, f'table "{there.shown}"')
+        # As it was read, nobody changes its columns before the end, and nobody did behind the snapshot.
+        if _columns(connection, there.schema, there.name)[0] != there.columns:
+            return None
+    finally:
+        ask(connection, "ROLLBACK")
+    texts = texts_of(received.getbuffer(), len(names))
+    count = len(texts[0])
+    upto = () if count < rows else tuple(texts[names.index(k)][count - 1].as_py() for k in there.key)
+    return Rows(texts[: len(columns)], upto, Gtids.parsed(place or ""))
+
+
+def _form(column: Column) -> SqlType:
+    """As what a column is read, so that its texts are those that the log gives."""
+    return SqlType("bytea") if column.kind in _BYTES else VARCHAR
+
+
+def _behind(key: Sequence[Column], after: Sequence[str]) -> str:
+    """That a key is greater. A comparison of rows at once would read the table from its begin."""
+    name, value = quoted(key[0].name), _literal(key[0], after[0])
+    if len(key) == 1:
+        return f"{name} > {value}"
+    return f"({name} >= {value} AND ({name} > {value} OR {_behind(key[1:], after[1:])}))"
+
+
+def _literal(column: Column, text: str) -> str:
+    if column.kind in _NUMBERS:
+        return text
+    if column.kind in _BYTES:
+        return f"x'{text[2:]}'"
+    escaped = text.encode().hex()
+    return f"CONVERT(x'{escaped}' USING utf8mb4)" if text else "''"
+
 
 CONNECTOR: Final = "mysql-cdc"
 SERVER_ID: Final = "server.id"

@@ -1,13 +1,22 @@
-"""Clients of MySQL and MariaDB: the library, which is an extra, connections, and what their errors mean."""
+"""Clients of MySQL and MariaDB: the library, which is an extra, connections, and what their errors mean.
+
+Tables of MySQL and MariaDB as a whole: what external tables and dictionaries show.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import io
 import ssl
+import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from watersmeet.catalog import External
+from watersmeet.connectors.base.sources import Condition, Constant
 from watersmeet.connectors.databases.servers import (
     KeptConnections,
     Server,
@@ -19,19 +28,23 @@ from watersmeet.connectors.databases.servers import (
     unchecked_tls,
     unreachable,
 )
+from watersmeet.connectors.databases.tables import System, TableReader
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
+from watersmeet.values.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "MySQL"
 _CONNECT_S: Final = 10
 
 #: Numbers of errors. MySQL, "Server Error Message Reference"; MariaDB, "MariaDB Error Code Reference".
 _LOGIN: Final = (1045, 1251, 1698, 1862, 2059, 2061)
+
 _RIGHT: Final = (1044, 1142, 1143, 1227, 1370)
 _NO_DATABASE: Final = 1049
 _UNDEFINED: Final = (1051, 1054, 1146)
 _TLS: Final = (2026, 3159)
+
 #: What passes: connections, resources, locks, the operator, a server that only reads for now.
 _PASSING: Final = (
     *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1114, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1213, 1226, 1290),
@@ -123,3 +136,247 @@ def connected(server: Server) -> AbstractContextManager[Any]:
     One that broke since it was used is made anew.
     """
     return _KEPT.use(server)
+
+
+SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
+
+#: Most digits of a numeric here.
+_DIGITS: Final = 38
+
+#: Rows that the library gives at once.
+_FETCHED_ROWS: Final = 10_000
+
+#: Engines whose changes are all in the log of the server.
+_LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
+
+#: Types of texts, whose equality is that of their characters or wider.
+_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+
+#: Types by their names there. Others are read as text if the column is declared so.
+_TYPES: Final[dict[str, SqlType]] = {
+    "tinyint": SqlType("smallint"),
+    "smallint": SqlType("smallint"),
+    "mediumint": SqlType("integer"),
+    "int": SqlType("integer"),
+    "bigint": SqlType("bigint"),
+    "year": SqlType("smallint"),
+    "float": SqlType("real"),
+    "double": SqlType("double precision"),
+    "date": SqlType("date"),
+    "time": SqlType("time"),
+    "datetime": TIMESTAMP,
+    "timestamp": SqlType("timestamptz"),
+    "json": JSONB,
+    **dict.fromkeys(_TEXTS, VARCHAR),
+    **dict.fromkeys(("enum", "set", "uuid", "inet4", "inet6"), VARCHAR),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), SqlType("bytea")),
+}
+
+_UNSIGNED: Final[dict[str, SqlType]] = {
+    "tinyint": SqlType("smallint"),
+    "smallint": SqlType("integer"),
+    "mediumint": SqlType("integer"),
+    "int": SqlType("bigint"),
+    "bigint": SqlType("numeric", 20, 0),
+}
+
+#: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
+_NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
+
+#: Types of whole numbers.
+_WHOLE: Final = tuple(_UNSIGNED)
+
+#: The columns of a table (schema, name), for `column_of`.
+COLUMNS: Final = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, IS_NULLABLE
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+
+
+class Column(NamedTuple):
+    """A column there. theirs: its type with parameters, kind: without. type: here, None if there is none for it."""
+
+    name: str
+    theirs: str
+    kind: str
+    type: SqlType | None
+    nullable: bool
+
+
+class MysqlReader(TableReader[Column]):
+    """See `TableReader`."""
+
+    def __init__(self, external: External) -> None:
+        super().__init__(external, SYSTEM)
+
+    def version(self) -> Any:
+        """The place in the server's log of changes, before which all that is read was written. Of a server without one,
+        and of what may change without it, something new each time. invalidate_query: what that gives.
+        """
+        options = self.options
+        with connected(options.server) as connection, connection.cursor() as cursor:
+            if options.invalidate_query:
+                cursor.execute(options.invalidate_query)
+                return cursor.fetchall()
+            if not options.query and not options.where:
+                cursor.execute(
+                    "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+                    [options.schema, options.table],
+                )
+                engine = cursor.fetchone()
+                if engine is not None and engine[0] in _LOGGED:
+                    return _place(cursor) or time.monotonic_ns()
+            return time.monotonic_ns()
+
+    def _described(self) -> Sequence[Column]:
+        options = self.options
+        with connected(options.server) as connection, connection.cursor() as cursor:
+            if options.query:
+                cursor.execute(f"SELECT * FROM {self._from()} LIMIT 0", ())
+                found = [(name, _NUMBERED.get(code, "text")) for name, code, *_ in cursor.description]
+                return [Column(name, kind, kind, _TYPES.get(kind), nullable=True) for name, kind in found]
+            cursor.execute(COLUMNS, [options.schema, options.table])
+            columns = [column_of(*row) for row in cursor.fetchall()]
+            if not columns:
+                cursor.execute(
+                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", [options.schema]
+                )
+                raise self._no_table([name for (name,) in cursor.fetchall()])
+            return columns
+
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        query = self._select(line(columns), conditions)
+        with connected(self.options.server) as connection:
+            try:
+                receive(connection, query, received, self.options.what)
+            except library().Error as cause:
+                raise failure(cause, self.options.server, self.options.name) from cause
+
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        return self._select(", ".join(quoted(column.name) for column, _ in columns), conditions).replace("%%", "%")
+
+    def _select(self, items: str, conditions: Sequence[tuple[Column, Condition]]) -> str:
+        parts = ["(" + self.options.where.replace("%", "%%") + ")"] if self.options.where else []
+        parts += [_tested(column, condition) for column, condition in conditions]
+        return f"SELECT {items} FROM {self._from()}" + (f" WHERE {' AND '.join(parts)}" if parts else "")
+
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        if self.options.query:  # of its columns the types are not all known
+            return False
+        wanted = condition.column.type
+        if not condition.values:
+            return wanted != JSONB
+        if column.kind in _WHOLE:
+            return wanted.is_integer or wanted.name == "numeric"
+        if column.kind in _TEXTS:  # other characters may have no equivalent in the character set of the column
+            return wanted == VARCHAR and all(isinstance(v, str) and v.isascii() for v in condition.values)
+        return column.type == wanted and column.kind in ("date", "datetime", "decimal")
+
+    def _from(self) -> str:
+        if self.options.query:
+            return f"({self.options.query.replace('%', '%%')}) AS q"
+        return quoted(self.options.schema, self.options.table)
+
+
+def _tested(column: Column, condition: Condition) -> str:
+    """A condition that is met by all rows that meet it here, and may be by others.
+
+    Texts are ordered by their bytes here. Equal characters are equal in all collations, so that an index serves for
+    these.
+    """
+    name, operator = quoted(column.name), condition.operator
+    if not condition.values:
+        return f"{name} {operator}"
+    values = [_literal(v) for v in condition.values]
+    if operator == "IN":
+        return f"{name} IN ({', '.join(values)})"
+    if column.kind in _TEXTS and operator != "=":
+        name, values = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)", [f"CAST({v} AS BINARY)" for v in values]
+    return f"{name} {operator} {values[0]}"
+
+
+def _literal(value: Constant) -> str:
+    if isinstance(value, str):
+        return f"_utf8mb4 0x{value.encode().hex()}" if value else "''"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP'{value.isoformat(' ')}'"
+    return f"DATE'{value.isoformat()}'" if isinstance(value, dt.date) else str(value)
+
+
+def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> None:
+    """Writes the lines that a query gives, made by `line`. what: the table, for messages. Errors of the library."""
+    cursor = connection.cursor(library().cursors.SSCursor)
+    cursor.execute(query, ())
+    while rows := cursor.fetchmany(_FETCHED_ROWS):
+        if (None,) in rows:
+            raise error("INVALID_VALUE", f"a row of {what} is longer than the server's max_allowed_packet")
+        received.write(b"\n".join([text for (text,) in rows]))
+        received.write(b"\n")
+
+
+def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
+    """A column by what the catalogue there says."""
+    found = _UNSIGNED.get(kind) if "unsigned" in theirs else None
+    if kind == "decimal" and precision is not None and precision <= _DIGITS:
+        found = SqlType("numeric", precision, scale or 0)
+    elif kind == "bit":
+        found = SqlType("boolean") if precision == 1 else SqlType("numeric", 20, 0)
+    return Column(name, theirs, kind, found or _TYPES.get(kind), nullable == "YES")
+
+
+def line(columns: Sequence[tuple[Column, SqlType]]) -> str:
+    """SQL of a row as a line of CSV in which all values but NULL are quoted."""
+    values = ", ',', ".join(_text(column, wanted) for column, wanted in columns)
+    return f"CAST(CONCAT({values}) AS BINARY)"
+
+
+def _text(column: Column, wanted: SqlType) -> str:
+    """SQL of a value's text within quotes, as `convert` reads it; of NULL it is empty."""
+    name = quoted(column.name)
+    if wanted.name == "bytea":
+        text = f"CONCAT(0x5C78, HEX({name}))"
+    elif column.kind == "float":
+        text = f"({name} * 1e0)"  # its own text has six digits; a sum would lose the sign of -0
+    elif column.kind == "bit":
+        text = f"CAST({name} AS UNSIGNED)"
+    elif column.kind == "timestamp" and wanted.name == "timestamptz":
+        text = f"CONCAT({name}, '+00:00')"
+    else:
+        text = name
+    # Between quotes, each quote twice.
+    exact = f"CONVERT({text} USING utf8mb4) COLLATE utf8mb4_bin"
+    return f"IFNULL(CONCAT(0x22, REPLACE({exact}, _utf8mb4 0x22, _utf8mb4 0x2222), 0x22), '')"
+
+
+def _place(cursor: Any) -> Any:
+    """Where the server's log of changes is: all that is before it can be read. None if it has none."""
+    cursor.execute("SELECT @@log_bin, VERSION()")
+    logs, version = cursor.fetchone()
+    if not logs:
+        return None
+    if "MariaDB" not in version:
+        cursor.execute("SELECT @@gtid_mode, @@gtid_executed, @@server_uuid")
+        mode, *place = cursor.fetchone()
+        return tuple(place) if mode == "ON" else None
+    # What is in the log of MariaDB may not be visible yet. Behind a snapshot it says the place that belongs to it.
+    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    try:
+        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        found = dict(cursor.fetchall())
+    finally:
+        cursor.execute("COMMIT")
+    place = found.get("Binlog_snapshot_file"), found.get("Binlog_snapshot_position")
+    return place if all(place) else None
+
+
+def ask(connection: Any, query: str, values: Sequence[object] = ()) -> Sequence[tuple[Any, ...]]:
+    """The rows that a query gives."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        found: Sequence[tuple[Any, ...]] = cursor.fetchall()
+        return found

@@ -1,11 +1,19 @@
-"""Clients of PostgreSQL: the library, which is an extra, connections, and what their errors mean."""
+"""Clients of PostgreSQL: the library, which is an extra, connections, and what their errors mean.
+
+Tables of PostgreSQL as a whole: what external tables and dictionaries show.
+"""
 
 from __future__ import annotations
 
+import io
+import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
+from watersmeet.catalog import External
+from watersmeet.connectors.base.sources import Condition
 from watersmeet.connectors.databases.servers import (
     KeptConnections,
     Server,
@@ -15,22 +23,29 @@ from watersmeet.connectors.databases.servers import (
     not_let_in,
     unreachable,
 )
+from watersmeet.connectors.databases.tables import System, TableReader
+from watersmeet.connectors.postgres.types import Column, column_of, described, type_of
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
+from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "PostgreSQL"
+
 #: How values are written as text, whatever the settings of the server, the database and the user.
 _SETTINGS: Final = (
     "-c DateStyle=ISO -c IntervalStyle=postgres -c bytea_output=hex -c extra_float_digits=1 -c TimeZone=UTC "
     "-c default_transaction_read_only=off"
 )
+
 _CONNECT_S: Final = 10
+
 #: Words of the server that say what is wrong with a connection, for which the library has no code.
 _LOGIN: Final = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role ")
-_SSL: Final = ("SSL", "certificate")
 
+_SSL: Final = ("SSL", "certificate")
 _INSUFFICIENT, _NO_TABLE, _NO_COLUMN, _NO_SCHEMA = "42501", "42P01", "42703", "3F000"
+
 #: Classes of SQLSTATE that pass: connections, resources, the operator, transactions that were rolled back.
 _PASSING: Final = ("08", "53", "57", "40")
 
@@ -103,3 +118,144 @@ def connected(server: Server) -> AbstractContextManager[Any]:
     One that broke since it was used is made anew.
     """
     return _KEPT.use(server)
+
+
+SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
+
+#: Kinds of relations whose changes are all in the log of the server.
+_LOGGED_KINDS: Final = ("r", "p", "m")
+
+#: Types of whole numbers, and of texts whose equality is that of their characters or wider.
+_WHOLE: Final = ("int2", "int4", "int8")
+
+_TEXTS: Final = ("text", "varchar")
+
+_RELATION: Final = """
+SELECT c.oid, c.relkind, c.relpersistence FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+
+_PLACE: Final = (
+    "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END, "
+    "pg_current_snapshot()::text"  # a commit is in the log before its rows are seen
+)
+
+
+class PostgresReader(TableReader[Column]):
+    """See `TableReader`."""
+
+    def __init__(self, external: External) -> None:
+        super().__init__(external, SYSTEM)
+
+    def version(self) -> Any:
+        """The place in the server's log of changes, before which all that is read was written. A relation whose changes
+        are not all in there may always have changed. invalidate_query: what that gives.
+        """
+        options = self.options
+        with connected(options.server) as connection:
+            if options.invalidate_query:
+                return connection.execute(options.invalidate_query).fetchall()
+            if options.query or options.where:
+                return time.monotonic_ns()  # what a query calls may change with the time
+            oid, kind, persistence = self._relation(connection)
+            if kind not in _LOGGED_KINDS or persistence != "p":
+                return time.monotonic_ns()
+            return oid, *connection.execute(_PLACE).fetchone()
+
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        rows = self._select([_text(column, wanted) for column, wanted in columns], conditions)
+        query = library().sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(rows)
+        with connected(self.options.server) as connection:
+            try:
+                with connection.cursor().copy(query) as copying:
+                    received.writelines(copying)
+            except library().Error as cause:
+                raise failure(cause, self.options.server, self.options.name) from cause
+
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        query = self._select([library().sql.Identifier(column.name) for column, _ in columns], conditions)
+        with connected(self.options.server) as connection:
+            return str(query.as_string(connection))
+
+    def _select(self, items: Sequence[Any], conditions: Sequence[tuple[Column, Condition]]) -> Any:
+        sql = library().sql
+        parts = [sql.SQL(f"({self.options.where})")] if self.options.where else []
+        parts += [_tested(column, condition) for column, condition in conditions]
+        where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(parts) if parts else sql.SQL("")
+        return sql.SQL("SELECT {} FROM {}{}").format(sql.SQL(", ").join(items), self._from(), where)
+
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        wanted = condition.column.type
+        if not condition.values:
+            return not (column.is_json or column.has_parts or wanted.is_nested)
+        if column.theirs in _WHOLE:
+            return wanted.is_integer or wanted.name == "numeric"
+        if column.theirs in _TEXTS:  # all encodings of servers have the same ASCII, below the other characters
+            return wanted == VARCHAR and all(
+                isinstance(v, str) and v.isascii() and "\0" not in v for v in condition.values
+            )
+        same = column.type == wanted
+        return same and (wanted.name == "date" or wanted == TIMESTAMP or wanted.precision is not None)
+
+    def _described(self) -> list[Column]:
+        with connected(self.options.server) as connection:
+            if self.options.query:
+                return _columns_of_query(connection, self._from())
+            oid, _, _ = self._relation(connection)
+            return described(connection, oid)
+
+    def _relation(self, connection: Any) -> Any:
+        options = self.options
+        found = connection.execute(_RELATION, [options.schema, options.table]).fetchone()
+        if found is None:
+            named = connection.execute(
+                "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s",
+                [options.schema],
+            )
+            raise self._no_table([name for (name,) in named])
+        return found
+
+    def _from(self) -> Any:
+        sql = library().sql
+        if self.options.query:
+            return sql.SQL("({}) AS q").format(sql.SQL(self.options.query))
+        return sql.Identifier(self.options.schema, self.options.table)
+
+
+def _columns_of_query(connection: Any, source: Any) -> list[Column]:
+    sql = library().sql
+    described = connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source)).description
+    found = []
+    for column in described:
+        modifier = ((column.precision << 16) | column.scale) + 4 if column.precision else -1
+        found.append(column_of(column.name, *type_of(connection, column.type_code, modifier), required=False))
+    return found
+
+
+def _tested(column: Column, condition: Condition) -> Any:
+    """A condition that is met by all rows that meet it here, and may be by others.
+
+    Texts are ordered by their bytes here. Equal bytes are equal in all collations, so that an index serves for these.
+    """
+    sql = library().sql
+    name, values = sql.Identifier(column.name), sql.SQL(", ").join([sql.Literal(v) for v in condition.values])
+    if not condition.values:
+        return sql.SQL(f"{{}} {condition.operator}").format(name)
+    if condition.operator == "IN":
+        return sql.SQL("{} IN ({})").format(name, values)
+    by_bytes = ' COLLATE "C"' if column.theirs in _TEXTS and condition.operator != "=" else ""
+    return sql.SQL(f"{{}}{by_bytes} {condition.operator} {{}}").format(name, values)
+
+
+def _text(column: Column, wanted: SqlType) -> Any:
+    """What gives a column's text, as `convert` reads it."""
+    sql = library().sql
+    name = sql.Identifier(column.name)
+    if wanted.name in ("array", "struct", "jsonb") and not column.is_json:
+        return sql.SQL("to_json({})::text").format(name)
+    return sql.SQL("{}::text").format(name)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.connectors.base.deliveries import statement_delivery
+from watersmeet.connectors.base.targets import statement_delivery
 from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
 from watersmeet.connectors.iceberg.target import create_table
 from watersmeet.database.committing import own_transaction

@@ -28,7 +28,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
-from watersmeet.connectors.base.deliveries import deliveries
+from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database import committing
 from watersmeet.database.definitions import remove
 from watersmeet.database.filling import fill, undo

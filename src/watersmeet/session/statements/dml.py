@@ -30,8 +30,7 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.catalog.roles import Privilege
-from watersmeet.connectors.base.deliveries import statement_delivery
-from watersmeet.connectors.base.targets import RowChange, connector_of
+from watersmeet.connectors.base.targets import RowChange, connector_of, statement_delivery
 from watersmeet.database.assignment import (
     Target,
     assignable,

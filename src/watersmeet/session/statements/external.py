@@ -16,14 +16,14 @@ from watersmeet.catalog import (
     Relation,
     Source,
 )
+from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
 from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import file_connector
 from watersmeet.connectors.iceberg.tables import iceberg_options
 from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.objects.tables import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
+from watersmeet.connectors.objects import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
 from watersmeet.connectors.postgres import target
 from watersmeet.connectors.registry import KINDS, check_connector, check_kind, declared, taken_max_age_us
-from watersmeet.connectors.spellings.externalstreams import kafka_connector, stream_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts

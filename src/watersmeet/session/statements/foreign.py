@@ -10,11 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, ExternalTable, Server, Source
-from watersmeet.connectors.base.deliveries import view_delivery
-from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.base.targets import connector_of, view_delivery
 from watersmeet.connectors.databases.tables import TableReader
-from watersmeet.connectors.registry import check_connector, taken_max_age_us
-from watersmeet.connectors.spellings.foreignstreams import (
+from watersmeet.connectors.foreignstreams import (
     FILE_PART_TYPES,
     FILE_PROVENANCE,
     KINDS,
@@ -24,10 +22,13 @@ from watersmeet.connectors.spellings.foreignstreams import (
     PROVENANCE,
     PROVENANCE_PREFIX,
     SERVERS,
+    SYS_JDBC,
     Foreign,
     foreign_options,
+    foreign_table,
+    names_there,
 )
-from watersmeet.connectors.spellings.foreigntables import SYS_JDBC, foreign_table, names_there
+from watersmeet.connectors.registry import check_connector, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result

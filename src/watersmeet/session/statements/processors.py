@@ -30,8 +30,7 @@ from watersmeet.catalog import (
     TopicWriter,
     turned_into,
 )
-from watersmeet.connectors.base.deliveries import writer_delivery
-from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.base.targets import connector_of, writer_delivery
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding

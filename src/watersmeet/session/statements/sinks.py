@@ -22,9 +22,8 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.catalog.parts import RowForm
-from watersmeet.connectors.base.deliveries import delivery_of
-from watersmeet.connectors.base.rates import rate_limit
-from watersmeet.connectors.base.targets import connector_named, connector_of
+from watersmeet.connectors.base.sources import rate_limit
+from watersmeet.connectors.base.targets import connector_named, connector_of, delivery_of
 from watersmeet.database.assignment import Target, check_given, check_types, named_targets
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, new_relation, schema_for

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from watersmeet.catalog import ARRIVAL, EventTime, Index, Input, Relation, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
-from watersmeet.connectors.base.rates import DEFAULT
+from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import Target, assignable, default_values, generated_columns

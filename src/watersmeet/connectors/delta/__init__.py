@@ -1,1 +1,0 @@
-"""Delta Lake: the log of a table, and a table as a target."""

@@ -1,0 +1,559 @@
+"""Objects of S3, and of what speaks its protocol, as a table: what external tables of type s3 show and write.
+
+Timeplus, "S3 External Table".
+
+The targets `s3`, `gcs` and `azblob`: objects of Parquet, JSON or CSV, each of which is there once, or not at all.
+
+    orders/
+        day=2024-05-01/s12-00000001-000000000017-000000000000-0.parquet
+        .watersmeet/owner                   which sink the directory belongs to
+        .watersmeet/log/000000000042.json   how far it is, and which objects are part of it
+
+The log is a row of objects, each made only if its number is free. So of several writers one makes the next entry. Who
+opens the target makes one, too: all others are behind then, and what they try to add is refused. The entry with a
+place is the step in which everything up to that place is delivered.
+
+Objects get their names before that. A name has the place of its rows, and the same place always has the same rows: what
+a writer leaves behind that did not come to its entry, the next one finds, or makes again. Objects of an earlier
+generation are removed when the first part of a new one is there, and whenever the target is opened.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from watersmeet.catalog import External, MessageFormat, Table
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
+from watersmeet.connectors.base.sources import Condition, Reader
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
+from watersmeet.connectors.externalstreams import WRITTEN, properties_file
+from watersmeet.connectors.files.listing import ObjectListing
+from watersmeet.connectors.files.options import store_specs
+from watersmeet.connectors.files.source import FileSource
+from watersmeet.connectors.files.tables import Refusing, file_connector, read_files
+from watersmeet.connectors.files.target import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
+from watersmeet.errors import Error, error
+from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, ObjectPath, StoreProblem, object_path
+from watersmeet.objectstores.stores import check_objects, open_store
+from watersmeet.system.process import fault
+from watersmeet.values.types import VARCHAR, Schema
+
+CONFIG_FILE: Final = "config_file"
+ENVIRONMENT_SETTING: Final = "use_environment_credentials"
+
+#: Columns that show where a row is from, if they are declared: the part of the place.
+PLACES: Final = {"_path": "file", "_file": "base"}
+
+#: Settings that only say how the product reads and writes: what is written is one object for each part of a commit.
+_IDLE: Final = re.compile(r"s3_(?:min|max|upload|check)_\w+")
+
+#: By the ending of names: the format.
+_ENDINGS: Final = {
+    "csv": "CSV",
+    "tsv": "TSV",
+    "json": "JSONEachRow",
+    "jsonl": "JSONEachRow",
+    "ndjson": "JSONEachRow",
+    "parquet": "Parquet",
+    "avro": "Avro",
+}
+
+#: Formats in which objects are written, as `catalog.MessageFormat` has them.
+_WRITTEN: Final[dict[str, MessageFormat]] = {
+    "csv": MessageFormat(encoding="csv", options={"without_header": "true"}),
+    "csvwithnames": MessageFormat(encoding="csv"),
+    "tsv": MessageFormat(encoding="csv", options={"without_header": "true", "delimiter": "\t"}),
+    "tsvwithnames": MessageFormat(encoding="csv", options={"delimiter": "\t"}),
+    "jsoneachrow": MessageFormat(encoding="json", options=WRITTEN),
+    "parquet": MessageFormat(encoding="parquet"),
+}
+
+#: Formats whose columns have names, so that some can be read alone.
+_NAMED: Final = ("csvwithnames", "tsvwithnames", "tabseparatedwithnames", "jsoneachrow", "json", "parquet", "avro")
+
+_MAGIC: Final = re.compile(r"[*?{]")
+
+#: What is special for options of files, too.
+_SPECIAL: Final = re.compile(r"[*?{\[]")
+
+_RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
+
+#: The most numbers that `{N..M}` stands for.
+_MOST_NUMBERS: Final = 10_000
+
+_PARTITION: Final = "{_partition_id}"
+
+
+@dataclass(frozen=True)
+class ObjectTable:
+    """Where the objects of a table are. bucket: as options of connector s3, which say how it is reached, too.
+    read_from: a pattern of names; empty where nothing is read. write_to: a name; empty where nothing is written.
+    """
+
+    bucket: dict[str, str]
+    read_from: str
+    write_to: str
+    format: str
+
+
+class ObjectReader(Reader):
+    """The rows of all objects that a pattern names."""
+
+    def __init__(self, external: External) -> None:
+        self._table = object_table(external.options)
+
+    @property
+    def narrows(self) -> bool:  # type: ignore[override]
+        """Whether the columns have names in the objects."""
+        return self._table.format.lower() in _NAMED
+
+    def columns(self) -> Schema | None:
+        return None
+
+    def version(self) -> Any:
+        """The objects that there are, with their tags."""
+        listing = ObjectListing(self._source(()).options)
+        try:
+            return sorted((name, stat.size, stat.etag) for name, stat in listing.listed().items())
+        except StoreProblem as problem:
+            raise problem.as_error() from problem
+
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
+        return read_files(self._source(columns), columns, Refusing())
+
+    def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:  # noqa: ARG002
+        """The columns and the objects."""
+        return f"columns {', '.join(c.name for c in columns)} of {self._table.read_from}"
+
+    def written(self) -> dict[str, str]:
+        """See `connectors.objects.target`."""
+        table = self._table
+        if not table.write_to:
+            return {}
+        directory, _, name = table.write_to.rpartition("/")
+        return {**table.bucket, "s3.path": directory, "object_name": name}
+
+    def written_format(self) -> MessageFormat | None:
+        return _WRITTEN[self._table.format.lower()] if self._table.write_to else None
+
+    def _source(self, columns: Schema) -> FileSource:
+        table = self._table
+        if not table.read_from:
+            refuse("an external table of type s3 that is read needs the setting read_from")
+        connector = {
+            **file_connector({"data_format": table.format}),
+            **table.bucket,
+            **_names(table.read_from),
+            "settle_ms": "0",
+        }
+        parts = {c.name: PLACES[c.name] for c in columns if c.name in PLACES and c.type == VARCHAR}
+        return FileSource(Table("external", table.read_from, columns, connector=connector, message_parts=parts))
+
+
+TABLE_OPTIONS: Final = OptionSet(
+    "s3 of external tables",
+    (
+        OptionSpec("bucket", "The bucket; otherwise it is the path of the endpoint."),
+        OptionSpec("endpoint", "The URL of the store."),
+        OptionSpec("region", "The region of the store."),
+        OptionSpec("access_key_id", "The id of the access key.", secret=True),
+        OptionSpec("secret_access_key", "The access key.", secret=True),
+        OptionSpec(ENVIRONMENT_SETTING, "Whether credentials of the environment are used.", "flag"),
+        OptionSpec("read_from", "The objects that are read, as a pattern."),
+        OptionSpec("write_to", "The object that is written."),
+        OptionSpec("data_format", "The format; otherwise the names of the objects show it.", aliases=("format",)),
+        OptionSpec(
+            "compression_method", "How objects are packed.", "choice", among=("auto", "none", "gzip"), default="auto"
+        ),
+    ),
+)
+
+
+def object_table(given: Mapping[str, str]) -> ObjectTable:
+    """The settings of a table of type s3. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    options = TABLE_OPTIONS.read({n: v for n, v in given.items() if not _IDLE.fullmatch(n)})
+    bucket = _bucket(options)
+    read_from, write_to = options.text("read_from"), options.text("write_to")
+    if not read_from and not write_to:
+        refuse("an external table of type s3 needs the setting read_from, or write_to", hint="Write read_from = '…'.")
+    named = options.text("data_format")
+    table = ObjectTable(bucket, read_from or _read_from(write_to), write_to, named or _format(read_from or write_to))
+    compression = options.choice("compression_method")
+    zipped = [name for name in (read_from, write_to) if name.endswith(".gz")]
+    if (compression == "gzip" and not zipped) or (compression == "none" and zipped):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"compression_method = '{compression}' for objects that are called otherwise is not supported",
+            hint="Objects whose names end with .gz are packed by gzip, all others are not.",
+        )
+    if write_to:
+        _check_written(table)
+    file_connector({"data_format": table.format})
+    return table
+
+
+def with_config_file(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings with those of the file that they name, which is read once. CONNECTOR_OPTION."""
+    found = dict(given)
+    path = found.pop(CONFIG_FILE, None)
+    return found if path is None else {**properties_file(CONFIG_FILE, path), **found}
+
+
+def _bucket(options: Options) -> dict[str, str]:
+    """The options of connector s3 that say where objects are, and how they are reached."""
+    endpoint, bucket = options.text("endpoint"), options.text("bucket")
+    if endpoint and not bucket:  # as it is written for Google's storage
+        parts = urlsplit(endpoint)
+        bucket, endpoint = parts.path.strip("/"), f"{parts.scheme}://{parts.netloc}"
+    if not bucket or "/" in bucket:
+        refuse('an external table of type s3 needs the setting "bucket"', hint="Write bucket = '…'.")
+    found = {
+        "s3.bucket_name": bucket,
+        "s3.region_name": options.text("region"),
+        "s3.endpoint_url": endpoint or "",
+        "s3.credentials.access": options.text("access_key_id"),
+        "s3.credentials.secret": options.text("secret_access_key"),
+    }
+    found = {"connector": "s3", **{name: value for name, value in found.items() if value}}
+    if options.flag(ENVIRONMENT_SETTING):
+        found[ENVIRONMENT] = "true"
+    elif "s3.credentials.access" not in found and "s3.credentials.secret" not in found:
+        found[ANONYMOUS] = "true"
+    return found
+
+
+def _format(name: str) -> str:
+    ending = name.removesuffix(".gz").rpartition(".")[2].lower()
+    if ending not in _ENDINGS:
+        refuse(f'the setting data_format is needed, as "{name}" does not say it', hint="Write data_format = 'CSV'.")
+    return _ENDINGS[ending]
+
+
+def _check_written(table: ObjectTable) -> None:
+    """FEATURE_NOT_SUPPORTED for what can be read alone."""
+    name = table.write_to
+    if _PARTITION in name:
+        raise error("FEATURE_NOT_SUPPORTED", f"{_PARTITION} in write_to is not supported")
+    if _MAGIC.search(name) or name.endswith("/"):
+        refuse(f'write_to can\'t be "{name}"', hint="It is a name, such as directory/data.json.")
+    if table.format.lower() not in _WRITTEN or name.endswith(".gz"):
+        what = f"format {table.format}" if table.format.lower() not in _WRITTEN else "objects that gzip packs"
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"writing {what} is not supported",
+            hint="CSV, CSVWithNames, TSV, TSVWithNames, JSONEachRow and Parquet can be written.",
+        )
+
+
+def _read_from(write_to: str) -> str:
+    """The names of what is written, which have something before their ending: see `connectors.objects.target`."""
+    directory, slash, name = write_to.rpartition("/")
+    stem, point, ending = name.rpartition(".")
+    return f"{directory}{slash}{stem}.*.{ending}" if point else f"{directory}{slash}{name}.*"
+
+
+def _names(pattern: str) -> dict[str, str]:
+    """The options of connector s3 for the objects that a pattern names."""
+    plain = _SPECIAL.split(pattern, maxsplit=1)[0]
+    if plain == pattern:
+        return {"match_pattern": pattern}
+    directory, slash, _ = plain.rpartition("/")
+    rest = "".join(_regex(pattern[len(directory + slash) :]))
+    return {"s3.path": directory + slash, "name_regex": rest, "recursive": "true"}
+
+
+def _regex(pattern: str) -> Iterator[str]:
+    """Parts of a regular expression of a pattern in which `*` and `?` don't stand for `/`, `**` does, `{a,b}` is one of
+    these, and `{1..12}` a number.
+    """
+    place = 0
+    while place < len(pattern):
+        char, following = pattern[place], pattern[place : place + 2]
+        if following == "**":
+            yield ".*"
+            place += 2
+            continue
+        place += 1
+        if char == "*":
+            yield "[^/]*"
+        elif char == "?":
+            yield "[^/]"
+        elif char == "{" and "}" in pattern[place:]:
+            end = pattern.index("}", place)
+            yield _choice(pattern[place:end])
+            place = end + 1
+        else:
+            yield re.escape(char)
+
+
+def _choice(text: str) -> str:
+    numbers = _RANGE.fullmatch(text)
+    if numbers is None:
+        return "(?:" + "|".join("".join(_regex(part)) for part in text.split(",")) + ")"
+    first, last = int(numbers[1]), int(numbers[2])
+    if not 0 <= last - first < _MOST_NUMBERS:
+        refuse(f'read_from can\'t have "{{{text}}}"', hint=f"It is {{from..to}}, at most {_MOST_NUMBERS} numbers.")
+    width = len(numbers[1]) if numbers[1].startswith("0") else 0
+    return "(?:" + "|".join(str(n).zfill(width) for n in range(first, last + 1)) + ")"
+
+
+_STATE: Final = ".watersmeet"
+_NAME: Final = "object_name"
+
+#: Objects that are written at the same time.
+_WRITERS: Final = 8
+
+
+class ObjectTarget:
+    """See `base.Target`. With the option `object_name`, `data.json` for instance, several targets share a directory:
+    the names of objects have that at both ends, and each target has a log of its own.
+    """
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:
+        place, self._files = _place(delivery)
+        self._store = open_store(place.location)
+        self._root = "".join(f"{part}/" for part in place.path.split("/") if part)
+        self._shown = f"{place.location.url}/{self._root}"
+        self._owner = {"database": database_id, "sink": delivery.target_id}
+        self._name = delivery.target_id
+        self._state = f"{self._root}{_STATE}"
+        stem, _ = _object_name(delivery)
+        if stem:
+            self._name = f"{stem}{database_id}-{delivery.target_id}"
+            self._state += f"/{self._name}"
+        self._writer = ""
+        self._number = 0
+        """Of the newest entry that is known."""
+        self._generation = 0
+        self._newest: Place | None = None
+        self._has_older = False
+
+    def open(self, generation: int) -> Place | None:
+        with unavailable(self._shown):
+            self._claim()
+            self._writer = secrets.token_hex(8)
+            self._generation = generation
+            self._number = self._last_number()
+            while True:
+                newest: dict[str, Any] = {"generation": 0, "place": None}
+                if self._number:
+                    newest = self._entry(self._number)
+                if newest["generation"] > generation:
+                    raise self._fenced()
+                self._newest = None if newest["place"] is None else Place(*newest["place"])
+                fault("objects.looked")
+                if self._add([]):
+                    break
+                self._number += 1  # another one came first
+            fault("objects.fenced")
+            self._has_older = True
+            self._remove_generations()
+            return self._newest
+
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        wanted = [p for p in batches if is_after(p.place, self._newest)]
+        if not wanted:
+            return
+        with unavailable(self._shown):
+            if self._exists(self._number + 1):
+                raise self._fenced()
+            names = self._write(wanted)
+            fault("objects.written")
+            before, self._newest = self._newest, wanted[-1].place
+            try:
+                added = self._add(names, wanted[-1].time_us)
+            except BaseException:
+                self._newest = before
+                raise
+            if not added:
+                self._withdraw(names)
+                raise self._fenced()
+            fault("objects.committed")
+            self._remove_generations()
+
+    def rest(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _claim(self) -> None:
+        """CONNECTOR_OPTION if the directory belongs to another sink."""
+        name = f"{self._state}/owner"
+        try:
+            owner = self._store.get(name)
+        except FileNotFoundError:
+            self._store.create(name, json.dumps(self._owner).encode())
+            owner = self._store.get(name)
+        if json.loads(owner) != self._owner:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'path "{self._shown}" belongs to another sink, or to one that was dropped',
+                hint=f"Name another directory, or delete this one with its {_STATE}.",
+            )
+
+    def _write(self, batches: Sequence[SinkBatch]) -> list[str]:
+        """Makes the objects of batches; their names."""
+        pieces = [piece for p in batches for piece in self._files.pieces(self._stem(p.place), self._files.rows(p))]
+        if len(pieces) == 1:
+            self._write_piece(*pieces[0])
+        elif pieces:
+            with ThreadPoolExecutor(min(_WRITERS, len(pieces))) as pool:
+                for _ in pool.map(lambda piece: self._write_piece(*piece), pieces):
+                    fault("objects.one written")
+        return [name for name, _ in pieces]
+
+    def _write_piece(self, name: str, rows: pa.Table) -> None:
+        data = io.BytesIO()
+        self._files.write(data, rows)
+        self._store.create(self._root + name, data.getvalue())  # one that is there has the same rows
+
+    def _stem(self, place: Place) -> str:
+        return f"{self._name}-{stem_of(place)}"
+
+    def _entry_name(self, number: int) -> str:
+        return f"{self._state}/log/{number:012}.json"
+
+    def _last_number(self) -> int:
+        """The number of the newest entry; 0 if there is none. Numbers have no gaps: few questions find the last one."""
+        step = 1
+        while self._exists(step):
+            step *= 2
+        last = step // 2  # is there, or 0
+        while step > last + 1:
+            middle = (last + step) // 2
+            if self._exists(middle):
+                last = middle
+            else:
+                step = middle
+        return last
+
+    def _entry(self, number: int) -> dict[str, Any]:
+        """An entry of the log. Unavailable if a newer generation has removed it meanwhile."""
+        try:
+            found: dict[str, Any] = json.loads(self._store.get(self._entry_name(number)))
+        except FileNotFoundError:
+            raise Unavailable(f"the log of {self._shown} changes") from None
+        return found
+
+    def _exists(self, number: int) -> bool:
+        try:
+            self._store.stat(self._entry_name(number))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _add(self, names: list[str], time_us: int | None = None) -> bool:
+        """Makes the next entry: the newest place, and the objects that have come with it; False if another writer has
+        made it.
+        """
+        number = self._number + 1
+        entry = {
+            "generation": self._generation,
+            "place": self._newest,
+            "time_us": time_us,
+            "objects": names,
+            "writer": self._writer,
+        }
+        if not self._store.create(self._entry_name(number), json.dumps(entry).encode()):
+            # The answer to an attempt that succeeded may have been lost.
+            found = self._entry(number)
+            if (found["writer"], found["objects"]) != (self._writer, names):
+                return False
+        self._number = number
+        return True
+
+    def _withdraw(self, names: list[str]) -> None:
+        """Deletes objects of ours that a newer generation does not know of. In the same generation they are the same as
+        those of the other writer.
+        """
+        if self._entry(self._last_number())["generation"] > self._generation:
+            self._store.delete(self._root + name for name in names)
+
+    def _remove_generations(self) -> None:
+        """Removes what generations before the newest one have delivered: it begins with the whole content."""
+        if self._newest is None or self._newest.generation < self._generation or not self._has_older:
+            return
+        own = f"{self._name}-{self._generation:08}-"
+        if self._generation > 1:
+            listed = [name for name, _ in self._store.list(self._root.rstrip("/"))]
+            begin = len(self._root)
+            ours = [n for n in listed if n.rpartition("/")[2].startswith(f"{self._name}-") and _STATE not in n[begin:]]
+            self._store.delete(n for n in ours if n.rpartition("/")[2] < own)
+        fault("objects.removed")
+        self._has_older = False
+
+    def _fenced(self) -> Error:
+        return error(
+            "WRITER_FENCED",
+            f'another process delivers to "{self._shown}" now',
+            hint="Nothing is lost: it goes on where this one was.",
+        )
+
+
+def _place(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
+    """Where the objects are, and what is in them. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    place = object_path(delivery.connector)
+    assert place is not None
+    known = sink_options(delivery.connector)
+    return place, RowFiles(delivery, known, _object_name(delivery)[1])
+
+
+def sink_options(connector: Mapping[str, str]) -> OptionSet:
+    """The options of a sink that writes objects of the store that `connector` names."""
+    return OptionSet(
+        f"{connector['connector']} of sinks",
+        (
+            OptionSpec("path", "The URL of a directory, instead of bucket and path."),
+            *store_specs(connector),
+            OptionSpec(_NAME, "How names of objects begin and end; several sinks then share a directory."),
+            *FILE_SPECS,
+        ),
+    )
+
+
+def _object_name(delivery: Delivery) -> tuple[str, str | None]:
+    """(what names begin with, what they end with, None: the format). Both without the option."""
+    name = delivery.connector.get(_NAME, "")
+    stem, point, ending = name.rpartition(".")
+    return (f"{stem}.", ending) if point else (f"{name}." if name else "", "" if name else None)
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    """Makes one object of rows. Its name has the time, so that names are in that order."""
+    place, files = _place(delivery)
+    if not len(rows):
+        return
+    stem, _ = _object_name(delivery)
+    now = f"{dt.datetime.now(dt.UTC):%Y%m%d%H%M%S%f}"
+    ((name, rows),) = files.pieces(f"{stem}{now}-{secrets.token_hex(8)}", rows)
+    data = io.BytesIO()
+    files.write(data, rows)
+    try:
+        open_store(place.location).create((place / name).path, data.getvalue())
+    except StoreProblem as problem:
+        raise problem.as_error() from problem
+
+
+def _check(delivery: Delivery) -> None:
+    ObjectTarget(delivery, "")
+    check_objects(delivery.connector)
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return ObjectTarget(delivery, database_id)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append)
