@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.epochs import COPY, OTHERS
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
-from watersmeet.planner.distribution import Placings
+from watersmeet.planner.distribution import StateDistributions
 from watersmeet.runtime import tasks
 
 
@@ -28,12 +28,14 @@ def checked() -> Iterator[list[str]]:
                     continue
                 op = circuit.by_id[operator_id]
                 if op.id not in known:
-                    known[op.id] = Placings(circuit.by_id).of(op)
-                placing = known[op.id].get(name, known[op.id].get(OTHERS))
-                assert placing is not None, f"rows of {op} in {name!r} don't show where they belong"
-                for run in trace.runs if placing.how == "keyed" else ():
+                    known[op.id] = StateDistributions(circuit.by_id).of(op)
+                distribution = known[op.id].get(name, known[op.id].get(OTHERS))
+                assert distribution is not None, f"rows of {op} in {name!r} don't show where they belong"
+                for run in trace.runs if distribution.how == "keyed" else ():
                     seen.append(op.kind)
-                    assert in_bucket(run, placing.keys, circuit.buckets, bucket), f"{op}, {name!r}, by {placing.keys}"
+                    assert in_bucket(run, distribution.keys, circuit.buckets, bucket), (
+                        f"{op}, {name!r}, by {distribution.keys}"
+                    )
         return result
 
     with mock.patch.object(tasks, "run_stage", checking):

@@ -22,7 +22,7 @@ from unittest import mock
 
 from tests.simulation.world import World
 from watersmeet.objectstores import databasefiles, storage
-from watersmeet.runtime import tasks
+from watersmeet.runtime import stages
 from watersmeet.store import commits, readers
 from watersmeet.system import files
 
@@ -284,7 +284,7 @@ def installed(simulated: World) -> Iterator[None]:
                 (commits, "socket", SimpleNamespace(gethostname=lambda: "simulated")),
                 (files, "_counter", itertools.count()),
                 (files, "_TOKEN", "simulated"),
-                *((tasks, n, remembered(n, getattr(tasks, n))) for n in ("_layout_of", "_packs_of", "_circuit_of")),
+                *((stages, n, remembered(n, getattr(stages, n))) for n in ("_layout_of", "_packs_of", "_circuit_of")),
             ):
                 patches.enter_context(mock.patch.object(module, name, instead))
             yield

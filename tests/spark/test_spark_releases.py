@@ -20,7 +20,7 @@ SHOWN = (
     "tests/spark/test_frames.py::test_keys_of_buckets_go_where_spark_puts_them",
     "tests/spark/test_views.py::test_deep_views",
     "tests/spark/test_engine.py::test_views_follow_changes",
-    "tests/spark/test_homes.py::test_pinned_frames_have_their_places_and_the_same_rows",
+    "tests/spark/test_affinity.py::test_pinned_frames_have_their_places_and_the_same_rows",
 )
 
 

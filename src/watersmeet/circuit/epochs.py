@@ -28,7 +28,7 @@ OTHERS: Final = ""
 
 
 @dataclass(frozen=True)
-class Placing:
+class StateDistribution:
     """The buckets in which the rows of a trace are.
 
     how: `keyed`: each row is in the bucket of its `keys`, positions in the trace; without keys in bucket 0. `anywhere`:
@@ -105,7 +105,7 @@ class Start(Mode):
 class Live(Mode):
     """All views process new input.
 
-    idle, overrides: what moves the sources' watermarks in addition to their rows, see `runtime.idleness`. clocks: by
+    idle, overrides: what moves the sources' watermarks in addition to their rows, see `runtime.eventtimes`. clocks: by
     relation, by name of a watermark of its own, the column whose greatest time it is.
     """
 
@@ -197,11 +197,11 @@ class Rebuild(Mode):
 class Rescale(Mode):
     """Moves the state of all operators to another number of buckets, and does nothing else.
 
-    placings: by stateful operator, by trace (or `OTHERS`), where its rows are.
+    distributions: by stateful operator, by trace (or `OTHERS`), where its rows are.
     """
 
     kind: ClassVar[str] = "rescale"
-    placings: Mapping[str, Mapping[str, Placing]]
+    distributions: Mapping[str, Mapping[str, StateDistribution]]
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002
         return False

@@ -185,7 +185,7 @@ class OpenDatabase:
             self.reinstall()
         if self.engine.circuit is not None:
             circuit = planner.assemble(self.plans.producers.values(), buckets)
-            found = rebuild.placings_of(circuit, self._catalog)
+            found = rebuild.distributions_of(circuit, self._catalog)
             try:
                 self.engine.rescale(circuit, found)
             except BaseException:

@@ -14,7 +14,7 @@ from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource, Relation, Table
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Placing
+from watersmeet.circuit.epochs import StateDistribution
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.statements import Subscribe
 from watersmeet.errors import Error, error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import compile_connector_table, compile_view
-from watersmeet.planner.distribution import Placings
+from watersmeet.planner.distribution import StateDistributions
 from watersmeet.values.watermarks import Term, Watermark
 
 
@@ -147,17 +147,17 @@ def _bound(relation: Relation, catalog: Catalog, moment: int) -> BoundQuery:
     return bind_view(statement, catalog, relation.dialect, moment)
 
 
-def placings_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, Placing]]:
+def distributions_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, StateDistribution]]:
     """By stateful operator, by trace, where its rows are. circuit: for the number of buckets that there will be.
 
     PARALLELISM_MISMATCH if they don't show it, or if a plan is for one bucket alone.
     """
-    every = Placings(circuit.by_id)
-    found: dict[str, dict[str, Placing]] = {}
+    every = StateDistributions(circuit.by_id)
+    found: dict[str, dict[str, StateDistribution]] = {}
     for op in circuit.operators:
         if op.kind not in STATEFUL:
             continue
-        placed = {name: placing for name, placing in every.of(op).items() if placing is not None}
+        placed = {name: distribution for name, distribution in every.of(op).items() if distribution is not None}
         if len(placed) < len(every.of(op)) or (circuit.buckets > 1 and circuit.stages[op.id] == 0):
             raise _unplaced(op, circuit, catalog)
         found[op.id] = placed

@@ -1,4 +1,4 @@
-"""Views whose rows are looked up, once, in what changes: they are decided again as of the moment at which they came.
+"""Views whose rows are looked up, once, in what changes: they are re-evaluated as of the moment at which they came.
 
 A row of such a view comes out in the epoch in which its left row comes, with the right rows as they are at the end of
 that epoch. So as of that commit nothing is open: what came in it on the left, joined with what was there on the right,
@@ -173,7 +173,7 @@ def unknown_then(tree: Node) -> bool:
 
 
 def undecidable_then(tree: Node) -> str | None:
-    """Why the rows of a tree can't be decided again as of the moments at which they came, as a sentence without its
+    """Why the rows of a tree can't be re-evaluated as of the moments at which they came, as a sentence without its
     point; None if they can, "" if it is not because of what is looked up.
     """
     if isinstance(tree, Scan):
@@ -289,21 +289,21 @@ class Moment(Protocol):
         ...
 
 
-def decided_again(tree: Node, moment: Moment, began: int | None = None) -> Node:
+def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
     """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
     if isinstance(tree, Scan):
         return moment.came(tree, began)
     if isinstance(tree, Cut):
-        return decided_again(tree.input, moment, tree.moment)
+        return reevaluated(tree.input, moment, tree.moment)
     if not _looks_up(tree):
-        return with_inputs(tree, [decided_again(i, moment, began) for i in tree.inputs])
+        return with_inputs(tree, [reevaluated(i, moment, began) for i in tree.inputs])
     left, right = tree.inputs[0], as_of(tree.inputs[1], moment)
     if isinstance(tree, TemporalJoin) and tree.waits:
         return _with_those_that_waited(tree, right, moment, began)
     if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
         left = transform_up(left, lambda n: moment.stayed(n) if isinstance(n, Scan) else n)
     else:
-        left = decided_again(left, moment, began)
+        left = reevaluated(left, moment, began)
     if isinstance(tree, TemporalJoin):
         return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
     assert isinstance(tree, (AsofJoin, Join))
@@ -314,7 +314,7 @@ def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, beg
     """What comes out of a look-up in which rows wait. Of those that had come before, all that find something now are
     candidates: some may have found it before.
     """
-    left = decided_again(join.left, moment, began)
+    left = reevaluated(join.left, moment, began)
     now = Join(left, right, join.kind, join.keys, join.residual, span=join.span)
     before = transform_up(join.left, moment.before)
     if before == join.left:
@@ -331,7 +331,7 @@ def as_of(node: Node, moment: Moment) -> Node:
 
 
 def what_comes(tree: Node) -> list[Node]:
-    """The parts of a tree of `decided_again` that its rows come from before they are looked up."""
+    """The parts of a tree of `reevaluated` that its rows come from before they are looked up."""
     if isinstance(tree, Union):
         return [part for i in tree.inputs for part in what_comes(i)]
     if not any(isinstance(n, (AsofJoin, Join, Union)) for n in walk(tree)):

@@ -78,7 +78,7 @@ class Read:
     what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
     that query's tree which the scan reads, in the scan's order. untold: those of the scan that the query does not give,
     but only when the row came. late: so many of its rows came late since it was made.
-    came: of a view whose rows can be decided again, when the rows of a scan that meet conditions came, if so many are
+    came: of a view whose rows can be re-evaluated, when the rows of a scan that meet conditions came, if so many are
     there. told: of one that gives candidates, its query with what was decided once as content; None if it can't be
     told. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
     them there: of the newest moments, and how many more there are. went: of one whose rows are changes, the column of
@@ -297,7 +297,7 @@ class Row:
 
     def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
         """What a row of a view that looks back is made of, as of the commit in which it came; None if none of its rows
-        can be decided again.
+        can be re-evaluated.
         """
         if read.came is None:
             return None

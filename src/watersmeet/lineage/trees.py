@@ -65,11 +65,11 @@ from watersmeet.lineage.lookups import (
     Ever,
     Moment,
     as_of,
-    decided_again,
     decisions,
     gives_candidates,
     on_arrival,
     pairs_and_rows_alone,
+    reevaluated,
     standing_still,
     undecidable,
     undecidable_then,
@@ -107,7 +107,7 @@ class Explained:
 
     name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties.
     times: the numbers of the sources at the moment, for `watermarks.value`. then: the tree from which each of its rows
-    can be decided again as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
+    can be re-evaluated as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
     be, as candidates don't tell what rows are made of. changes: each is the change of a row of the query's content, and
     told as of the epoch in which it came. once: of a query that gives candidates, the tree with what it decides once.
     """
@@ -156,11 +156,11 @@ class Explained:
         return cls(name, made, _ties(joined), times, made, looks_back=True, changes=True)
 
     def as_of(self, moment: Moment) -> Explained:
-        """What came out of it in one commit, of a query whose rows can be decided again; of changes, its rows then."""
+        """What came out of it in one commit, of a query whose rows can be re-evaluated; of changes, its rows then."""
         assert self.then is not None
         if self.changes:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
-        return Explained(self.name, decided_again(self.then, moment), self.ties, moment.times)
+        return Explained(self.name, reevaluated(self.then, moment), self.ties, moment.times)
 
     def told(self, ever: Ever) -> Explained:
         """The same query with what was decided once as content. CantTellError."""
@@ -174,7 +174,7 @@ class Explained:
 
     @cached_property
     def revises(self) -> bool:
-        """Whether rows of it may go, of those that can be decided again."""
+        """Whether rows of it may go, of those that can be re-evaluated."""
         return self.then is not None and revision(self.then) is not None
 
     @cached_property
@@ -184,7 +184,7 @@ class Explained:
 
 
 def _told(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
-    """The tree with what was decided once as content. why: why its rows can't be decided again one by one, if that is
+    """The tree with what was decided once as content. why: why its rows can't be re-evaluated one by one, if that is
     because of what is looked up.
     """
     try:

@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.circuit.epochs import OTHERS, Keys, Placing
+from watersmeet.circuit.epochs import OTHERS, Keys, StateDistribution
 from watersmeet.circuit.operators import (
     Aggregate,
     Arrange,
@@ -313,11 +313,11 @@ def _common(parts: Sequence[Distribution | None]) -> Distribution | None:
     return tuple(frozenset.intersection(*[p[i] for p in parts if p is not None]) for i in range(len(first)))
 
 
-_COPIED: Final = Placing("copied")
-_POOLED: Final = Placing("pooled")
+_COPIED: Final = StateDistribution("copied")
+_POOLED: Final = StateDistribution("pooled")
 
 
-class Placings:
+class StateDistributions:
     """The buckets of the rows of traces, derived from operators only. operators: by id, with all that they read."""
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
@@ -325,7 +325,7 @@ class Placings:
         self._placement = Placement(operators)
         self._copied: dict[str, bool] = {}
 
-    def of(self, op: Operator) -> dict[str, Placing | None]:
+    def of(self, op: Operator) -> dict[str, StateDistribution | None]:
         """By trace (or `OTHERS`), where its rows are; None: their columns don't determine it.
 
         Empty for an operator without state.
@@ -360,7 +360,7 @@ class Placings:
         keys: Sequence[int] = (),
         null_safe: Sequence[bool] = (),
         loose: bool = False,
-    ) -> Placing | None:
+    ) -> StateDistribution | None:
         """Where the rows of an input are. columns: those of the input that the trace has; None: all, at their
         positions.
 
@@ -375,10 +375,10 @@ class Placings:
             known = promoted(known, keys, null_safe)
             found = key_columns(known if columns is None else translated(known, columns), exact=not loose)
             if found is not None:
-                return Placing("keyed", found)
+                return StateDistribution("keyed", found)
         if not loose:
             return None
-        return Placing("anywhere", tuple((i,) for i in range(len(self._operators[source].schema))))
+        return StateDistribution("anywhere", tuple((i,) for i in range(len(self._operators[source].schema))))
 
     def _is_copied(self, operator_id: str) -> bool:
         if operator_id not in self._copied:

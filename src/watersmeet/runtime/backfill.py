@@ -1,12 +1,9 @@
-"""Backfill: a new view gets its history in bounded pieces, from the content as it is at the frontier.
+"""Making state from history: the pieces in which new views read it, and the states that history can't rebuild.
 
-How far it is (`Backfill`) travels in the frontier of the commits, so it is in step with the state whatever happens.
-What the database stores comes from the newest checkpoint and the commits after it: tables, and views (and connectors'
-tables) that are complete, so that nothing below them is computed again. Sources read what they gave before once more.
-Smaller relations come first, so that large ones find their partners. Before that, arrangements that live views keep and
-the new ones read are replayed, by ranges of key hashes: nothing of them is read or built again.
-
-When state can be made from the inputs' history, and when not.
+A backfill reads the content at the frontier in bounded pieces. Its progress (`Backfill`) is part of the frontier of
+commits, so it always agrees with the state. Tables, complete views and connectors' tables are read from the newest
+checkpoint and later commits; sources read their history again. Smaller relations are read first, so that rows of large
+ones find their partners. Arrangements shared with live views are replayed before that, by ranges of key hashes.
 """
 
 from __future__ import annotations
@@ -46,8 +43,8 @@ from watersmeet.values.slices import Slice
 
 @dataclass(frozen=True)
 class Piece:
-    """Slices of one epoch, and how far the backfill is after it: None if that was the last one. lost: by relation, what
-    of its history is no longer there.
+    """Slices of one epoch. after: the progress after it, None at the end. lost: by relation, the part of its history
+    that no longer exists.
     """
 
     slices: tuple[Slice, ...]
@@ -65,17 +62,17 @@ def begin(
     complete: frozenset[str] = frozenset(),
     first: frozenset[str] = frozenset(),
 ) -> Backfill:
-    """The beginning of a backfill from `relations` as they are at `frontier`.
+    """The beginning of a backfill from `relations` at `frontier`.
 
-    complete: those written by the circuit that are read as the newest epoch left them. first: those that rows of others
-    look up, so that they have to be there before.
+    complete: relations written by the circuit that are read as of the newest epoch. first: relations that other rows
+    look up, which are therefore read first.
     """
     checkpoint = newest_checkpoint(db.layout, db.log)
-    # A source that gave nothing yet has no history.
+    # A source that no epoch has read yet has no history.
     read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
     head = db.log.head()
     rows = _stored_rows(db, checkpoint, head)
-    # Sources last: what they give is usually the large, append-only side.
+    # Sources last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     if isinstance(purpose, Filling):
         purpose = replace(purpose, stored=tuple(r.id for r in order if r.id in complete))
@@ -83,17 +80,17 @@ def begin(
 
 
 def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Fill:
-    """The first epoch that fills `views` where the content of the relations `complete` can be read.
+    """The first epoch that fills `views`; the content of the relations `complete` can be read.
 
-    late: by relation, how many rows were left out as late. Arrangements of other views are replayed, unless they lack
-    rows that a join shows, or forget rows.
+    late: by relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they forget
+    rows or lack rows that a join shows.
     """
     filled, stored = set(views), set(complete)
     ends: dict[str, StoredContent] = {}
     for sink in circuit.sinks:
         top = circuit.by_id[sink.inputs[0]]
         if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
-            continue  # a copy of what its relation has
+            continue  # a copy of its relation's content
         spread = tuple((i,) for i in range(len(top.schema)))
         ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
@@ -103,7 +100,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
     replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
-        replayed = replayed & looked_up | history  # what looks rows up has to come after all of them
+        replayed = replayed & looked_up | history  # rows are looked up after all of them have arrived
     while True:
         reached = circuit.upstream(tops, ends.keys() | replayed | later)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
@@ -124,10 +121,10 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
 def looked_up_first(
     circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent], *, live: bool = False
 ) -> frozenset[str]:
-    """The relations that have to be read before others, because rows of these look theirs up when they come.
+    """The relations that are read before others, because rows of the others look up theirs on arrival.
 
-    running: the operators that run. stored: see `epochs.Mode`. live: without those whose rows are found later, too:
-    outer joins that are decided on arrival never wait for a side.
+    running: the operators that run. stored: see `epochs.Mode`. live: without relations whose rows also count later:
+    outer joins decided on arrival never wait for a side.
     """
     joins = [
         i
@@ -145,16 +142,14 @@ def looked_up_first(
 
 
 def _first(op: Operator) -> tuple[str, ...]:
-    """The inputs of an operator whose rows have to be there before those of the others, which are decided when they
-    come.
-    """
+    """The inputs of an operator whose rows must be present before rows of the other inputs are decided on arrival."""
     if isinstance(op, ArrivalJoin):
         return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
     return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
 
 
 def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
-    """The inputs of which rows with a NULL in the key come out, though no arrangement keeps them."""
+    """The inputs from which a join shows rows with a NULL key, which no arrangement keeps."""
     for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
         op = circuit.by_id[arrangement]
         if (
@@ -166,7 +161,7 @@ def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]
 
 
 def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:
-    """The next piece, of at most so much if possible: as many relations as fit."""
+    """The next piece: as many relations as fit into the given rows and bytes."""
     purpose = backfill.purpose
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
         more = bool(backfill.relations) or purpose.part + 1 < purpose.parts
@@ -199,8 +194,8 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
 
 
 def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> float:
-    """About how many rows a backfill has still to read. rows: of each relation. Parts that are replayed count like
-    rows: all of them as much as what is read.
+    """About the number of rows that a backfill has left. rows: of each relation. All replayed parts together count as
+    much as all rows.
     """
     left = float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
     purpose, cursor = backfill.purpose, backfill.cursor
@@ -214,7 +209,7 @@ def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> fl
     return max(left, 0.0)
 
 
-def hold_at(db: Database, backfill: Backfill) -> int:
+def lease_at(db: Database, backfill: Backfill) -> int:
     """The commit above which (and the checkpoint at which) nothing may be deleted while the backfill runs."""
     return load_checkpoint(db.layout, backfill.checkpoint).moment.transaction if backfill.checkpoint else 0
 
@@ -231,9 +226,9 @@ def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, i
 def _stored_slices(
     db: Database, checkpoint: int, relation_id: str, cursor: Any, last: int, rows: int, size_bytes: int
 ) -> tuple[list[Slice], Any]:
-    """(slices, where to go on). cursor: ["blob", number] in the snapshot, or ["commit", number, blob].
+    """(slices, the next cursor). cursor: ["blob", number] in the snapshot, or ["commit", number, blob].
 
-    checkpoint: number of the one that has the snapshot, 0 for none. last: number of the last commit that is read.
+    checkpoint: number of the one with the snapshot, 0 for none. last: number of the last commit to read.
     """
     slices: list[Slice] = []
     place, upto = _start(db, checkpoint, relation_id) if cursor is None else (list(cursor), 0)
@@ -264,13 +259,13 @@ def _start(db: Database, checkpoint: int, relation_id: str) -> tuple[list[Any], 
         found = load_checkpoint(db.layout, checkpoint)
         if relation_id in found.relations:
             return ["blob", 0], 0
-        # It was made after the checkpoint: all its changes are in later commits.
+        # It was created after the checkpoint: all its changes are in later commits.
         return ["commit", found.moment.transaction + 1, 0], 0
     return ["commit", 1, 0], 0
 
 
 class LateRowsError(OperationalError):
-    """Rows were left out as late between the compilation of a view and its filling: it has to be compiled again."""
+    """Rows were dropped as late after a view was compiled and before it was filled: it must be compiled again."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -279,8 +274,8 @@ class LateRowsError(OperationalError):
 
 
 def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: Progress) -> None:
-    """LateRowsError if operators of live views, which new views are to read from their beginning on, left rows out
-    since these were compiled.
+    """LateRowsError if operators of live views, from which new views read all rows, dropped rows after the new views
+    were compiled.
 
     live: the live views. fill: of the new ones. progress: of the newest epoch.
     """
@@ -298,10 +293,7 @@ def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: P
 
 
 def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
-    """FEATURE_NOT_SUPPORTED if what the history gives now is not what the views' content was made of.
-
-    progress: of the newest epoch.
-    """
+    """FEATURE_NOT_SUPPORTED if history now differs from the rows of which the views' content was made."""
     found = next((o for o in circuit.operators if isinstance(o, (ArrivalAsofJoin, ArrivalJoin, TemporalJoin))), None)
     if found is not None:
         what = "a temporal join" if isinstance(found, TemporalJoin) else "EMIT ON ARRIVAL"
@@ -366,7 +358,7 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
 
 
 def check_whole(lost: Mapping[str, str]) -> None:
-    """FEATURE_NOT_SUPPORTED if a part of the history is no longer there. lost: see `coordinator.Coordinator.lost`."""
+    """FEATURE_NOT_SUPPORTED if a part of the history no longer exists. lost: see `coordinator.Coordinator.lost`."""
     for what in lost.values():
         raise error(
             "FEATURE_NOT_SUPPORTED",

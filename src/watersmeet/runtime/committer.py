@@ -1,4 +1,4 @@
-"""The committer: from what was committed to the job of an epoch, from the receipts of its tasks to one commit."""
+"""The committer: makes the job of an epoch from the newest commit, and one commit from the receipts of its tasks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
 from watersmeet.runtime.handover import differences, rescaled_packs, split_packs
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
-from watersmeet.runtime.taskcontract import Intent, Receipt
-from watersmeet.runtime.tasks import Job
+from watersmeet.runtime.taskcontract import Intent, Job, Receipt
 from watersmeet.runtime.workers import Workers, merge_bytes
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import (
@@ -32,23 +31,22 @@ from watersmeet.store.manifests import (
 )
 from watersmeet.values.slices import SourceSlice
 
-#: Operators without rows are listed if they took so long: some remove what is of no use any more.
+#: Operators without rows are listed if they took longer: some delete expired rows.
 _MUCH_US: Final = 100
 #: Of each operator, the commit log keeps the first parts of expressions that failed, up to this number.
 _MOST_FAILURES: Final = 16
 
 
-class Returns(NamedTuple):
-    """How many steps of an epoch ran on the executor that ran them last (local), and on another one (moved)."""
+class Locality(NamedTuple):
+    """The steps of an epoch that ran on the executor of their last run (local), and on another one (moved)."""
 
     local: int = 0
     moved: int = 0
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, failing: Collection[str] = ()) -> Job:
-    """The epoch as its tasks see it: planned before, run on what was committed last. workers: who runs them.
-
-    failing: operators that don't run, and no view that reads them.
+    """The job of a planned epoch, on the newest commit. failing: operators that don't run, and all views that read
+    them.
     """
     progress = db.log.progress()
     stopped = progress.failed.keys() | readers(circuit, failing)
@@ -68,7 +66,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
 
 
 def packs_before(db: Database, intent: Intent) -> dict[str, str]:
-    """By "stage/bucket", the pack with the state that the epoch's tasks start from."""
+    """By "stage/bucket", the pack with the state from which the epoch's tasks start."""
     last = db.log.last_epoch()
     packs = last.packs if last else {}
     if not isinstance(intent.mode, Rebuild):
@@ -85,10 +83,10 @@ def commit_epoch(
     receipts: Iterable[Receipt],
     *,
     duration_us: int,
-    returns: Returns | None = None,
+    locality: Locality | None = None,
     failures: Mapping[str, Error] = MappingProxyType({}),
 ) -> Commit:
-    """Commits the epoch, or finds that it is committed already. returns: what came back to its executor.
+    """Commit the epoch, or return its commit if it exists already. locality: of its tasks.
 
     failures: by operator that did not run, the error that it raised in an earlier attempt of the epoch.
     """
@@ -126,15 +124,15 @@ def commit_epoch(
             metrics=replace(
                 _metrics(db, circuit, intent, receipts, last.metrics if last else Metrics(), relations),
                 duration_us=duration_us,
-                local=returns.local if returns else 0,
-                moved=returns.moved if returns else 0,
+                local=locality.local if locality else 0,
+                moved=locality.moved if locality else 0,
             ),
         )
     )
 
 
 def _handed(db: Database, circuit: Circuit, epoch: int, mode: Rescale | SplitKeys, last: Commit) -> dict[str, str]:
-    """The packs after an epoch that hands state to other buckets."""
+    """The packs after an epoch that moves state to other buckets."""
     if isinstance(mode, Rescale):
         return rescaled_packs(db, last, circuit, epoch, mode)
     return split_packs(db, last, circuit, epoch, mode.split)
@@ -145,7 +143,7 @@ def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: li
     rebuilds = isinstance(intent.mode, Rebuild)
     mark = REBUILT if rebuilds else ""
     if intent.mode.is_first or not rebuilds:
-        # A rebuild that was given up, or begins anew, leaves nothing.
+        # A rebuild that was abandoned or starts again leaves nothing.
         packs = {k: p for k, p in packs.items() if not k.startswith(REBUILT)}
     packs |= {f"{mark}{r.stage}/{r.bucket}": r.pack for r in receipts if r.pack is not None}
     if rebuilds:
@@ -195,7 +193,7 @@ def _progress(
 
 
 def _summed(receipts: Iterable[Receipt]) -> dict[str, OperatorCounts]:
-    """By operator, what all tasks counted of it."""
+    """By operator, the counts of all tasks."""
     found: dict[str, list[OperatorCounts]] = {}
     for receipt in receipts:
         for operator_id, counts in receipt.operators.items():
@@ -211,7 +209,7 @@ def _metrics(
     before: Metrics,
     relations: dict[str, RelationChange],
 ) -> Metrics:
-    """Nothing of what was dropped is in the sums since the beginning."""
+    """The figures of the epoch. The totals exclude dropped relations and operators."""
     operators = _summed(receipts)
     known = db.catalog().relations
     totals = {i: t for i, t in before.totals.items() if i in known}
@@ -283,14 +281,14 @@ def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ..
 
 
 def _did_something(counts: OperatorCounts) -> bool:
-    """False for an operator that was asked and had nothing to do. That takes a little time, too."""
+    """Whether an operator had rows or took noticeable time."""
     return counts.took_us >= _MUCH_US or any(counts._replace(took_us=0))
 
 
 def _numbers(
     circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Numbers, known: Mapping[str, Relation]
 ) -> dict[str, int]:
-    """The sources' numbers with this epoch."""
+    """The sources' watermarks with this epoch."""
     seen = [{i: c.seen.watermark_us} for r in receipts for i, c in r.sources.items() if c.seen.watermark_us is not None]
     seen += [c.clocks for r in receipts for c in r.sources.values()]
     numbers = raised(risen(before, *seen), intent.live.idle, intent.live.overrides)
@@ -299,7 +297,7 @@ def _numbers(
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, OperatorCounts]) -> dict[str, int]:
-    """By relation, the rows that the scans below its sink gave in this epoch."""
+    """By relation, the rows that the scans below its sink read in this epoch."""
     scanned = {s.id: operators[s.id].rows_out for s in circuit.scans if s.id in operators}
     if not any(scanned.values()):
         return {}

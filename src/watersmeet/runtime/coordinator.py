@@ -1,9 +1,7 @@
 """The coordinator: decides what the next epoch reads.
 
-It plans from the newest epoch commit (its frontier, its circuit) and from what the inputs have; it never runs or
-commits anything. Planned epochs may run ahead of committed ones; when one fails, a new coordinator starts from the log.
-
-Planning until everything that was there at some moment is planned.
+It plans from the newest epoch commit (its frontier, its circuit) and from new rows of the inputs; it never runs or
+commits anything. Planned epochs may be ahead of committed ones; after a failure, a new coordinator starts from the log.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from watersmeet.circuit.epochs import (
     Fill,
     Live,
     Mode,
-    Placing,
     Rebuild,
     Refresh,
     Rescale,
     ResetClock,
     SplitKeys,
+    StateDistribution,
     StoredContent,
 )
 from watersmeet.errors import error, error_from_json
@@ -34,7 +32,7 @@ from watersmeet.runtime.backfill import (
     check_rebuild,
     check_shared,
     check_whole,
-    hold_at,
+    lease_at,
     looked_up_first,
     next_piece,
     reach,
@@ -53,15 +51,15 @@ from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Reb
 from watersmeet.store.readers import Reader
 from watersmeet.values.slices import Slice, SourceSlice
 
-#: What the sources remember is saved after so many epochs.
+#: The sources' memory is saved every so often, in epochs.
 SAVE_EPOCHS: Final = 256
 
 
 class Coordinator:
     """Plans epochs. Not thread-safe.
 
-    `plan` gives the next intent, `done` tells that one was committed. `install` changes the circuit and may be
-    called only when every planned intent is committed. `close` must be called.
+    `plan` returns the next intent, `done` records its commit. `install` changes the circuit and may be called only when
+    every planned intent is committed. `close` must be called.
     """
 
     def __init__(self, db: Database, *, budget: Budget | None = None) -> None:
@@ -71,7 +69,7 @@ class Coordinator:
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None
         self._stored: Circuit | None = None
-        """The circuit of the newest epoch: what the state is for."""
+        """The circuit of the newest epoch, which the state belongs to."""
         if last is not None and last.circuit is not None:
             self.circuit = self._stored = load_circuit(db.layout, last.circuit)
         self.epoch = (last.epoch or 0) if last else 0
@@ -80,9 +78,9 @@ class Coordinator:
         self._time_us = progress.time_us
         """The time of the last epoch planned."""
         self.backfill = frontier.backfill
-        """What is left to be read of history after the newest planned epoch."""
+        """The history left to read after the newest planned epoch."""
         self.lost: dict[str, str] = {}
-        """By relation of whose history views were filled last, what of it is no longer there."""
+        """By relation, the part of its history that no longer existed when views were last filled."""
         self._failed = progress.failed
         """By id, the error that stopped a view: it does not run."""
         self.committed_epoch = self.epoch
@@ -94,11 +92,11 @@ class Coordinator:
         self._overrides: dict[str, int] = {}
         self._reader = Reader(db.layout)
         self.inputs = Inputs(db, Frontier(frontier.transaction, frontier.sources))
-        self._hold()
+        self._renew_lease()
         self._scan()
 
     def close(self) -> None:
-        """Lets go of what it holds; saves what the sources remember if nothing is under way."""
+        """Release the lease on commits; save the sources' memory if every planned epoch is committed."""
         if self.is_drained and self.inputs.sources and self._last_commit > self.inputs.saved_at:
             self.inputs.save(self._last_commit)
         self._reader.close()
@@ -113,22 +111,22 @@ class Coordinator:
         self._reader.close()
 
     def runs(self, circuit: Circuit) -> bool:
-        """True if `circuit` is the one that runs, but for views that were stopped."""
+        """Whether `circuit` is the running one, without stopped views."""
         return self.circuit is not None and self.circuit.fingerprint == circuit.without(self._failed).fingerprint
 
     def shows(self, views: Iterable[str]) -> bool:
-        """True if all of `views` are live that were not stopped."""
+        """Whether all of `views` are live or stopped."""
         return self.live_views >= set(views) - self._failed.keys()
 
     def check_filled(self, views: Iterable[str]) -> None:
-        """Raises the error of a view among `views` that was stopped."""
+        """Raise the error of a stopped view among `views`."""
         for view in views:
             if view in self._failed:
                 raise error_from_json(self._failed[view])
 
     @property
     def has_chores(self) -> bool:
-        """True if an epoch is due whatever the inputs say."""
+        """Whether an epoch is due regardless of the inputs."""
         return self._prune or (self._splitting.is_due and self.backfill is None)
 
     @property
@@ -142,23 +140,22 @@ class Coordinator:
 
     @property
     def wants_to_save(self) -> bool:
-        """True if what the sources remember should be saved, which needs that all planned epochs are committed."""
+        """Whether the sources' memory should be saved, which requires that all planned epochs are committed."""
         return bool(self.inputs.sources) and self._db.log.head() - self.inputs.saved_at > SAVE_EPOCHS
 
     @property
     def must_drain(self) -> bool:
-        """True if no epoch is to be planned before all that are planned are committed."""
+        """Whether no epoch may be planned before all planned ones are committed."""
         return not self.is_drained and (self.wants_to_save or self._has_stopped())
 
     def install(self, circuit: Circuit) -> None:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
-        An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it
-        is through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. Also call again
-        after the next epoch if keys are split that can't be in `circuit`.
+        An interrupted backfill of views that `circuit` still has continues with its old plan: call again after it. An
+        interrupted rebuild continues if it was for `circuit`, else it is abandoned. Also call again after the next
+        epoch if keys are split that can't be in `circuit`.
 
-        LateRowsError, with nothing done; STATE_MISMATCH if a live view would need other state for `circuit` than there
-        is.
+        LateRowsError, or STATE_MISMATCH if a live view would need state other than the stored one; both change nothing.
         """
         assert self.is_drained
         circuit = circuit.without(self._failed)
@@ -166,7 +163,7 @@ class Coordinator:
         if self.backfill is not None:
             purpose = self.backfill.purpose
             if isinstance(purpose, Rebuilding) and not self.runs(circuit):
-                # It was cut off, and nobody wants it any more: the state from before is still there.
+                # It was interrupted and is no longer needed: the earlier state still exists.
                 self.circuit = self._stored = load_circuit(self._db.layout, purpose.before)
                 self._prune = True
             elif isinstance(purpose, Rebuilding) or sinks & set(purpose.views):
@@ -186,7 +183,7 @@ class Coordinator:
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
         if not live:
-            # Nothing shows an older moment: the new views start from the newest one.
+            # No view shows an older moment: the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
         if fill is not None:
@@ -194,10 +191,10 @@ class Coordinator:
             self._begin(purpose, fill.roles.keys(), fill.stored, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
-            self._hold()
+            self._renew_lease()
 
     def give_up_filling(self) -> None:
-        """The next epochs run without the views that are being filled, if there are any."""
+        """The next epochs run without the views that are being filled."""
         if self.circuit is not None and self.backfill is not None and isinstance(self.backfill.purpose, Filling):
             self.install(self.circuit.without(self.backfill.purpose.views))
 
@@ -206,9 +203,8 @@ class Coordinator:
         self._splitting.gather()
 
     def rebuild(self, circuit: Circuit) -> None:
-        """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is.
-
-        No key may be split.
+        """Rebuild all state for `circuit` (maybe with another number of buckets); content stays unchanged. No key may
+        be split.
         """
         assert self.is_drained
         assert not self._splitting.split
@@ -224,10 +220,10 @@ class Coordinator:
         views = tuple(s.relation_id for s in circuit.sinks)
         self._begin(Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset())
 
-    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> Intent:
-        """The epoch that hands all state to the buckets of `circuit`, which has the operators of the one that runs.
+    def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> Intent:
+        """The epoch that moves all state to the buckets of `circuit`, which has the operators of the running one.
 
-        placings: as in `Rescale`. No key may be split. STATE_MISMATCH, with nothing planned, if there is other state.
+        distributions: as in `Rescale`. No key may be split. STATE_MISMATCH, with nothing planned, if the state differs.
         """
         assert self.is_drained
         assert not self._splitting.split
@@ -237,10 +233,10 @@ class Coordinator:
         _check_operators(self._stored, circuit, circuit.by_id)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
-        return self._intent(circuit, Rescale(placings), self.inputs.frontier, (), everywhere=False)
+        return self._intent(circuit, Rescale(distributions), self.inputs.frontier, (), everywhere=False)
 
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> Intent:
-        """The epoch that starts stopped views again, in `circuit`. made: as in `Refresh`.
+        """The epoch that restarts stopped views, in `circuit`. made: as in `Refresh`.
 
         STATE_MISMATCH, with nothing planned, if operators have no state.
         """
@@ -254,7 +250,9 @@ class Coordinator:
         return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
 
     def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> Intent:
-        """The epoch whose time is that of the machine's clock, whatever the time was. stopped: as in `ResetClock`."""
+        """The epoch whose time is that of the machine's clock, even if it was later before. stopped: as in
+        `ResetClock`.
+        """
         assert self.is_drained
         assert self.backfill is None
         assert self.circuit is not None
@@ -263,7 +261,7 @@ class Coordinator:
         return self._intent(self.circuit, ResetClock(stopped), self.inputs.frontier, (), everywhere=False)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
-        """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
+        """The next intent, or None if nothing is due. fresh, sources: as in `Inputs.take`."""
         if self.circuit is None:
             return None
         if (change := self.plan_split()) is not None:
@@ -288,14 +286,14 @@ class Coordinator:
         return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
 
     def plan_split(self) -> Intent | None:
-        """The epoch by which other keys are split, if one is due. It says nothing about what has come."""
+        """The epoch that splits other keys, if one is due. It reads no input."""
         if self.circuit is None or self.backfill is not None or not self._splitting.is_due:
             return None
         mode = SplitKeys(self._splitting.take())
         return self._intent(self.circuit, mode, self.inputs.frontier, (), everywhere=False)
 
     def _shed(self) -> bool:
-        """Lets go of views that were stopped; False if that has to wait for planned epochs."""
+        """Remove stopped views from the circuit; False if that must wait for planned epochs."""
         if self.circuit is None or not self._has_stopped():
             return True
         if self.is_drained:
@@ -303,18 +301,18 @@ class Coordinator:
         return self.is_drained
 
     def _has_stopped(self) -> bool:
-        """True if the circuit still has views that were stopped, and nothing keeps it from letting go of them."""
+        """Whether the circuit still has stopped views that can be removed."""
         filling = set() if self.backfill is None else set(self.backfill.purpose.views) - self._failed.keys()
         return (
             not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
         )
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
-        """True if an epoch without data is due because time has passed. at_once: however little that is."""
+        """Whether an epoch without data is due because time has passed. at_once: however little."""
         now_us = self._db.clock.now_us()
         if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
             return False
-        if not self.is_drained:  # what waits is known after the epochs that are under way
+        if not self.is_drained:  # waiting rows are known only after the planned epochs
             return at_once and bool(clocked(circuit))
         last = self._db.log.last_epoch()
         if last is None:
@@ -327,11 +325,11 @@ class Coordinator:
         return rises or is_due(circuit, last.progress, now_us)
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:
-        """No later row of the relation is before that: an epoch says so, though no row does."""
+        """No later row of the relation is earlier than `time_us`; the next epoch records that without a row."""
         self._overrides[relation_id] = max(time_us, self._overrides.get(relation_id, time_us))
 
     def done(self, commit: Commit, duration_s: float) -> None:
-        """Takes note that the next planned epoch was committed."""
+        """Record that the next planned epoch was committed."""
         assert commit.epoch is not None
         self.committed_epoch = commit.epoch
         self._last_commit = commit.number
@@ -340,10 +338,10 @@ class Coordinator:
         if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
             self.budget.joined(commit.metrics.rows, most_used(self._db, self.circuit, commit))
         if self.circuit is not None and self.backfill is None:
-            self._splitting.look(self.circuit, commit)
+            self._splitting.observe(self.circuit, commit)
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
-        self._hold()
+        self._renew_lease()
 
     def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Fill:
         return reach(circuit, views, complete, self._db.log.progress().late)
@@ -355,14 +353,14 @@ class Coordinator:
         stored: Mapping[str, StoredContent],
         complete: frozenset[str],
     ) -> None:
-        """Begins a backfill of the circuit from its inputs and the content of the relations `complete`.
+        """Begin a backfill of the circuit from its inputs and the content of the relations `complete`.
 
         running, stored: as in `looked_up_first`.
         """
         circuit = self.circuit
         assert circuit is not None
         self.lost = {}
-        # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
+        # Leased before it chooses a checkpoint: retention could delete that in between.
         self._reader.keep(0)
         ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
         known = self._db.catalog().relations
@@ -371,10 +369,10 @@ class Coordinator:
         relations = [r for i, r in known.items() if i in ids]
         first = looked_up_first(circuit, running, stored)
         self.backfill = begin(self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first)
-        self._hold()
+        self._renew_lease()
 
     def _parts(self, replayed: frozenset[str]) -> int:
-        """In how many epochs arrangements are replayed."""
+        """The number of epochs in which arrangements are replayed."""
         last = self._db.log.last_epoch()
         if not replayed or last is None:
             return 0
@@ -398,9 +396,9 @@ class Coordinator:
             replays = purpose.part < purpose.parts
         is_last = piece.after is None
         if is_last and clocked(circuit):
-            self._prune = True  # time stood still meanwhile
+            self._prune = True  # time stood still during the backfill
         frontier = replace(self.inputs.frontier, backfill=piece.after)
-        # What waits for all history to be in is told so, be there rows or not.
+        # Every bucket runs after the last piece: operators that wait for all history need no row to learn that.
         everywhere = first or replays or (is_last and circuit.is_timed)
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
         self.backfill = piece.after
@@ -416,9 +414,9 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
-            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs only
-            # does by `reset_clock`. In a backfill it stands still: what the new views share with others, or read of
-            # them, is of that time. So it does where no task is run that could let it pass.
+            # Clocks of machines may go back, and the next writer may have another clock; the time of epochs goes back
+            # only by `reset_clock`. It stands still in a backfill, because state shared with live views is of that
+            # time, and in epochs without tasks.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):
@@ -439,7 +437,7 @@ class Coordinator:
     def _live(
         self, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
-        """has_work: whether a task will run: what moves watermarks waits for one."""
+        """has_work: whether a task will run; without one, watermarks don't move."""
         if not has_work:
             return Live(clocks=clocks(circuit))
         self._idleness.note(slices, self._time_us)
@@ -447,7 +445,7 @@ class Coordinator:
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
 
     def _spec(self, relation: Relation) -> InputSpec:
-        """Of the slices of a connector."""
+        """The specification of a connector's slices."""
         computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
         arrivals = tuple(c.name for c in relation.columns if c not in computed)
         return InputSpec(
@@ -466,8 +464,8 @@ class Coordinator:
         log = self._db.log
         return max(self.inputs.frontier.transaction, log.newest_transaction(log.head()))
 
-    def _hold(self) -> None:
-        """Keeps the clean-up from deleting commits that are still to be read."""
+    def _renew_lease(self) -> None:
+        """Keep retention from deleting commits that are still to be read."""
         idle = self.circuit is None or not (self.circuit.sinks or self.inputs.sources)
         if idle and self.backfill is None:
             self._reader.release()
@@ -476,11 +474,11 @@ class Coordinator:
         last, head = log.last_epoch(), log.head()
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
         if log.newest_transaction(head) <= needed:
-            needed = head  # None waits. Who reads files alone would otherwise keep all commits.
+            needed = head  # No transaction waits. A database that reads only files would otherwise keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
-            needed = min(needed, hold_at(self._db, self.backfill))
+            needed = min(needed, lease_at(self._db, self.backfill))
         self._reader.keep(needed)
 
 
@@ -490,7 +488,7 @@ def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
 
 
 def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
-    """STATE_MISMATCH if a live view's operators are not those that the state was made for."""
+    """STATE_MISMATCH if a live view's operators are not those of the stored state."""
     if stored.buckets != circuit.buckets:
         raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
     _check_operators(stored, circuit, circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}))
@@ -499,7 +497,7 @@ def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> Non
 def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]) -> None:
     for o in operators:
         if circuit.by_id[o].kind not in STATEFUL:
-            continue  # its id may change without harm
+            continue  # its id may change
         moved = stored.buckets == circuit.buckets and stored.stages.get(o) != circuit.stages[o]
         if o not in stored.by_id or moved:
             raise error(
@@ -510,12 +508,12 @@ def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]
             )
 
 
-#: A file whose end may still be written is waited for so long at most.
+#: The longest wait for a file whose end may still be written.
 MAX_SETTLE_US = 2_000_000
 
 
 class Flush:
-    """One flush: `plan` until it says that everything visible at the beginning is planned."""
+    """One flush: call `plan` until `is_planned`: then all input visible at its beginning is planned."""
 
     def __init__(self) -> None:
         self._deadline_us = time.time_ns() // 1000 + MAX_SETTLE_US
@@ -525,16 +523,16 @@ class Flush:
         """When to plan again, if there was nothing to do but something is about to be complete."""
 
     def plan(self, coordinator: Coordinator) -> Intent | None:
-        """The next intent; None if there is nothing to do now."""
+        """The next intent; None if nothing is due now."""
         if coordinator.must_drain:
-            return None  # Which says nothing about what has come.
+            return None
         if (change := coordinator.plan_split()) is not None:
             return change
         now_us = time.time_ns() // 1000
         filling = coordinator.backfill is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)
         if filling:
-            return intent  # A backfill goes first; it says nothing about what has come meanwhile.
+            return intent  # A backfill goes first and reads no new input.
         self._looked = True
         if coordinator.inputs.more and intent is not None:
             return intent

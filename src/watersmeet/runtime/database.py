@@ -1,7 +1,4 @@
-"""The parts of an open database that the runtime works with.
-
-The clock of a database: the time of its epochs, which is what now() and PROCTIME() give.
-"""
+"""The parts of an open database that the runtime uses, and its clock: the time of epochs, now() and PROCTIME()."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ TICK_US: Final = 1_000_000
 
 
 class Clock:
-    """The time in microseconds since 1970 (UTC): that of the machine, until a test sets it. Safe for several threads.
+    """The time in microseconds since 1970 (UTC): that of the machine, until a test sets it. Thread-safe.
 
-    tick_us: epochs that have nothing to do but to let time pass are planned at most so often.
+    tick_us: the shortest time between epochs that only let time pass.
     """
 
     def __init__(self, tick_us: int = TICK_US) -> None:
@@ -39,44 +36,44 @@ class Clock:
         return time.time_ns() // 1000 if self._set_us is None else self._set_us
 
     def wait(self, condition: threading.Condition, is_over: Callable[[], bool], seconds: float) -> None:
-        """Waits until it is over, as a notification tells, or the time has passed. The caller holds the condition."""
+        """Wait on the condition, which the caller holds, until `is_over` or the time has passed."""
         condition.wait_for(is_over, seconds)
 
     def set(self, time_us: int) -> None:
-        """From now on it is `time_us`, until the next call. INVALID_PARAMETER if that would set it back."""
+        """The time is `time_us` until the next call. INVALID_PARAMETER if that would set it back."""
         if self._set_us is not None and time_us < self._set_us:
             raise error("INVALID_PARAMETER", "a clock can't be set back")
         self._set_us = time_us
 
 
-#: Names the columns of an operator of a circuit for messages; the operators that are given are shown as relations.
+#: Names the columns of an operator in messages; the operators in the mapping are shown as relations.
 ColumnNames = Callable[[Circuit, Catalog, Mapping[str, Relation], str], Sequence[str]]
 
 
 def positions(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:  # noqa: ARG001
-    """The names that the operator itself has: c0, c1, …"""
+    """The operator's own names of columns: c0, c1, …"""
     return [f.name for f in circuit.by_id[operator_id].schema]
 
 
 class SentRequests:
-    """What this process asks an object store for."""
+    """The requests of this process to an object store."""
 
     def __init__(self, layout: Layout) -> None:
         self._space = layout.root.space if isinstance(layout.root, ObjectPath) else ""
         self._counted = databasefiles.requests(self._space)
 
     def fresh(self) -> int:
-        """How many requests it sent since the last call, for the files of the database; none for a directory."""
+        """The number of requests for the database's files since the last call; 0 for a directory."""
         before, self._counted = self._counted, databasefiles.requests(self._space)
         return self._counted - before
 
 
 @dataclass(frozen=True)
 class Database:
-    """An open database. log: opened as its writer. catalog: gives the newest catalog.
+    """An open database. log: opened as its writer. catalog: returns the newest catalog.
 
-    clock: gives the time of its epochs. column_names: how messages call columns. joins: the joins of each view, for one
-    circuit and catalog (`limits`): they are asked for in every epoch.
+    clock: the time of its epochs. column_names: names of columns in messages. joins: a cache of `limits`: the joins of
+    each view, for one circuit and catalog.
     """
 
     layout: Layout
@@ -89,5 +86,5 @@ class Database:
 
     @cached_property
     def requests(self) -> SentRequests:
-        """What this process asks an object store for."""
+        """The requests of this process to an object store."""
         return SentRequests(self.layout)

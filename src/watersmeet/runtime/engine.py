@@ -1,4 +1,4 @@
-"""What the session knows of an engine."""
+"""The contract between the session and an engine."""
 
 from __future__ import annotations
 
@@ -6,71 +6,69 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Placing
+from watersmeet.circuit.epochs import StateDistribution
 from watersmeet.errors import Error
 from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit
 
 
 class Engine(Protocol):
-    """Keeps the views of one database up to date. There are two: `InProcessEngine` and `spark.SparkEngine`.
+    """Keeps the views of one database up to date. Implemented by `InProcessEngine` and `spark.SparkEngine`.
 
-    The catalog is read through the `Database`, so the session saves it before it calls. Methods raise the error
-    that made the engine stop: VIEW_FAILED, or what the store or a source raised. After an error `start` may be called
-    again.
+    The engine reads the catalog through the `Database`, so the session saves it before each call. Methods raise the
+    error that stopped the engine: VIEW_FAILED, or an error of the store or a source. `start` may be called again after
+    an error.
     """
 
     @property
     def circuit(self) -> Circuit | None:
-        """The circuit that runs; after `start`, that of the newest epoch. None if there never was one.
-
-        Told also when an error has made the engine stop.
+        """The running circuit; after `start`, that of the newest epoch; None if there never was one. Also known after
+        an error.
         """
         ...
 
     @property
     def live_views(self) -> frozenset[str]:
-        """Ids of the views whose content is complete, as of the newest epoch.
+        """Ids of the views whose content is complete as of the newest epoch.
 
-        A view in the catalog that is not among them was being created when the process ended: `install` it
-        again, and its backfill goes on.
+        A view of the catalog that is missing here was being created when the process ended: `install` continues its
+        backfill.
         """
         ...
 
     @property
     def failure(self) -> Error | None:
-        """The error that made it stop, None while it can go on."""
+        """The error that stopped it, None while it runs."""
         ...
 
     def start(self) -> None:
-        """Takes up from the newest commit. Call before anything else, and before a compactor is started."""
+        """Continue from the newest commit. Call first, and before a compactor is started."""
         ...
 
     def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
-        """Runs `circuit` (of all views that the catalog has) from now on. Returns when all its views are ready: by
-        relation of whose history they were filled, what of it is no longer there.
+        """Run `circuit` (of all views of the catalog) from now on. Returns when all its views are ready: by relation,
+        the part of its history that no longer exists.
 
-        Call after each CREATE and DROP of a materialised view. new_views: those among its sinks that must become ready
-        (more may: see `live_views`). VIEW_FAILED if one can't be filled: then drop it from the catalog and install the
+        Call after each CREATE and DROP of a materialized view. new_views: those of its sinks that must become ready
+        (more may: see `live_views`). VIEW_FAILED if one can't be filled: drop it from the catalog and install the
         circuit without it.
         """
         ...
 
     def notify(self) -> None:
-        """A transaction was committed, or a source has new input. Returns at once."""
+        """A transaction was committed, or a source has new rows. Returns at once."""
         ...
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:
-        """From the next epoch on the relation's event time is at least that (microseconds since 1970, UTC), without a
-        row.
+        """From the next epoch on, the relation's event time is at least `time_us` (microseconds since 1970, UTC),
+        without a row.
         """
         ...
 
     def flush(self) -> Commit | None:
-        """Returns when the newest transaction and all input of the sources is reflected.
+        """Return when the newest transaction and all complete records that the sources had at the call are reflected.
 
-        Input: every complete record that was in the sources' files at the call. Gives the epoch's commit; None
-        if no view was ever made.
+        Returns the epoch's commit; None if no view was ever created.
         """
         ...
 
@@ -79,31 +77,31 @@ class Engine(Protocol):
         ...
 
     def sources(self) -> dict[str, dict[str, Any]]:
-        """By id, what the sources say of themselves, as in `status`."""
+        """By id, the reports of the sources, as in `status`."""
         ...
 
     def rebuild(self, circuit: Circuit) -> None:
-        """Makes all state anew from the inputs, for `circuit`, which has the same sinks (and maybe other buckets)."""
+        """Rebuild all state from the inputs for `circuit`, which has the same sinks (and maybe other buckets)."""
         ...
 
-    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
-        """Runs `circuit` from now on, which has the same operators for another number of buckets; in one commit.
+    def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> None:
+        """Run `circuit`, which has the same operators for another number of buckets, in one commit.
 
-        placings: as in `Rescale`. Views that are being filled are filled first.
+        distributions: as in `Rescale`. Views that are being filled are filled first.
         """
         ...
 
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
-        """Runs `circuit` from now on, in which stopped views have the operators of hidden views; in one commit.
+        """Run `circuit`, in which stopped views have the operators of hidden views, in one commit.
 
         made: as in `Refresh`. DATABASE_DAMAGED if the content of a view can't be read.
         """
         ...
 
     def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
-        """Lets the time of epochs begin again at the machine's clock, in one commit. stopped: as in `ResetClock`."""
+        """Restart the time of epochs at the machine's clock, in one commit. stopped: as in `ResetClock`."""
         ...
 
     def stop(self) -> None:
-        """Stops at the end of an epoch. May be called again, and at any time."""
+        """Stop at the end of an epoch. May be called again, and at any time."""
         ...

@@ -1,7 +1,4 @@
-"""The status of a database as of its newest epoch: from the commit and the packs that it names.
-
-The keys of which arrangements have most rows, for those who look.
-"""
+"""The status of a database as of its newest epoch, from the commit and the packs that it names."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import OperatorCounts, RelationTotals
 from watersmeet.system import secretvalues
 
-#: So many keys of an arrangement are shown.
+#: The number of keys shown of an arrangement.
 _SHOWN: Final = 5
 
 
 def hottest_keys(
     circuit: Circuit, states: Mapping[str, StateManifest], split: Split
 ) -> dict[str, tuple[HotKeyStatus, ...]]:
-    """By arrangement, the keys with most rows.
+    """By arrangement, the keys with most rows; only for arrangements large enough to be sampled.
 
-    Only of what was large enough to tell. states: by "stage/bucket". split: the keys that are split.
+    states: by "stage/bucket". split: the split keys.
     """
     found = {}
     now = roles(circuit, split)
@@ -66,7 +63,7 @@ _NOTHING: Final = RelationTotals()
 
 
 class Size(NamedTuple):
-    """What an operator keeps over all buckets. merge_debt_bytes: of its bytes, what waits for merges under way."""
+    """The state of an operator over all buckets. merge_debt_bytes: the bytes of it that wait for unfinished merges."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -77,10 +74,9 @@ Sizes = dict[str, Size]
 
 
 def epoch_status(db: Database, *, sources: Mapping[str, Mapping[str, Any]] | None = None) -> Status:
-    """The status as of the newest epoch, without tables and memory; works in any process.
+    """The status as of the newest epoch, without tables and memory; in any process.
 
-    sources: what they report about themselves, by id; None in a process that does not have them: what they reported
-    last.
+    sources: their own reports, by id; None in a process without them: their last published reports.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -108,7 +104,7 @@ def epoch_status(db: Database, *, sources: Mapping[str, Mapping[str, Any]] | Non
 def _views(
     circuit: Circuit, commit: Commit, operators: Mapping[str, OperatorStatus], known: Mapping[str, Relation]
 ) -> tuple[ViewStatus, ...]:
-    """The views that run, then those that were stopped, which have no operators."""
+    """The running views, then the stopped ones, which have no operators."""
     progress, metrics = commit.progress, commit.metrics
     backfill = None if commit.frontier is None else commit.frontier.backfill
     filling = () if backfill is None else backfill.purpose.views
@@ -189,7 +185,7 @@ def _sources(
 def _held_back(
     inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str], known: Mapping[str, Relation]
 ) -> tuple[str | None, str | None]:
-    """The event time that a view has reached, and the name of its last input: of equal ones one that is not idle."""
+    """The event time of a view, and the name of its last input: of equal ones one that is not idle."""
     timed = sorted(
         (numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time
     )
@@ -225,10 +221,10 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
 
 
 def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
-    """By "stage/bucket", what is stored of the state."""
+    """By "stage/bucket", the stored state."""
     found = {}
     for key, pack in commit.packs.items():
-        # If the clean-up was faster than we, the next status has it.
+        # If retention has deleted the pack meanwhile, the next status has its successor.
         with contextlib.suppress(Error):
             if key[0].isdigit():
                 found[key] = stored_state(db.packs, pack, key)

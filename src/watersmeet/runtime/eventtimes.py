@@ -1,23 +1,17 @@
-"""Event time where a source is read: late rows go, and the source's number rises.
+"""The time of epochs: watermarks of sources, late rows, idle inputs, and epochs that only let time pass.
 
-RisingWave, "Joins", "Window joins", "State cleaning"; RisingWave, "Understanding streaming joins", "watermark"; rulings
-D-002-05. A source's number is its greatest event time
-less its delay, over all that epochs have read. A row is late if its time is below the number as of the epoch before,
-and is dropped and counted. Rows are late here and nowhere else, so all views of a source agree on them. NULL is never
-late.
-A time further ahead of the epoch's own than the source allows (a clock that is wrong, the year 9999) does not move the
-number: it would make every later row late. Such rows are kept and counted.
+Source: RisingWave, "Joins", "Window joins", "State cleaning"; "Understanding streaming joins", "watermark". A source's
+watermark is its greatest event time less its delay, over all epochs. A row is late, dropped and counted if its time is
+below the watermark of the epoch before. Only sources drop late rows, so all views of a source agree on them. NULL is
+never late. A time too far ahead of the epoch's time (a wrong clock, the year 9999) doesn't move the watermark, because
+it would make every later row late; such rows are kept and counted.
 
-Idle inputs: whoever sends nothing for long does not hold back those that it shares a view with.
+An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share a view with it. The intent names idle
+inputs, by the clock; their watermarks follow the others, in all buckets of the epoch and in its commit. Watermarks
+never fall: later rows of an idle input are late if they are below its watermark.
 
-The option `watermark_idle_timeout` of CREATE. The intent of an epoch says who is idle, by the clock. How far its
-watermark is raised follows from those of the others: in the same epoch in all buckets, and once more in its commit.
-Watermarks never fall: rows that come after all are late if they are below theirs.
-
-Ticks: epochs without data, planned where the time that passes changes what views show.
-
-Each epoch says of every time filter which time waits for its bound next. So a tick is planned when a row is about to
-come or go and not before: a database whose rows wait for tomorrow is as idle until then as one without now().
+Each epoch reports for every time filter the time that waits for its bound next. So a tick, an epoch without data, is
+planned only when time changes the rows of a view.
 """
 
 from __future__ import annotations
@@ -50,10 +44,10 @@ def observe(
     now_us: int,
     seen: Observed,
 ) -> npt.NDArray[np.bool_] | None:
-    """Which rows are not late (None: all), counting into `seen`.
+    """Which rows are not late (None: all); counts into `seen`.
 
-    late_below_us: the source's number as of earlier epochs; None if nothing is late. Rows that go (diff below 0) never
-    are.
+    late_below_us: the source's watermark as of earlier epochs; None if no row is late. Deleted rows (diff below 0)
+    never are late.
     """
     values, valid = microseconds(times)
     if not len(values):
@@ -79,7 +73,7 @@ def observe(
 def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, TimedInput]:
     """For an intent: the event times of the relations that the circuit reads.
 
-    A table that keeps the last row of each key shows every row that was written, and so does a topic: none goes.
+    Tables that keep the last row of each key, and topics, drop no late rows.
     """
     found = {}
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
@@ -92,7 +86,7 @@ def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Ti
 
 
 def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
-    """For an intent: by relation, the number that the greatest time of a column is, and the column."""
+    """For an intent: by relation, the watermark that is the greatest time of a column, and the column."""
     found: dict[str, dict[str, str]] = {}
     for op in circuit.operators:
         if isinstance(op, LateRowFilter) and op.clock:
@@ -101,7 +95,7 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
 
 
 def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict[str, int]:
-    """By view, how many rows it left out as late in an epoch."""
+    """By view, the number of rows that it dropped as late in an epoch."""
     lost = {
         o.id: operators[o.id].rows_in - operators[o.id].rows_out
         for o in circuit.operators
@@ -113,7 +107,7 @@ def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:
-    """The greatest number of each source."""
+    """The greatest watermark of each source."""
     numbers = dict(before)
     for others in more:
         for source, number in others.items():
@@ -122,9 +116,8 @@ def risen(before: Numbers, *more: Numbers) -> dict[str, int]:
 
 
 def promised(numbers: Numbers, now_us: int, *, complete: bool) -> dict[str, int]:
-    """What steps are told of the sources.
-
-    complete: False while history is still being read, so that none of it goes.
+    """The watermarks for operators, with the time of the epoch. complete: False while history is read, which drops no
+    rows.
     """
     return {**(numbers if complete else {}), NOW: now_us}
 
@@ -135,18 +128,18 @@ Idle = Mapping[str, tuple[str, ...]]
 
 
 class Idleness:
-    """When each input gave something last; of one that gave nothing yet, when it was looked at first."""
+    """The last time at which each input had rows; of an input without rows, the time at which it was first checked."""
 
     def __init__(self) -> None:
         self._last_us: dict[str, int] = {}
 
     def note(self, slices: Iterable[Slice], now_us: int) -> None:
-        """These are read at `now_us`."""
+        """The slices are read at `now_us`."""
         for piece in slices:
             self._last_us[piece.relation] = now_us
 
     def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
-        """Who is idle at `now_us`, and for whose sake that matters."""
+        """The idle inputs at `now_us`, and the inputs that each would hold back."""
         timed = {
             i: r.event_time
             for i in {s.relation_id for s in circuit.scans}
@@ -165,13 +158,13 @@ class Idleness:
 
 
 def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
-    """By view, the relations that it reads, through other views too."""
+    """By view, the relations that it reads, also through other views."""
     scanned = {s.id: s.relation_id for s in circuit.scans}
     return {i: {scanned[o] for o in below if o in scanned} for i, below in circuit.below_sinks.items()}
 
 
 def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
-    """The sources' watermarks where `idle` hold nobody back. overrides: what watermarks are at least."""
+    """The sources' watermarks when `idle` inputs hold back no others. overrides: least watermarks."""
     found = risen(numbers, overrides)
     for relation_id, others in idle.items():
         known = [found[i] for i in others if i in found]
@@ -191,13 +184,13 @@ def clocked(circuit: Circuit) -> list[TimeFilter]:
 
 
 def follows_clock(operator: Operator) -> bool:
-    """Whether the time of epochs decides what an operator returns or keeps."""
+    """Whether the time of epochs decides the output or the state of an operator."""
     kept_for = isinstance(operator, TemporalJoin) and operator.ttl_us is not None
     return kept_for or f'"source":"{NOW}"' in operator.text
 
 
 def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
-    """True if an epoch at `now_us` would move a row though none came. progress: of the newest epoch."""
+    """Whether an epoch at `now_us` would move a row without new input. progress: of the newest epoch."""
     if not progress.waiting:
         return False
     numbers = promised(progress.watermarks, now_us, complete=True)
@@ -214,9 +207,9 @@ def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
 
 
 def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
-    """What waits after an epoch."""
+    """By operator, the least waiting time after an epoch."""
     found: dict[str, int] = {}
-    # A live epoch with work runs all buckets of a timed circuit; any other one knows of some of the rows only.
+    # A live epoch with work runs all buckets of a timed circuit; other epochs see only some of the rows.
     known = (
         {}
         if not intent.mode.reads_history and intent.has_work

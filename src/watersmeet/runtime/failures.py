@@ -1,13 +1,9 @@
-"""Failed epochs: their errors, epochs without the operators that fail, and what is reported of all.
+"""Failed epochs: their errors, epochs without the failing operators, and the reports of all epochs.
 
-The error that a failed epoch shows, and epochs that run without the operators that fail.
-
-What epochs tell those who watch: lines of the log, and spans of OpenTelemetry.
-
-Nothing depends on it. Records of the log carry `epoch`, `commit`, `view` and `condition`, for logs that are read by
-programs. Each epoch is a trace: one span, and below it one for each stage, from the beginning of its first task to the
-end of its last one. `start_tracing` sends them to where the environment says (OTEL_EXPORTER_OTLP_ENDPOINT and others,
-as OpenTelemetry defines them); it needs the extra `telemetry`.
+Reports are lines of the log and spans of OpenTelemetry. Records of the log have `epoch`, `commit`, `view` and
+`condition`, for programs that read logs. Each epoch is a trace: one span, with a child for each stage from the
+beginning of its first task to the end of its last one. `start_tracing` sends them to the address of
+OTEL_EXPORTER_OTLP_ENDPOINT, with OpenTelemetry's other variables; it needs the extra `telemetry`.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from watersmeet.system.process import library
 
 Result = TypeVar("Result")
 
-#: Conditions that say enough by themselves: the store's, the sources' and our own.
+#: Conditions that are reported unchanged: the store's, the sources' and our own.
 _OWN = frozenset(
     {
         "CONNECTOR_OPTION",
@@ -53,7 +49,7 @@ _OWN = frozenset(
     }
 )
 
-#: Conditions of the machine, the files and the writer: they say nothing against a view.
+#: Conditions of the machine, the files and the writer, which are no fault of a view.
 _MACHINE: Final = frozenset(
     {
         "DATABASE_ACCESS",
@@ -140,13 +136,13 @@ def _place(cause: Exception) -> str:
 
 
 def view_failed(cause: Exception) -> Error:
-    """`cause` itself if it is an error with a name that helps, otherwise VIEW_FAILED with its text."""
+    """`cause` itself if it is a helpful error, else VIEW_FAILED with its text."""
     if isinstance(cause, Error) and cause.condition in _OWN:
         return cause
     if isinstance(cause, Error):
         return error("VIEW_FAILED", f"the views can't go on: {cause.message}", detail=cause.detail, hint=cause.hint)
     if _NO_SPACE in str(cause):
-        # Not the store's own: where Spark or DuckDB put what does not fit into memory.
+        # Not of the store: of the temporary files of Spark or DuckDB.
         return error(
             "DISK_FULL",
             "no space left for temporary files",
@@ -171,12 +167,12 @@ _tracer: Any = None
 
 
 def start_tracing() -> Callable[[], None]:
-    """From now on each epoch is a trace; gives what ends that, and sends what was not sent yet. LIBRARY_MISSING."""
+    """From now on each epoch is a trace. Returns a function that sends the unsent ones and stops. LIBRARY_MISSING."""
     sdk = library("opentelemetry.sdk.trace", "traces")
     export = library("opentelemetry.sdk.trace.export", "traces")
     otlp = library("opentelemetry.exporter.otlp.proto.http.trace_exporter", "traces")
     resources = library("opentelemetry.sdk.resources", "traces")
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES count more.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override this name.
     named = resources.Resource({"service.name": "watersmeet"}).merge(resources.OTELResourceDetector().detect())
     provider = sdk.TracerProvider(resource=named)
     provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
@@ -190,7 +186,7 @@ def start_tracing() -> Callable[[], None]:
 
 
 def trace_by(provider: Any) -> None:
-    """Gives the spans of epochs to a provider of OpenTelemetry's; None: no more."""
+    """Send the spans of epochs to a provider of OpenTelemetry; None: no more."""
     global _tracer
     _tracer = None if provider is None else provider.get_tracer("watersmeet")
 
@@ -198,7 +194,7 @@ def trace_by(provider: Any) -> None:
 def report_committed(
     log: CommitLog, catalog: Catalog, commit: Commit, receipts: Sequence[Receipt], began_ns: int
 ) -> None:
-    """An epoch was committed. began_ns: when its tasks were started."""
+    """Report a committed epoch. began_ns: when its tasks were started."""
     _LOG.debug(
         "epoch %s read %s rows in %.1f ms",
         commit.epoch,
@@ -222,7 +218,7 @@ def report_committed(
 
 
 def report_failed(cause: Error, epoch: int | None) -> None:
-    """The engine has failed."""
+    """Report that the engine has failed."""
     said = cause.to_json()
     more = {"epoch": epoch, "condition": said["condition"]}
     _LOG.error("the engine has failed: %s: %s", said["condition"], said["message"], extra=more)
@@ -255,7 +251,7 @@ def _trace(commit: Commit, receipts: Iterable[Receipt], began_ns: int) -> None:
         if receipt.began_ns:
             by_stage.setdefault(receipt.stage, []).append(receipt)
     for stage, parts in sorted(by_stage.items()):
-        # Clocks of other machines may go wrong: a stage is within its epoch.
+        # Clocks of other machines may be wrong: a stage is within its epoch.
         first, last = min(r.began_ns for r in parts), max(r.began_ns + r.took_ns for r in parts)
         begin = min(max(first, began_ns), ended_ns)
         end = min(max(last, begin), ended_ns)

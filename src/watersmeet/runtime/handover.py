@@ -1,10 +1,7 @@
-"""State handed over by references: to another number of buckets, or to split keys.
+"""Packs that the committer writes itself: state moved to other buckets, and the changes of refreshed views.
 
-Handing what operators keep to another number of buckets: references are written, no run is read.
-
-Moving the rows of keys that are split from now on, or no more: references are written, no run is read.
-
-The changes of views whose content becomes that of hidden views which were filled for them.
+Rescaling moves all state to another number of buckets; splitting moves the rows of keys that become split, or no longer
+are. Both write only references and read no run. A refreshed view gets the content of the hidden view filled for it.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit, Roles, Split, arrangements_of, roles
-from watersmeet.circuit.epochs import OTHERS, Keys, Placing, Rescale
+from watersmeet.circuit.epochs import OTHERS, Keys, Rescale, StateDistribution
 from watersmeet.circuit.operators import Exchange
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import bucket_of_one, bucket_start
@@ -42,24 +39,24 @@ States = Mapping[str, StateManifest]
 
 
 def rescaled_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
-    """Writes a pack with the state for `circuit`: its name by "stage/bucket". before: the epoch before.
+    """Write a pack with the state for `circuit`: its name by "stage/bucket". before: the epoch before.
 
-    STATE_MISMATCH if its state lacks an operator.
+    STATE_MISMATCH if the state lacks an operator.
     """
     assert before.circuit is not None
     states = {place: stored_state(db.packs, pack, place) for place, pack in before.packs.items()}
-    found = rescaled(states, load_circuit(db.layout, before.circuit), circuit, mode.placings)
+    found = rescaled(states, load_circuit(db.layout, before.circuit), circuit, mode.distributions)
     writer = PackWriter(db.layout.packs, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
     pack = writer.finish({place: section_of(state) for place, state in found.items()})
     return dict.fromkeys(found, pack)
 
 
 def rescaled(
-    states: States, before: Circuit, after: Circuit, placings: Mapping[str, Mapping[str, Placing]]
+    states: States, before: Circuit, after: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]
 ) -> dict[str, StateManifest]:
     """The states of the circuit `after`, which has the operators of `before` and another number of buckets.
 
-    placings: as in `Rescale`. STATE_MISMATCH if one of the states lacks an operator.
+    distributions: as in `Rescale`. STATE_MISMATCH if one of the states lacks an operator.
     """
     found: dict[str, StateManifest] = {}
     for stage in range(1 if after.buckets > 1 else 0, after.last_stage + 1):
@@ -70,7 +67,7 @@ def rescaled(
         }
         for bucket in range(after.buckets):
             found[f"{stage}/{bucket}"] = StateManifest(
-                {i: _handed(old, placings[i], bucket, after.buckets) for i, old in kept.items()}
+                {i: _handed(old, distributions[i], bucket, after.buckets) for i, old in kept.items()}
             )
     return found
 
@@ -92,28 +89,30 @@ def _traces(states: States, circuit: Circuit, operator_id: str, bucket: int) -> 
 
 
 def _handed(
-    before: Sequence[_Traces], placings: Mapping[str, Placing], bucket: int, buckets: int
+    before: Sequence[_Traces], distributions: Mapping[str, StateDistribution], bucket: int, buckets: int
 ) -> dict[str, tuple[RunRef, ...]]:
-    """What a bucket has of an operator, by trace. before: what each of the buckets had."""
+    """The runs of an operator in a bucket, by trace. before: its traces in each old bucket."""
     found = {}
     for name in sorted({name for traces in before for name in traces}):
-        placing = placings[name if name in placings else OTHERS]
-        found[name] = tuple(_refs([traces.get(name, ()) for traces in before], placing, bucket, buckets))
+        distribution = distributions[name if name in distributions else OTHERS]
+        found[name] = tuple(_refs([traces.get(name, ()) for traces in before], distribution, bucket, buckets))
     return {name: refs for name, refs in found.items() if refs}
 
 
-def _refs(before: Sequence[Sequence[RunRef]], placing: Placing, bucket: int, buckets: int) -> list[RunRef]:
-    if placing.how == "copied":
+def _refs(
+    before: Sequence[Sequence[RunRef]], distribution: StateDistribution, bucket: int, buckets: int
+) -> list[RunRef]:
+    if distribution.how == "copied":
         return list(before[0])
-    if placing.how == "pooled":
+    if distribution.how == "pooled":
         return list(dict.fromkeys(ref for refs in before for ref in refs))
-    if not placing.keys:
+    if not distribution.keys:
         return list(before[0]) if bucket == 0 else []
-    wanted = range_of(placing.keys, bucket, buckets)
-    everywhere = HashRange(placing.keys, 0, HASHES)
+    wanted = range_of(distribution.keys, bucket, buckets)
+    everywhere = HashRange(distribution.keys, 0, HASHES)
     parts = []
     for number, refs in enumerate(before):
-        known = everywhere if placing.how == "anywhere" else range_of(placing.keys, number, len(before))
+        known = everywhere if distribution.how == "anywhere" else range_of(distribution.keys, number, len(before))
         narrowed = (ref.narrowed(wanted, known) for ref in refs)
         parts.append([ref for ref in narrowed if ref is not None])
     return list(in_levels(parts))
@@ -127,7 +126,7 @@ def range_of(keys: Keys, bucket: int, buckets: int) -> HashRange:
 def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
     """The runs of several traces as those of one: the largest first, so that they can be merged.
 
-    Those of each trace stay in their order: all of a key are in one trace, and newer ones may replace older ones.
+    The runs of each trace keep their order: all runs of a key are in one trace, and newer ones may replace older ones.
     """
     waiting = [list(reversed(part)) for part in parts if part]
     while waiting:
@@ -137,7 +136,7 @@ def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
 
 
 def split_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, split: Split) -> dict[str, str]:
-    """Writes a pack with the states that change if these keys are split: the packs after it by "stage/bucket".
+    """Write a pack with the states that change when these keys are split: the packs after it by "stage/bucket".
 
     before: the epoch before, of the same circuit.
     """
@@ -169,10 +168,7 @@ _Where = Literal["home", "split", "copied"]
 
 
 class _Move:
-    """The rows of an exchange, with so many columns, move from where they are to where they will be.
-
-    Of a key that is not split they are at home: in the bucket of its hash.
-    """
+    """Moves the rows of split keys of an exchange. Rows of a key that is not split are in the bucket of its hash."""
 
     def __init__(self, keys: tuple[int, ...], width: int, was: Roles, will: Roles, buckets: int) -> None:
         self._keys: Keys = tuple((k,) for k in keys)
@@ -201,13 +197,13 @@ class _Move:
         return found
 
     def _leaves(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
-        """Whether what a bucket has of a key is not what it keeps."""
+        """Whether a bucket loses its rows of a key."""
         if was == "split" or will == "split":
             return was != "home" or bucket == bucket_of_one(key, self._buckets)
         return was == "copied" and bucket != bucket_of_one(key, self._buckets)
 
     def _comes(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
-        """Whether a bucket gets rows of a key."""
+        """Whether a bucket receives rows of a key."""
         if was == "split" or will == "split":
             return will != "home" or bucket == bucket_of_one(key, self._buckets)
         return will == "copied" and bucket != bucket_of_one(key, self._buckets)
@@ -221,7 +217,7 @@ class _Move:
                 yield from (r for ref in refs if (r := ref.narrowed(rest, natural, strays=True)) is not None)
 
     def _of_key(self, refs: Sequence[RunRef], key: int, source: int, target: int | None) -> Iterator[RunRef]:
-        """What a bucket has of a key; of that, what goes to bucket `target` where its rows are spread."""
+        """The rows of a key in a bucket; of them those for bucket `target` if its rows are spread."""
         natural = range_of(self._keys, source, self._buckets)
         every = HashRange(self._columns, 0, HASHES)
         for ref in refs:
@@ -237,9 +233,9 @@ def _where(key: int, given: Roles) -> _Where:
 
 
 def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, RelationChange]:
-    """By view, the change after which it has the content of the hidden view that was filled for it.
+    """By view, the change that turns its content into that of the hidden view filled for it, in a pack of the epoch.
 
-    Written into a pack of the epoch. made: the hidden views, by view. DATABASE_DAMAGED if content can't be read.
+    made: the hidden views, by view. DATABASE_DAMAGED if content can't be read.
     """
     if not made:
         return {}
@@ -258,7 +254,7 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
 
 
 def deletes(db: Database, view: str, hidden: str) -> bool:
-    """Whether the difference between a view and the hidden view that was filled for it deletes rows."""
+    """Whether the difference between a view and the hidden view filled for it deletes rows."""
     with closing(Reader(db.layout)) as reader:
         reader.keep(0)
         return any(bool((diff < 0).any()) for _, diff in _difference(db, db.catalog().relations[view], hidden))
@@ -275,7 +271,7 @@ def _both(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table,
 
 
 def _rows(db: Database, view: Relation, relation_id: str) -> Iterator[tuple[pa.Table, Diff]]:
-    """The content of a relation, which has the columns of `view`, as all changes that made it."""
+    """The content of a relation, which has the columns of `view`, as all its changes."""
     checkpoint = newest_checkpoint(db.layout, db.log)
     snapshot = checkpoint.relations.get(relation_id)
     blobs = [] if snapshot is None else snapshot.blobs

@@ -1,4 +1,4 @@
-"""The engine without Spark: the same epochs, tasks and commits in the caller's thread. For tests and small things."""
+"""The engine without Spark: the same epochs, tasks and commits in the caller's thread; for small databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Placing
+from watersmeet.circuit.epochs import StateDistribution
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, job_of
@@ -19,7 +19,7 @@ from watersmeet.runtime.coordinator import Coordinator, Flush
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
-from watersmeet.runtime.inputs import Holds
+from watersmeet.runtime.inputs import Backoffs
 from watersmeet.runtime.status import Status
 from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.runtime.tasks import run_whole
@@ -28,14 +28,14 @@ from watersmeet.store.commits import Commit
 
 
 class InProcessEngine:
-    """An `Engine` that works only while `install`, `flush` or `rebuild` is running. Safe for several threads."""
+    """An `Engine` that works only during `install`, `flush` and `rebuild`. Thread-safe."""
 
     def __init__(self, db: Database, *, make_coordinator: Callable[[Database], Coordinator] = Coordinator) -> None:
         self._db = db
         self._make = make_coordinator
         self._coordinator: Coordinator | None = None
         self._failure: Error | None = None
-        self._holds = Holds()
+        self._backoffs = Backoffs()
         self._lock = threading.RLock()
 
     @property
@@ -78,7 +78,7 @@ class InProcessEngine:
         with self._lock:
             if self._ready().circuit is None:
                 return self._db.log.last_epoch()
-            self._holds.end()
+            self._backoffs.retry_all()
             flush = Flush()
             while not flush.is_planned:
                 coordinator = self._ready()
@@ -89,7 +89,7 @@ class InProcessEngine:
                     except Error as cause:
                         if cause.source is None or intent.mode.reads_history:
                             raise
-                        self._holds.hold(cause, time.time_ns() // 1000)
+                        self._backoffs.back_off(cause, time.time_ns() // 1000)
                         flush = Flush()
                 elif flush.again_us is not None:
                     time.sleep(max(0.0, flush.again_us / 1e6 - time.time()))
@@ -115,10 +115,10 @@ class InProcessEngine:
             coordinator.rebuild(circuit)
             self._drain(coordinator)
 
-    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
+    def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> None:
         with self._lock:
             coordinator = self._gathered()
-            self._run(coordinator, coordinator.rescale(circuit, placings))
+            self._run(coordinator, coordinator.rescale(circuit, distributions))
 
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
         with self._lock:
@@ -141,11 +141,11 @@ class InProcessEngine:
             if self._coordinator is None:
                 self._coordinator = self._make(self._db)
                 self._coordinator.budget.workers = workers_here()
-                self._coordinator.inputs.holds = self._holds
+                self._coordinator.inputs.backoffs = self._backoffs
             return self._coordinator
 
     def _gathered(self) -> Coordinator:
-        """The coordinator when no view is being filled, and no key is split."""
+        """The coordinator after all views are filled and no key is split."""
         coordinator = self._ready()
         self._drain(coordinator)
         coordinator.gather()
@@ -153,7 +153,7 @@ class InProcessEngine:
         return coordinator
 
     def _drain(self, coordinator: Coordinator) -> None:
-        """Runs a backfill to its end, and what an install asks for."""
+        """Run all epochs of a backfill and of an install."""
         while coordinator.backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(time.time_ns() // 1000, sources=False)
             assert intent is not None
@@ -169,11 +169,11 @@ class InProcessEngine:
             duration_us = round(duration_s * 1e6)
             commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=duration_us, failures=failures)
         except BaseException as cause:
-            # What was planned is void: the next call starts from the log again.
+            # The planned epochs are void: the next call starts from the log again.
             coordinator.abandon()
             self._coordinator = None
             if isinstance(cause, Error) and cause.source is not None:
-                raise  # The others can go on.
+                raise  # The other sources can still be read.
             if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(self._db.log.explain(cause))
                 report_failed(self._failure, intent.epoch)
@@ -181,7 +181,7 @@ class InProcessEngine:
             raise
         self._failure = None
         report_committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
-        self._holds.release(p.relation for p in intent.slices)
+        self._backoffs.clear(p.relation for p in intent.slices)
         coordinator.done(commit, duration_s)
 
 

@@ -1,12 +1,7 @@
-"""The inputs of epochs: transactions and slices of sources, what sources remember, which ones are left alone.
+"""The inputs of epochs: transactions and slices of sources, the sources' memory, their status file and their backoff.
 
-What the sources remember, on disk: a file a relation, and up to which commit they are right.
-
-Those of the newest writer count.
-
-Sources that are left alone because what they gave could not be read. The others go on.
-
-The status of the sources in a file, so that other processes can show it.
+The memory of sources is a file for each relation, and the commit up to which all of them are right; files of the newest
+writer count. A source that could not be read is in backoff while the others are read.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, Slice
 
-#: The file is written so often at most, in an object store less often: an epoch waits for the request.
+#: The shortest time between writes of the file; longer in an object store, whose requests an epoch waits for.
 _INTERVAL_US: Final = 1_000_000
 
 _REMOTE_INTERVAL_US: Final = 10_000_000
@@ -43,7 +38,7 @@ _NAME: Final = "STATUS.json"
 
 
 class SourceStatusFile:
-    """The writer's side. Not thread-safe."""
+    """The status of the sources in a file, for other processes: the writer's side. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:
         self._note = Note(db.layout, _NAME)
@@ -51,7 +46,7 @@ class SourceStatusFile:
         self._next_us = 0
 
     def publish(self, status: Callable[[], dict[str, dict[str, Any]]], now_us: int, *, there_are: bool) -> None:
-        """Writes what is new of the sources, if there are any; never fails, as nothing depends on it."""
+        """Write changes of the sources' status, if there are sources. Never fails: nothing depends on the file."""
         if now_us < self._next_us or not (there_are or self._note.is_written):
             return
         self._next_us = now_us + self._interval_us
@@ -59,20 +54,20 @@ class SourceStatusFile:
 
 
 def read_source_status(db: Database) -> dict[str, dict[str, Any]]:
-    """The status that the writer's sources gave last, by relation id; empty if there is nothing to read."""
+    """The sources' last published status, by relation id; empty without a file."""
     return Note(db.layout, _NAME).read()
 
 
-#: How long a source is left alone: twice as long each time, up to the second number.
+#: The first and the longest pause of a source; each pause doubles.
 _FIRST_US: Final = 1_000_000
 
 _LONGEST_US: Final = 30_000_000
 
 
 @dataclass(frozen=True)
-class Hold:
-    """cause: why, with the id of the source. pause_us: how long it is left alone. until_us: until when, None: until it
-    is asked for (see `Holds.end_stops`).
+class Backoff:
+    """cause: the error, with the id of the source. pause_us: the length of the pause. until_us: its end; None: it lasts
+    until `Backoffs.retry_stopped`.
     """
 
     cause: Error
@@ -80,60 +75,60 @@ class Hold:
     until_us: int | None
 
 
-class Holds:
-    """Not thread-safe. `hold` sets a source aside; `release` when it gave something that could be read."""
+class Backoffs:
+    """The sources in backoff. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._holds: dict[str, Hold] = {}
+        self._backoffs: dict[str, Backoff] = {}
 
-    def hold(self, cause: Error, now_us: int) -> None:
-        """The source of `cause` is not asked for a while; of SOURCE_STOPPED, until `end_stops`."""
+    def back_off(self, cause: Error, now_us: int) -> None:
+        """Pause the source of `cause`; after SOURCE_STOPPED until `retry_stopped`."""
         assert cause.source is not None
-        before = self._holds.get(cause.source)
+        before = self._backoffs.get(cause.source)
         pause_us = _FIRST_US if before is None else min(2 * before.pause_us, _LONGEST_US)
         until_us = None if cause.condition == "SOURCE_STOPPED" else now_us + pause_us
-        self._holds[cause.source] = Hold(cause, pause_us, until_us)
+        self._backoffs[cause.source] = Backoff(cause, pause_us, until_us)
 
     def causes(self) -> dict[str, Error]:
-        """By source, why it could not be read when it was asked last."""
-        return {relation_id: held.cause for relation_id, held in self._holds.items()}
+        """By source, the error of its last read."""
+        return {relation_id: held.cause for relation_id, held in self._backoffs.items()}
 
-    def is_held(self, relation_id: str, now_us: int) -> bool:
-        """True if the source must not be asked now."""
-        held = self._holds.get(relation_id)
+    def is_paused(self, relation_id: str, now_us: int) -> bool:
+        """Whether the source must not be polled now."""
+        held = self._backoffs.get(relation_id)
         return held is not None and (held.until_us is None or held.until_us > now_us)
 
-    def release(self, relation_ids: Iterable[str]) -> None:
-        """Forgets what was wrong with these."""
+    def clear(self, relation_ids: Iterable[str]) -> None:
+        """These sources could be read."""
         for relation_id in relation_ids:
-            self._holds.pop(relation_id, None)
+            self._backoffs.pop(relation_id, None)
 
-    def end_stops(self) -> None:
-        """Sources that had stopped are asked again: what they could not read may be mended."""
-        for held in [h for h in self._holds.values() if h.until_us is None]:
+    def retry_stopped(self) -> None:
+        """Poll stopped sources again: a user may have fixed them."""
+        for held in [h for h in self._backoffs.values() if h.until_us is None]:
             self._end(held)
 
-    def end(self) -> None:
-        """All sources are asked again."""
-        for held in list(self._holds.values()):
+    def retry_all(self) -> None:
+        """Poll all sources again."""
+        for held in list(self._backoffs.values()):
             self._end(held)
 
-    def _end(self, held: Hold) -> None:
+    def _end(self, held: Backoff) -> None:
         assert held.cause.source is not None
-        self._holds[held.cause.source] = replace(held, until_us=0)
+        self._backoffs[held.cause.source] = replace(held, until_us=0)
 
 
 _COMMIT: Final = "COMMIT"
 
 
 class Saved:
-    """The files of one database, as its writer has them. Not thread-safe."""
+    """The files of one database, for its writer. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     def save(self, relation_id: str, source: Source) -> None:
-        """Saves what the source of a relation remembers."""
+        """Save the memory of the source of a relation."""
         path = self._path(relation_id)
         local = self._local(path)
         source.save(local)
@@ -141,7 +136,7 @@ class Saved:
             storage.replace_file(path, local.read_bytes(), durable=self._db.layout.durable)
 
     def load(self, relation_id: str, source: Source) -> None:
-        """Lets the source of a relation remember what was saved last, if anything was."""
+        """Load the last saved memory of the source of a relation, if there is one."""
         path = self._newest(relation_id)
         if path is not None:
             local = self._local(path)
@@ -157,11 +152,11 @@ class Saved:
         return next((f.path for f in reversed(self._files()) if f.id == relation_id), None)
 
     def _local(self, path: Place) -> Path:
-        """The file that sources read and write for one that may be in an object store."""
+        """The local file that sources read and write for a file that may be in an object store."""
         return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 
     def read_commit(self) -> int:
-        """The commit up to which what was saved is right; 0 if nothing was saved, or the file is damaged."""
+        """The commit up to which the saved memory is right; 0 without one, or if the file is damaged."""
         path = self._newest(_COMMIT)
         try:
             return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
@@ -170,7 +165,7 @@ class Saved:
             return 0
 
     def write_commit(self, commit: int) -> None:
-        """What this writer saved is right up to that commit: what writers before it saved of the same goes."""
+        """The memory saved by this writer is right up to that commit. Deletes the same files of earlier writers."""
         layout = self._db.layout
         storage.replace_file(self._path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
         found = self._files()
@@ -178,7 +173,7 @@ class Saved:
         storage.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
 
     def forget(self, kept: Iterable[str]) -> None:
-        """Deletes what was saved for relations that are not among `kept`, but by no later writer."""
+        """Delete the memory of relations not in `kept`, except files of later writers."""
         names, writer = {_COMMIT, *kept}, self._db.log.writer
         storage.remove_files(f.path for f in self._files() if f.id not in names and f.writer <= writer)
 
@@ -191,10 +186,7 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Batch:
-    """What one epoch takes.
-
-    more: there is more than the budget allowed.
-    """
+    """The input of one epoch. more: the budget left more input."""
 
     slices: tuple[Slice, ...]
     frontier: Frontier
@@ -202,10 +194,10 @@ class Batch:
 
 
 class Inputs:
-    """The inputs of the circuit, and how far epochs have been planned over them.
+    """The inputs of the circuit, and the positions up to which epochs are planned.
 
-    What was given by `take` counts as taken at once; when an epoch fails, make new Inputs from the log.
-    Not thread-safe.
+    Slices returned by `take` count as taken at once; after a failed epoch, make new Inputs from the log. Not
+    thread-safe.
     """
 
     def __init__(self, db: Database, frontier: Frontier) -> None:
@@ -217,46 +209,46 @@ class Inputs:
         self.sources: dict[str, Source] = {}
         self._read: dict[str, Relation] = {}
         self._turn = 0
-        self.holds = Holds()
-        """Sources that are not asked now. An engine gives its own: they outlive the inputs."""
+        self.backoffs = Backoffs()
+        """Sources in backoff. An engine sets its own, which outlive the inputs."""
         self._status = SourceStatusFile(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
         self._notification: Notification | None = None
 
     def listen(self, notification: Notification) -> None:
-        """From now on it is told when sources have something, by those that learn that by themselves."""
+        """Sources with notifications of their own ring `news` when they have new rows."""
         self._notification = notification
         for source in self.sources.values():
             source.listen(notification)
 
     def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
-        """From now on these relations are read. Everything taken must have been committed.
+        """Read these relations from now on. Everything taken must have been committed.
 
-        first: those that rows of the others look up when they come: other sources wait while these have more.
+        first: relations that rows of the others look up on arrival: other sources wait while these have more.
         """
         self._first = first
         by_id = {r.id: r for r in relations}
         for relation_id in self.sources.keys() - by_id.keys():
             self._saved.save(relation_id, self.sources[relation_id])
-            self.holds.release([relation_id])
+            self.backoffs.clear([relation_id])
             del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
             if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
-                if relation_id in self.sources:  # it was altered: what it remembers goes on
+                if relation_id in self.sources:  # it was altered, and keeps its memory
                     self._saved.save(relation_id, self.sources[relation_id])
-                    self.holds.release([relation_id])
+                    self.backoffs.clear([relation_id])
                 self.sources[relation_id] = self._open(relation)
                 self._read[relation_id] = relation
 
     def take(
         self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False, sources: bool = True
     ) -> Batch | None:
-        """What comes next, at most so much if possible; None if there is nothing.
+        """The next input, within these limits if possible; None if there is none.
 
-        fresh: look again at everything. sources: False to take transactions alone. A transaction is never cut: one that
-        is larger than the budget comes alone.
+        fresh: check all sources again. sources: False for transactions only. A transaction is never cut: one larger
+        than the budget is a batch of its own.
         """
         slices, transaction, more = self._transactions(rows, size_bytes)
         rows -= sum(s.rows for s in slices)
@@ -264,7 +256,7 @@ class Inputs:
         positions = dict(self.frontier.sources)
         next_us: int | None = None
         moved = transaction > self.frontier.transaction
-        waiting = [i for i in self._in_turn() if not self.holds.is_held(i, now_us)] if sources else []
+        waiting = [i for i in self._in_turn() if not self.backoffs.is_paused(i, now_us)] if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if rows <= 0 or size_bytes <= 0 or (more and self._first and relation_id not in self._first):
                 more = True
@@ -281,8 +273,8 @@ class Inputs:
                 size_bytes -= poll.size_bytes
                 positions[relation_id] = poll.position
                 moved = True
-            elif not self.holds.is_held(relation_id, now_us):
-                self.holds.release([relation_id])
+            elif not self.backoffs.is_paused(relation_id, now_us):
+                self.backoffs.clear([relation_id])
         self._status.publish(self.status, now_us, there_are=bool(self.sources))
         self.next_us = next_us
         self.more = more
@@ -292,14 +284,14 @@ class Inputs:
         return Batch(tuple(slices), self.frontier, more)
 
     next_us: int | None = None
-    """When a source has something if nothing else happens, as of the last `take`."""
+    """The next time at which a source has new rows by itself, as of the last `take`."""
     more: bool = False
-    """Whether there was more than the last `take` could take."""
+    """Whether the last `take` left input."""
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What the sources say of themselves; of one that could not be read, why."""
+        """The sources' own reports; for a source in backoff, its error."""
         said = {i: source.status() for i, source in self.sources.items()}
-        for relation_id, cause in self.holds.causes().items():
+        for relation_id, cause in self.backoffs.causes().items():
             if relation_id in said:
                 state, why = "waiting", cause.message
                 if cause.condition == "SOURCE_STOPPED":
@@ -309,26 +301,26 @@ class Inputs:
         return said
 
     def _to_skip(self, relation: Relation) -> str:
-        """The statement after which records of a source that can't be decoded do not stop it."""
+        """The statement after which undecodable records don't stop a source."""
         view = self._db.catalog().relations.get(relation.owner)
         if isinstance(relation, QuerySource) and relation.strict and view is not None and not view.hidden:
             return view.query_altered("recovery_policy = 'best_effort'")
         return relation.connector_altered("on_error = 'skip'")
 
     def skip_to(self, transaction: int) -> None:
-        """Takes transactions up to that one as read: a backfill reads them from the content."""
+        """Skip transactions up to that one: a backfill reads them from the content."""
         self.frontier = Frontier(transaction, self.frontier.sources)
         self._looked_at = transaction
 
     def save(self, commit: int) -> None:
-        """Saves what the sources remember. Everything taken must be reflected by commit `commit`."""
+        """Save the sources' memory. Everything taken must be in commit `commit` or earlier ones."""
         for relation_id, source in self.sources.items():
             self._saved.save(relation_id, source)
         self._saved.write_commit(commit)
         self.saved_at = commit
 
     def forget(self, known: Iterable[str]) -> None:
-        """Drops the memory of sources that are not among the relations `known`."""
+        """Delete the memory of sources that are not among the relations `known`."""
         kept = set(known)
         self.frontier = Frontier(
             self.frontier.transaction, {i: p for i, p in self.frontier.sources.items() if i in kept}
@@ -353,7 +345,7 @@ class Inputs:
         return slices, transaction, False
 
     def _in_turn(self) -> list[str]:
-        """The sources, each time another one first, but those that are looked up before all others."""
+        """The sources, each time starting with another one, but those that are looked up always first."""
         names = sorted(self.sources)
         if names:
             self._turn = (self._turn + 1) % len(names)
@@ -361,7 +353,7 @@ class Inputs:
 
     def _open(self, relation: Relation) -> Source:
         source = open_source(relation)
-        # Those of epochs that were never committed: what they read comes again, maybe in another epoch.
+        # Dead letters of epochs that were never committed: their records are read again, maybe in another epoch.
         last = self._db.log.last_epoch()
         forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
         if self._notification is not None:
@@ -372,7 +364,7 @@ class Inputs:
         try:
             self._saved.load(relation.id, source)
         except Error as damage:
-            # The commits tell the same as long as all of them are kept. If not, the source's own check fails.
+            # The commits contain the same as long as all of them are kept. If not, the source's own check fails.
             _logger.warning("%s", damage.message)
             source, since = open_source(relation), 0
             if self._notification is not None:
@@ -391,19 +383,19 @@ class Inputs:
         return found[::-1]
 
     def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
-        """The new slices of a source. If its own memory is damaged: none, and it is not polled for a while."""
+        """The new slices of a source. If its own memory is damaged: none, and it backs off."""
         position = self.frontier.sources.get(relation_id)
         try:
             return self.sources[relation_id].poll(position, rows, size_bytes, now_us, fresh=fresh)
         except Error as cause:
             if cause.source != relation_id:
                 raise
-            self.holds.hold(cause, now_us)
+            self.backoffs.back_off(cause, now_us)
             return Poll((), None)
 
 
 def _reads_alike(before: Relation | None, now: Relation) -> bool:
-    """True if a source that was opened for a relation is right for it as it is now."""
+    """Whether a source opened for a relation also fits its current definition."""
     return before is not None and (before.columns, before.connector, before.format) == (
         now.columns,
         now.connector,
@@ -423,7 +415,7 @@ def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -
 
 
 def blob_slice(relation_id: str, blob: BlobRef, first: int = 0) -> ChangeSlice:
-    """A blob of a change or a snapshot as a slice. first: how many rows of the change come before it."""
+    """A blob of a change or a snapshot as a slice. first: the number of rows of the change before it."""
     return ChangeSlice(
         relation=relation_id,
         rows=blob.rows,

@@ -1,16 +1,16 @@
-"""Views whose operators fail, or whose joins keep or make more than they may: they stop, the others go on.
+"""Limits of joins and failures of operators: which views an epoch stops while the others continue.
 
-What a join keeps: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append": `join_max_buffered_bytes` (TP-24,
-ruling D-003-14). What counts is what a join's two sides keep, in bytes as SHOW JOBS counts them, after the epoch.
+State of a join (`join_max_buffered_bytes`; source: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append"): the
+bytes of its two sides after the epoch, as SHOW JOBS counts them.
 
-What a join makes: `max_join_amplification_rows`. What counts is rows times matches, summed over the keys of an epoch's
-changes, before a condition beside the key has been asked and before rows cancel each other. All buckets together count,
-so parallelism makes no difference but for rows that were deleted and still wait for a merge; a replay counts the same.
-A bucket that alone would make too many makes none.
+Output of a join (`max_join_amplification_rows`): rows times matches, summed over the keys of an epoch's changes, before
+conditions other than the key are checked and before rows cancel each other. All buckets count together, so parallelism
+only makes a difference for deleted rows that still wait for a merge; a replay counts the same. A bucket that alone
+would exceed the limit makes no rows.
 
-A view over its limit fails in the commit of that epoch, which shows nothing of what it made of it: its content stays as
-it was, and it is never run again. Views that read it fail with it. The failures are in every commit from then on, until
-the view is refreshed or dropped.
+A view over its limit fails in the commit of that epoch, which contains none of its changes: its content stays
+unchanged, and it never runs again. Views that read it fail with it. Failures are in every later commit, until the view
+is refreshed or dropped.
 
 An operator that raises an error stops all views that read it: the epoch is run again without them (`failures`), and its
 commit records them in the same way.
@@ -34,7 +34,7 @@ from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.store.manifests import Commit, Progress
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)
-#: For 0: more rows than there ever are.
+#: The limit 0: no limit.
 _ANY: Final = 1 << 63
 
 #: (operators that keep rows of the left side, those of the right side).
@@ -42,9 +42,9 @@ Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
-    """By join, the least and the most rows that its views allow it to make in an epoch, 0 for any number.
+    """By join, the least and the greatest number of rows that its views allow in an epoch, 0 for any number.
 
-    Left out are those where both are MOST_JOIN_ROWS. A join of several views makes as many as one of them allows.
+    Without joins where both are MOST_JOIN_ROWS. A join of several views may make as many rows as any of them allows.
     """
     found: dict[str, list[int]] = {}
     for view in _own_joins(db, circuit, db.catalog()).values():
@@ -55,7 +55,7 @@ def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
 
 
 def most_used(db: Database, circuit: Circuit, commit: Commit) -> float:
-    """How much of what its views allow the join made in an epoch that is nearest to its limit: 1 is all of it."""
+    """The part of its limit that the join nearest to its limit made in an epoch: 1 is all of it."""
     made = {i: c.made_rows for i, c in commit.metrics.operators.items() if c.made_rows}
     bounds = most_rows(db, circuit) if made else {}
     least = {i: bounds.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))[0] or _ANY for i in made}
@@ -74,10 +74,10 @@ def readers(circuit: Circuit, operators: Collection[str]) -> set[str]:
 
 
 class Verdict:
-    """The views that an epoch stops, from what its tasks tell.
+    """The views that an epoch stops, from the receipts of its tasks.
 
-    held: by operator of views with a limit of bytes, what is kept after the epoch, to be in the epoch's commit. failed:
-    by view, those of before and those that the epoch stops.
+    held: by operator of views with a limit of bytes, its bytes after the epoch, for the epoch's commit. failed: by
+    view, those stopped before and by the epoch.
     """
 
     def __init__(
@@ -90,9 +90,7 @@ class Verdict:
         packs: Mapping[str, str],
         failures: Mapping[str, Error],
     ) -> None:
-        """before: of the epoch before. packs: those with the state after the epoch. failures: by operator, the error
-        that it raised.
-        """
+        """before: of the epoch before. packs: with the state after the epoch. failures: by operator, its error."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         if isinstance(intent.mode, Refresh):
@@ -108,7 +106,7 @@ class Verdict:
         made: Counter[str] = Counter()
         for receipt in receipts:
             made.update({i: counts.made_rows for i, counts in receipt.operators.items() if counts.made_rows})
-        # In a backfill of other views what it grows is not theirs.
+        # In a backfill of other views the growth doesn't belong to them.
         active = {s.relation_id for s in circuit.sinks if intent.mode.runs(s.id)}
         for relation_id, view in own.items():
             relation = catalog.relations[relation_id]
@@ -151,9 +149,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class OwnJoins:
-    """The joins of a view's own query. sides: of each, if what they keep is limited. most_rows: that each may make.
+    """The joins of a view's own query. sides: of each, if their bytes are limited. most_rows: the limit of each.
 
-    view, sink_id, ends: what they follow from.
+    view, sink_id, ends: the inputs from which the joins were found.
     """
 
     view: Relation
@@ -165,7 +163,7 @@ class OwnJoins:
 
 
 def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, OwnJoins]:
-    """By id of each view that the circuit runs."""
+    """By id of each running view."""
     key = (circuit.fingerprint, catalog.version)
     if key not in db.joins:
         views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
@@ -187,7 +185,7 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
 
 
 def _ends(circuit: Circuit, view: Relation, catalog: Catalog) -> frozenset[str]:
-    """The operators whose output is the content of what a view reads."""
+    """The operators whose output is the content that a view reads."""
     reads = catalog.upstream(view.depends_on)
     return frozenset(circuit.sink_of[i].inputs[0] for i in reads if i in circuit.sink_of)
 
@@ -197,19 +195,19 @@ def _own_operators(circuit: Circuit, view: Relation, catalog: Catalog) -> set[st
 
 
 def _above(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> set[str]:
-    """The operators of a view's own query, not those of the views that it reads."""
+    """The operators of a view's own query, without those of the views that it reads."""
     return circuit.upstream({sink_id}, ends) - ends
 
 
 def _between(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> Iterator[Operator]:
-    """The joins of a view's own query, not those of the views that it reads."""
+    """The joins of a view's own query, without those of the views that it reads."""
     reached = sorted(_above(circuit, sink_id, ends), key=circuit.order.__getitem__)
     return (o for o in map(circuit.by_id.__getitem__, reached) if isinstance(o, _JOINS))
 
 
 def sides(join: Operator, circuit: Circuit) -> Sides:
-    """Where a join's sides are kept: by the arrangements that it reads, by what picks their rows, by the join itself
-    for its left rows.
+    """The operators with the state of a join's sides: the arrangements that it reads, the operators that select their
+    rows, and the join itself for its left rows.
     """
     left, *right = [tuple(_kept(i, circuit)) for i in join.inputs]
     others = tuple(i for side in right for i in side)
@@ -230,7 +228,7 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 def _summed(
     db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], packs: Mapping[str, str]
 ) -> dict[str, int]:
-    """By operator, the bytes that all buckets keep: those of before and what they have grown, or what all packs say."""
+    """By operator, the bytes in all buckets: those before plus the growth, or read from all packs."""
     if not wanted <= known.keys():
         found = state_bytes(db, packs)
         return {i: found.get(i, 0) for i in wanted}

@@ -1,6 +1,6 @@
-"""How much memory this process, Spark's Java and its Python workers use, and giving it back. Linux alone says it.
+"""The memory of this process, Spark's Java and its Python workers, and returning freed memory. Linux only.
 
-Memory is counted by proportional shares (PSS): a page that processes share counts for each of them in part, so that the
+Memory is counted by proportional shares (PSS): a page shared by processes counts in part for each of them, so that the
 numbers add up.
 """
 
@@ -20,7 +20,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 _PROC: Final = Path("/proc")
-#: Memory is measured so often at most: a look at all processes takes up to 50 ms on a busy machine.
+#: The shortest time between measurements: reading all processes takes up to 50 ms on a busy machine.
 _INTERVAL_S: Final = 1.0
 
 
@@ -33,8 +33,8 @@ _RETURNING: Final = ((-3, 1 << 20), (-1, 4 << 20), (-2, 1 << 20))
 class Resident:
     """Memory of processes that is in RAM.
 
-    own_bytes: heaps, stacks, shared memory of no file. mapped_bytes: files that are mapped: libraries, packs; the
-    machine takes it back when it needs it.
+    own_bytes: heaps, stacks, shared memory without a file. mapped_bytes: mapped files (libraries, packs), whose pages
+    the system reclaims when it needs them.
     """
 
     own_bytes: int = 0
@@ -51,7 +51,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that work for one: ids. main: itself. java: Spark's. workers: what Spark's Java has started."""
+    """Ids of an engine's processes. main: its own. java: Spark's. workers: the children of Spark's Java."""
 
     main: int
     java: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Usage:
-    """The memory of this process and of what works for it on the same machine; of none that is elsewhere."""
+    """The memory of this process and of its helpers on the same machine."""
 
     main: Resident
     workers: Resident
@@ -69,7 +69,7 @@ class Usage:
 
 
 class Meter:
-    """Measures the memory of this process and its like, at most once a second. Safe for several threads.
+    """Measures the memory of this process and its helpers, at most once a second. Thread-safe.
 
     now_s: the time; for tests.
     """
@@ -81,7 +81,7 @@ class Meter:
         self._usage: Usage | None = None
 
     def read(self) -> Usage | None:
-        """What was measured last; None on a machine that does not say it."""
+        """The last measurement; None on a machine that doesn't report memory."""
         with self._lock:
             if self._now_s() >= self._measured_s + _INTERVAL_S:
                 self._usage = _measured()
@@ -98,10 +98,10 @@ def _measured() -> Usage | None:
 
 
 def keep_freed() -> None:
-    """Lets this process keep what it frees until `give_back`: for a worker, before it has much memory.
+    """Keep freed memory in this process until `give_back`: for a worker, before it has much memory.
 
-    Otherwise the allocators return large pieces at once, and the machine has to clear their pages for the next ones: a
-    fifth of the processor time of a large epoch. Does nothing where C's allocator is not glibc's.
+    Otherwise the allocators return large pieces at once, and the system clears their pages for the next ones: a fifth
+    of the processor time of a large epoch. Does nothing without glibc.
     """
     if _set_malloc(_KEEPING):
         pa.set_memory_pool(pa.system_memory_pool())
@@ -109,16 +109,16 @@ def keep_freed() -> None:
 
 @cache
 def return_freed() -> None:
-    """Ends `keep_freed`, for a worker with little memory: what it keeps is not there for the files of state.
+    """End `keep_freed`, for a worker with little memory, in which kept memory displaces the files of state.
 
-    Does nothing where C's allocator is not glibc's.
+    Does nothing without glibc.
     """
     _set_malloc(_RETURNING)
     give_back()
 
 
 def _set_malloc(options: Iterable[tuple[int, int]]) -> bool:
-    """Sets options of C's allocator, up to one that can't be set: False if there is one, or it is not glibc's."""
+    """Set options of C's allocator up to the first failure; False if one fails, or without glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -127,19 +127,19 @@ def _set_malloc(options: Iterable[tuple[int, int]]) -> bool:
 
 
 def give_back() -> None:
-    """Returns to the machine what this process has freed: Arrow's and C's allocators keep it, in pieces.
+    """Return freed memory of Arrow's and C's allocators to the system.
 
-    For after much work: it takes milliseconds.
+    It takes milliseconds: call it after large work.
     """
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class Rest:
-    """Calls `action` once nothing was done for `after_s` seconds since `begin`, in a thread of its own.
+class IdleTimer:
+    """Calls `action` after `after_s` seconds without work since `begin`, in a thread of its own.
 
-    For `give_back`: what a task has freed is what the next one takes, if it comes soon. For one thread.
+    For `give_back`: the next task reuses the freed memory if it starts soon. For one thread.
     """
 
     def __init__(self, after_s: float, action: Callable[[], None] = give_back) -> None:
@@ -148,23 +148,23 @@ class Rest:
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
-        """Nothing is done from now on."""
+        """Work has ended."""
         self.end()
         self._timer = threading.Timer(self._after_s, self._action)
         self._timer.daemon = True
         self._timer.start()
 
     def end(self) -> None:
-        """Something is going to be done."""
+        """Work starts."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def processes(main: int | None = None) -> Processes:
-    """The processes that work for `main` (None: this one), as they are now; on the machine of `main` alone.
+    """The processes that work for `main` (None: this one) on its machine, as of now.
 
-    Under spark-submit Java is above `main`, else below it.
+    Under spark-submit Java is an ancestor of `main`, else a descendant.
     """
     main = os.getpid() if main is None else main
     parents = _parents()
@@ -175,7 +175,7 @@ def processes(main: int | None = None) -> Processes:
 
 
 def family(root: int, parents: dict[int, int] | None = None) -> list[int]:
-    """`root` and all its descendants. parents: by id, the parent of each process; None to look now."""
+    """`root` and all its descendants. parents: by id, the parent of each process; None: as of now."""
     children: dict[int, list[int]] = {}
     for pid, parent in (_parents() if parents is None else parents).items():
         children.setdefault(parent, []).append(pid)
@@ -186,7 +186,7 @@ def family(root: int, parents: dict[int, int] | None = None) -> list[int]:
 
 
 def resident(pids: Iterable[int]) -> Resident | None:
-    """What processes use together, without those that have ended; None where /proc does not say it."""
+    """The memory of processes together, without ended ones; None where /proc doesn't report it."""
     if not (_PROC / "self" / "smaps_rollup").exists():
         return None
     total = Resident()

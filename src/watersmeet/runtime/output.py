@@ -1,7 +1,4 @@
-"""What one task of an epoch writes: one pack, however many stages and buckets it runs, and what it tells of that.
-
-Which executor of a cluster this process belongs to.
-"""
+"""The output of one task of an epoch: one pack, regardless of how many stages and buckets it runs, and its receipts."""
 
 from __future__ import annotations
 
@@ -28,9 +25,9 @@ from watersmeet.system.blobs import BlobRef, Pieces
 
 @cache
 def own_executor() -> str:
-    """The id of the executor to which this process belongs; "" outside of one, and where it can't be known.
+    """The id of the executor of this process; "" outside of one, and where it can't be found.
 
-    An executor does not tell its Python, but was told itself, in its command line.
+    Python workers can read the id only from the command line of their executor.
     """
     process = os.getppid()
     while process > 0:
@@ -60,15 +57,15 @@ def section_of(state: StateManifest) -> dict[str, Any]:
 
 
 class TaskOutput:
-    """Collects what a task writes, and what it tells of each stage and bucket. `finish` writes the pack."""
+    """Collects the output of a task and the receipt of each stage and bucket. `finish` writes the pack."""
 
     def __init__(self, writer: PackWriter) -> None:
         self._writer = writer
         self._sections: dict[str, dict[str, Any]] = {}
-        self._told: list[tuple[int, Receipt]] = []
+        self._receipts: list[tuple[int, Receipt]] = []
 
     def add_change(self, pieces: Iterable[Delta], names: Sequence[str]) -> RelationChange | None:
-        """Writes the change of a relation, whose columns have these names. The result is good for `tell`.
+        """Write the change of a relation with these column names. The result is for `add_receipt`.
 
         None, with nothing written, if there are no rows.
         """
@@ -79,9 +76,9 @@ class TaskOutput:
         return change if change.blobs else None
 
     def add_state(self, place: str, state: StageState, before: StateManifest | None) -> dict[str, int] | None:
-        """Writes the state of `place`, "stage/bucket": by operator, by how many bytes it has grown.
+        """Write the state of `place`, "stage/bucket": by operator, its growth in bytes.
 
-        None, with nothing written, if it is as `before`.
+        None, with nothing written, if it equals `before`.
         """
         new = state.persist(self._writer.add)
         if new == before:
@@ -89,19 +86,19 @@ class TaskOutput:
         self._sections[place] = section_of(new)
         return _grown(StateManifest({}) if before is None else before, new)
 
-    def tell(self, receipt: Receipt, bucket: int) -> None:
-        """Adds the receipt of a stage in a bucket. bucket: where its frame goes."""
-        self._told.append((bucket, receipt))
+    def add_receipt(self, receipt: Receipt, bucket: int) -> None:
+        """Add the receipt of a stage in a bucket. bucket: the destination of its frame."""
+        self._receipts.append((bucket, receipt))
 
     def early(self, packs: PackFiles) -> EarlyBlobs:
-        """What stores large runs while the task goes on. packs: of the same directory."""
+        """Storage for large runs while the task continues. packs: of the same directory."""
         return EarlyBlobs(self._writer, packs)
 
     def finish(self, requests: Requests) -> list[Frame]:
-        """Writes the pack, if there is anything to write: the receipts as frames. requests: the first one has them."""
+        """Write the pack, unless it would be empty: the receipts as frames. requests: go into the first receipt."""
         pack = self._writer.finish(self._sections)
         frames = []
-        for number, (bucket, receipt) in enumerate(self._told):
+        for number, (bucket, receipt) in enumerate(self._receipts):
             made = replace(
                 receipt,
                 pack=pack if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
@@ -129,27 +126,27 @@ class EarlyBlobs:
         self._packs = packs
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Stores `blob`, now or soon, and tells where it is. The state keeps the run that it is of."""
+        """Store `blob`, now or soon, and return its reference. The state keeps the run that contains it."""
         return self._writer.add(blob, rows, held=True)
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """The bytes of what was stored, mapped, once it is there."""
+        """The bytes of a stored blob, mapped; waits until it is written."""
         self._writer.wait()
         return self._packs.read_blob(ref)
 
     def drop(self, refs: Iterable[BlobRef]) -> None:
-        """Nothing of the epoch refers to these, though they were stored."""
+        """The epoch will not refer to these blobs, although they were stored."""
         for ref in refs:
             self._writer.drop(ref)
 
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:
-    """By operator, the bytes of its state, without a copy for a view that is being filled."""
+    """By operator, the bytes of its state, without the copy for a view that is being filled."""
     return {o: sum(r.size_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
 
 
 def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:
-    """By operator, the bytes of its state less those that it had; those of which these are equal are left out."""
+    """By operator, the change in bytes of its state, without zeros."""
     grown = held_bytes(now)
     for operator_id, size in held_bytes(before).items():
         grown[operator_id] = grown.get(operator_id, 0) - size

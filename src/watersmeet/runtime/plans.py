@@ -1,10 +1,8 @@
-"""Saved plans, and the number of buckets that they are made for.
+"""Saved circuits, and the number of buckets that they are made for.
 
-Compiled circuits on disk: a database runs the plan that was saved when its views were made, never a new one.
-
-Each set of views that ran together has a file, with all of their operators: compressed, a tenth of the bytes.
-
-The number of buckets of a database: that of the circuit of its newest epoch; before the first one that of a file.
+A database always runs the circuit that was saved when its views were created, never a new one. Each set of views that
+ran together has a file with all its operators, compressed to a tenth. The number of buckets is that of the circuit of
+the newest epoch; before the first epoch that of a file.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from watersmeet.values.serialization import from_json
 
 
 def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> None:
-    """Stores the circuit under its fingerprint, unless the file exists. over: also over a damaged file, in one step."""
+    """Store the circuit under its fingerprint, unless the file exists. over: also replace a damaged file."""
     path = layout.circuit(circuit.fingerprint)
     if over or not storage.exists(path):
         deflated = base64.b64encode(zlib.compress(circuit.text.encode(), 4)).decode("ascii")
@@ -62,7 +60,7 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
 
 @lru_cache(maxsize=4)
 def kept_circuit(layout: Layout, fingerprint: str) -> Circuit:
-    """As `load_circuit`, for those who ask again and again what runs: the last ones are kept."""
+    """As `load_circuit`, with a cache of the last ones."""
     return load_circuit(layout, fingerprint)
 
 
@@ -71,7 +69,7 @@ _FILE: Final = "PARALLELISM"
 
 
 def check_parallelism(wanted: int) -> None:
-    """INVALID_PARAMETER if there can't be so many buckets."""
+    """INVALID_PARAMETER for an impossible number of buckets."""
     if not 1 <= wanted <= MAX_PARALLELISM:
         raise error(
             "INVALID_PARAMETER", f"parallelism can't be {wanted}", hint=f"It must be between 1 and {MAX_PARALLELISM}."
@@ -84,13 +82,13 @@ def parallelism(layout: Layout, log: CommitLog) -> int | None:
     if last is not None and last.circuit is not None:
         backfill = None if last.frontier is None else last.frontier.backfill
         purpose = None if backfill is None else backfill.purpose
-        # What a rebuild has made so far is not in use yet.
+        # The new state of a rebuild is not in use yet.
         try:
             return load_circuit(layout, purpose.before if isinstance(purpose, Rebuilding) else last.circuit).buckets
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise
-            # It is made again from the plans of the views, for the buckets that were noted last.
+            # It is made again from the plans of the views, for the stored number of buckets.
     try:
         return int(json.loads(storage.read_file(layout.root / _FILE))["buckets"])
     except FileNotFoundError:
@@ -100,13 +98,13 @@ def parallelism(layout: Layout, log: CommitLog) -> int | None:
 
 
 def begin_parallelism(layout: Layout, buckets: int) -> None:
-    """Notes the number of buckets of a new database; nothing if another process was faster."""
+    """Store the number of buckets of a new database, unless another process has done so."""
     with contextlib.suppress(FileExistsError):
         storage.create_file(layout.root / _FILE, _text(buckets), durable=layout.durable)
 
 
 def store_parallelism(layout: Layout, buckets: int) -> None:
-    """Notes another number of buckets, for a database that has no epoch yet."""
+    """Store another number of buckets, for a database without epochs."""
     storage.replace_file(layout.root / _FILE, _text(buckets), durable=layout.durable)
 
 

@@ -1,7 +1,4 @@
-"""Reading slices into the changes that scans give.
-
-The values of generated columns, which follow from other columns of their rows.
-"""
+"""Reading slices into the changes that scans return."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import EventTime, GeneratedColumn
-from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Operator, Scan, Upsert
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.connectors.files.options import FileSpec
@@ -26,7 +24,7 @@ from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.evaluation.expressions import generated_values
-from watersmeet.kernel.metrics import Counters
+from watersmeet.kernel.metrics import Counters, Orphan
 from watersmeet.kernel.runs.delta import Delta, ones
 from watersmeet.runtime.eventtimes import Numbers, observe
 from watersmeet.runtime.taskcontract import InputSpec, Intent, Observed, SourceCounts
@@ -42,7 +40,7 @@ Diff = npt.NDArray[np.int64]
 
 
 class _Part(NamedTuple):
-    """Some rows of a slice: columns by name; kept: as in `SourceRows`."""
+    """Some rows of a slice: columns by name. kept: as in `SourceRows`."""
 
     table: pa.Table
     diff: Diff
@@ -57,7 +55,7 @@ class _Part(NamedTuple):
 
 @dataclass
 class ScanInput:
-    """The changes by id of the scan, and what was read by relation."""
+    """The changes by id of the scan, and the counts by relation."""
 
     deltas: dict[str, list[Delta]] = field(default_factory=dict)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
@@ -71,9 +69,10 @@ def read_slices(
     scans: Iterable[Scan],
     watermarks: Numbers,
 ) -> ScanInput:
-    """The rows of `slices`, for each of `scans` its columns. Each slice is read once, only the columns asked for.
+    """The rows of `slices`, with the columns of each of `scans`. Each slice is read once, with only the columns of its
+    scans.
 
-    watermarks: the sources' numbers as of earlier epochs: live rows below them are left out.
+    watermarks: the sources' watermarks as of earlier epochs: live rows below them are dropped.
     """
     by_relation: dict[str, list[Scan]] = {}
     for scan in scans:
@@ -92,7 +91,7 @@ def read_slices(
         clocks = intent.live.clocks.get(piece.relation, {})
         with _attributed(piece, readers):
             for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
-                _tell(clocks, part.table, part.diff, intent.time_us, counts)
+                _move_clocks(clocks, part.table, part.diff, intent.time_us, counts)
                 for scan in readers:
                     found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
     return found
@@ -118,8 +117,8 @@ def _attributed(piece: Slice, readers: Iterable[Scan]) -> Iterator[None]:
         raise
 
 
-def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:
-    """Moves the numbers `clocks` to the greatest times of their columns, but for times that are too far ahead."""
+def _move_clocks(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:
+    """Move the watermarks `clocks` to the greatest times of their columns, except times that are too far ahead."""
     for name, column in clocks.items():
         seen = Observed(counts.clocks.get(name))
         observe(table.column(column), diff, EventTime(column, 0), None, now_us, seen)
@@ -128,7 +127,7 @@ def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, c
 
 
 def _drops(intent: Intent, relation_id: str) -> bool:
-    """Whether late rows of the relation are left out: of what is new, not of history."""
+    """Whether late rows of the relation are dropped: only of new rows, not of history."""
     return not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id].drops
 
 
@@ -155,7 +154,7 @@ def _event_time(intent: Intent, relation_id: str, fields: dict[str, Field]) -> E
 
 
 def _columns(scan: Scan) -> list[Field]:
-    """The relation's columns that the scan reads, by their names there."""
+    """The relation's columns that the scan reads, by their names in the relation."""
     return [Field(name, f.type, f.nullable) for name, f in zip(scan.names, scan.schema, strict=False)]
 
 
@@ -181,7 +180,7 @@ def _read_source(
 ) -> _Part:
     spec = intent.specs[piece.relation]
     assert spec.source is not None
-    # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
+    # In a backfill the same records were set aside before: they are not set aside and counted again.
     again = intent.mode.reads_history
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
@@ -194,7 +193,7 @@ def _read_source(
         except (Unavailable, Error) as cause:
             if isinstance(cause, Error) and not isinstance(spec.source, KafkaSpec):
                 raise
-            # Of messages, also what somebody has to mend: a schema that the columns don't fit. Other sources go on.
+            # For messages also a schema that doesn't fit the columns, which a user must fix. Other sources continue.
             told = cause.message if isinstance(cause, Error) else str(cause)
             problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {told}")
             problem.source = piece.relation
@@ -219,7 +218,7 @@ def _read_source(
 
 
 def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts: SourceCounts) -> None:
-    """Counts what was set aside of a relation, before it is written. SOURCE_STOPPED if nothing of it may be."""
+    """Count dead letters of a relation before they are written. SOURCE_STOPPED if its source has on_error = 'stop'."""
     if dead.first is None:
         return
     counts.dead += dead.rows
@@ -231,7 +230,7 @@ def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts
 
 
 def set_row_aside(dead: DeadLetterSink, piece: Slice | None, ordinal: int, reason: str) -> None:
-    """Sets aside a row that is a change, by its place in its slice."""
+    """Write a row that is a change to the dead letters, by its position in its slice."""
     if isinstance(piece, MessageSlice):
         dead.add_messages(piece.topic, piece.partition, [piece.offset_of(ordinal)], [reason], [None], [None])
     else:
@@ -241,7 +240,9 @@ def set_row_aside(dead: DeadLetterSink, piece: Slice | None, ordinal: int, reaso
 def _with_kept_generated(
     rows: SourceRows, generated: Mapping[Field, GeneratedColumn], piece: SourceSlice, dead: DeadLetterSink
 ) -> SourceRows:
-    """A generated column is kept if all that it is computed from is. Rows that lack a part of that are set aside."""
+    """A generated column is kept if all columns that it is computed from are. Rows with only some of them become dead
+    letters.
+    """
     assert rows.kept is not None
     names, parents = pc.list_flatten(rows.kept), pc.list_parent_indices(rows.kept).to_numpy()
     count = len(rows.kept)
@@ -289,7 +290,7 @@ def _stopped(first: dict[str, Any]) -> Error:
 def _delta(scan: Scan, piece: Slice, part: _Part) -> Delta:
     columns = [part.table.column(name) for name in scan.names]
     if scan.partial:
-        columns.append(pa.chunked_array([_kept_places(part, scan.names)]))
+        columns.append(pa.chunked_array([_kept_positions(part, scan.names)]))
     elif part.kept is not None and part.kept.null_count < len(part.kept):
         raise error(
             "STATE_MISMATCH",
@@ -301,8 +302,8 @@ def _delta(scan: Scan, piece: Slice, part: _Part) -> Delta:
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), part.diff)
 
 
-def _kept_places(part: _Part, names: Sequence[str]) -> pa.ListArray:
-    """The column `_kept`: positions in place of names."""
+def _kept_positions(part: _Part, names: Sequence[str]) -> pa.ListArray:
+    """The column `_kept`: positions instead of names."""
     kind = KEPT.type.arrow
     if part.kept is None or part.kept.null_count == len(part.kept):
         return pa.nulls(len(part.diff), kind)
@@ -312,3 +313,46 @@ def _kept_places(part: _Part, names: Sequence[str]) -> pa.ListArray:
     ends = np.cumsum(np.bincount(parents[read], minlength=len(part.kept)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     return pa.ListArray.from_arrays(offsets, places.drop_null(), type=kind, mask=part.kept.is_null())
+
+
+def set_orphans_aside(
+    layout: Layout,
+    intent: Intent,
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    orphans: Mapping[str, Sequence[Orphan]],
+) -> dict[str, SourceCounts]:
+    """Write the orphans of a stage in a bucket, by upsert, to the dead letters of their relations, and count them.
+
+    SOURCE_STOPPED if the source has on_error = 'stop'. Orphans of history were written before.
+    """
+    found: dict[str, SourceCounts] = {}
+    if intent.mode.reads_history:
+        return found
+    pieces = {(p.relation, p.seq): p for p in intent.slices} if orphans else {}
+    for op in circuit.in_stage(stage):
+        if not isinstance(op, Upsert) or not op.partial:
+            continue
+        scan = _scan(op, circuit)
+        with DeadLetterWriter(layout.dead(scan.relation_id), intent.epoch, bucket=bucket) as dead:
+            for orphan in sorted(orphans.get(op.id, ()), key=lambda o: o.seq):
+                piece = pieces.get((scan.relation_id, orphan.seq >> SEQ_ROW_BITS))
+                set_row_aside(dead, piece, orphan.seq & ((1 << SEQ_ROW_BITS) - 1), _reason(op, scan, orphan))
+            if dead.count:
+                counts = found[scan.relation_id] = SourceCounts()
+                count_dead(dead, scan.relation_id, intent.specs.get(scan.relation_id, InputSpec()), counts)
+    return found
+
+
+def _scan(op: Operator, circuit: Circuit) -> Scan:
+    """The scan whose changes the upsert reads."""
+    while not isinstance(op, Scan):
+        op = circuit.by_id[op.inputs[0]]
+    return op
+
+
+def _reason(op: Upsert, scan: Scan, orphan: Orphan) -> str:
+    columns = ", ".join(f'"{scan.names[i]}"' for i in orphan.kept)
+    key = ", ".join(f"{scan.names[k]} = {v}" for k, v in zip(op.keys, orphan.key, strict=True))
+    return f"kept: the value of {columns} did not change, but there is no row with {key}"

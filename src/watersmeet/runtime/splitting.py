@@ -1,6 +1,6 @@
-"""Which keys are split: those of which the arrangements have many rows, or that make much of the work.
+"""Which keys are split over all buckets: those with many rows in arrangements, or with much work.
 
-What it decides is a fact of an epoch of its own (`SplitKeys`); how it came to it makes no difference to any result.
+The decision is recorded as an epoch of its own (`SplitKeys`); it never changes a result.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from watersmeet.runtime.output import stored_state
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Metrics, OperatorCounts
 
-#: After so much work, or an eighth of the rows that there are, it is looked for hot keys.
-LOOK_ROWS: Final = 1 << 15
-#: A key is split that has so many rows, or makes so much work, …
+#: The work, or an eighth of all kept rows, after which hot keys are searched.
+SEARCH_ROWS: Final = 1 << 15
+#: A key is split if it has at least this many rows or this much work, …
 LEAST_ROWS: Final = 1024
-#: … and of all one of so many for each bucket: a quarter of what a bucket has if there are no hot keys.
+#: … and at least this part of a bucket's share without hot keys.
 PART: Final = 4
-#: It is split until it has less than one of so many rows that it takes to be split.
+#: It stays split until it has less than this part of those rows.
 KEPT: Final = 4
-#: At most so many keys of what meets are split.
+#: The most split keys of a meeting.
 MOST_KEYS: Final = 16
 
 
 class Splitting:
-    """Which keys are split as of the newest planned epoch, and whether others should be. For the coordinator."""
+    """The keys that are split as of the newest planned epoch, and the change that is due. For the coordinator."""
 
     def __init__(self, db: Database, split: Split) -> None:
         self._db = db
@@ -41,10 +41,10 @@ class Splitting:
         self._change: dict[str, tuple[int, ...]] | None = None
         self._loads: dict[Meeting, Load] = {}
         self._circuit = ""
-        """The circuit that these are of."""
+        """The circuit of these loads."""
         self._work = 0
-        """Since hot keys were looked for."""
-        self._enough = LOOK_ROWS
+        """Since the last search for hot keys."""
+        self._enough = SEARCH_ROWS
 
     @property
     def is_due(self) -> bool:
@@ -52,7 +52,7 @@ class Splitting:
         return self._change is not None
 
     def take(self) -> dict[str, tuple[int, ...]]:
-        """What is to be split from the next planned epoch on."""
+        """The keys that are split from the next planned epoch on, by spread side."""
         assert self._change is not None
         self.split, self._change = self._change, None
         return self.split
@@ -62,9 +62,9 @@ class Splitting:
         self._change = {} if self.split else None
 
     def allows(self, before: Circuit, after: Circuit) -> bool:
-        """Whether a circuit can take the place of the one that runs; if not, no key is to be split any more.
+        """Whether a circuit can replace the running one; if not, all keys are gathered first.
 
-        What is split of exchanges that it lacks is forgotten with their state.
+        Split keys of exchanges that the new circuit lacks are forgotten with their state.
         """
         self._change = None
         left = {driver: keys for driver, keys in self.split.items() if driver in after.by_id}
@@ -76,8 +76,8 @@ class Splitting:
         self.split = left
         return True
 
-    def look(self, circuit: Circuit, commit: Commit) -> None:
-        """Takes note of the newest commit, and looks for hot keys if there was enough work since it did."""
+    def observe(self, circuit: Circuit, commit: Commit) -> None:
+        """Record the newest commit, and search for hot keys after enough work since the last search."""
         if commit.circuit != circuit.fingerprint or commit.progress.split != self.split or self.is_due:
             return
         if commit.circuit != self._circuit:
@@ -92,21 +92,21 @@ class Splitting:
             change |= load.hot_keys(found, self.split)
             load.fade()
         self._work = 0
-        self._enough = max(LOOK_ROWS, sum(kept.rows for kept in found.values()) // 8)
+        self._enough = max(SEARCH_ROWS, sum(kept.rows for kept in found.values()) // 8)
         if change != self.split:
             self._change = change
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the arrangements of an exchange have: rows in all, and by the hash of a hot key."""
+    """The rows of the arrangements of an exchange, in total and by the hash of a hot key."""
 
     rows: int
     keys: Mapping[int, int]
 
 
 def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, Roles]) -> dict[str, Kept]:
-    """By exchange of what meets, what its arrangements have after an epoch. now: of the keys that are split."""
+    """By exchange of each meeting, the rows of its arrangements after an epoch. now: roles of the split keys."""
     found: dict[str, Kept] = {}
 
     states: dict[str, StateManifest] = {}
@@ -133,7 +133,7 @@ def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, 
 
 
 class Load:
-    """The work of what meets: rows that come and rows that are made, in all and by the hash of a busy key."""
+    """The work of a meeting: rows that arrive and rows that are made, in total and by the hash of a busy key."""
 
     def __init__(self, meeting: Meeting, circuit: Circuit) -> None:
         self._meeting = meeting
@@ -144,7 +144,7 @@ class Load:
         self._total = 0
 
     def add(self, metrics: Metrics, now: Mapping[str, Roles]) -> int:
-        """Takes note of an epoch: how much work there was in all. now: of the keys that are split."""
+        """Record an epoch; returns its total work. now: roles of the split keys."""
         work = 0
         for exchange, arrangement in self._arrangements.items():
             work += metrics.operators.get(arrangement, OperatorCounts()).rows_in
@@ -159,15 +159,15 @@ class Load:
         return work
 
     def fade(self) -> None:
-        """What was counts half."""
+        """Halve the past work."""
         self._total //= 2
         for counts in (self._made, *self._came.values()):
             for key in list(counts):
                 counts[key] //= 2
-            counts += Counter()  # without those of nothing
+            counts += Counter()  # drops zeros
 
     def hot_keys(self, kept: Mapping[str, Kept], now: Split) -> dict[str, tuple[int, ...]]:
-        """The keys that are to be split, by driver. kept: by exchange. now: those that are split."""
+        """The keys to split, by spread side. kept: by exchange. now: the split keys."""
         split = {key: driver for driver in self._meeting.drivers for key in now.get(driver, ())}
         work = Counter(self._made)
         for counts in self._came.values():
@@ -197,6 +197,6 @@ _NONE: Final = Counter[int]()
 
 
 def _by_its_key(exchange: str, circuit: Circuit) -> list[Arrange]:
-    """The arrangements of an exchange whose runs are sorted by the hash by which it sends rows."""
+    """The arrangements of an exchange whose runs are sorted by the hash by which it distributes rows."""
     op = circuit.by_id[exchange]
     return [a for a in arrangements_of(exchange, circuit) if isinstance(op, Exchange) and a.keys == op.keys]

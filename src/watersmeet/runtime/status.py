@@ -37,7 +37,7 @@ class Health:
 
 @dataclass(frozen=True)
 class HotKeyStatus:
-    """A key with many rows. rows: about. split: whether all buckets have some of them."""
+    """A key with many rows (approximately). split: whether its rows are in all buckets."""
 
     key: tuple[str | None, ...]
     rows: int
@@ -67,9 +67,9 @@ class FailedExpression:
 
 @dataclass(frozen=True)
 class OperatorStatus:
-    """An operator: its rows and time in the newest epoch, and its state as of it.
+    """An operator: its rows and time in the newest epoch, and its state after it.
 
-    made_rows: of joins, see `limits`. merge_debt_bytes: the bytes of its state that wait for merges under way.
+    made_rows: of joins, see `limits`. merge_debt_bytes: the bytes of its state that wait for unfinished merges.
     """
 
     kind: str
@@ -90,8 +90,8 @@ class ViewStatus:
     """A view, with sums over its operators.
 
     ready: its history was read. rows_in: from its scans, since it was created. late: rows dropped as late. watermark:
-    the lowest of its inputs that have an event time, as text; None as long as one has none. held_back_by: the name of
-    that input. error: why it was stopped. writing: why the stream of INTO does not accept its rows.
+    the lowest of its inputs with an event time, as text; None while one has none. held_back_by: the name of that input.
+    error: why it was stopped. writing: why the stream of INTO rejects its rows.
     """
 
     id: str
@@ -132,9 +132,9 @@ class ViewStatus:
 class SourceStatus:
     """A source, or a table with an event time, which has no connector.
 
-    dead: records that were set aside. expression_errors: of generated columns. late: rows dropped as late, with those
-    that an ordered stream rejected. reported: what the source reports about itself, which depends on the connector:
-    its state and problems, its backlog, counts and lists of files.
+    dead: dead letters. expression_errors: of generated columns. late: rows dropped as late, with those that an ordered
+    stream rejected. reported: the source's own report, which depends on the connector: its state and problems, its
+    backlog, counts and lists of files.
     """
 
     id: str
@@ -160,7 +160,7 @@ class SourceStatus:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it."""
+        """Its problem, if it has one."""
         problem = self.reported.get("problem")
         return str(problem) if problem else None
 
@@ -207,10 +207,10 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """A sink: where it writes, and how far it is behind: the columns of SHOW SINKS.
+    """A sink, its target, and how far it is behind: the columns of SHOW SINKS.
 
-    state: None if nobody reports it. A process that only reads knows the state and the detail alone, as does any of a
-    sink INTO a table.
+    state: None if unknown. A process that only reads knows just the state and the detail, and so does every process of
+    a sink INTO a table.
     """
 
     id: str
@@ -233,12 +233,12 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class MemoryStatus:
-    """The memory that this process (main), Spark's Java and its Python workers use on this machine; None where the
-    machine doesn't report it (only Linux does).
+    """The memory of this process (main), Spark's Java and its Python workers on this machine; None where the machine
+    doesn't report it (only Linux does).
 
-    main_bytes, workers_bytes, java_bytes: their own memory. main_mapped_bytes, workers_mapped_bytes: mapped files,
-    mainly packs and libraries. workers: their number. packs_bytes: the most that mapped packs read by this process
-    take. commits_bytes: about what the commits kept in memory take.
+    *_bytes: their own memory. *_mapped_bytes: mapped files, mainly packs and libraries. workers: their number.
+    packs_bytes: an upper bound of mapped packs read by this process. commits_bytes: about the size of the commits kept
+    in memory.
     """
 
     main_bytes: int | None = None
@@ -258,8 +258,8 @@ class Status:
     runtime: inprocess or spark; None in a process that only reads. state: in such a process whether another process
     runs the database, unknown in an object store. error: the failure of the engine; None in such a process. commit,
     transaction: numbers. time_us: of the commit; None before the first epoch. behind: the number of transactions that
-    the epoch does not reflect. lag_seconds: the age of the oldest of them, else 0. metrics: of the epoch. operators:
-    by id. memory: if it was measured.
+    the epoch does not reflect. lag_seconds: the age of the oldest of them, else 0. metrics: of the epoch. operators: by
+    id. memory: if it was measured.
     """
 
     runtime: str | None = None

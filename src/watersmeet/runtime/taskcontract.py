@@ -1,7 +1,4 @@
-"""Intents: what an epoch is going to do, written down before it is done.
-
-Receipts: what a task tells the committer. Small JSON that travels with the frames.
-"""
+"""The contract of tasks: the intent and the job of an epoch, and the receipts that its tasks return."""
 
 from __future__ import annotations
 
@@ -14,21 +11,23 @@ from watersmeet.catalog import GeneratedColumn
 from watersmeet.circuit.epochs import Live, Mode
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import error
+from watersmeet.kernel.runs.trace import MERGE_BYTES
+from watersmeet.runtime.workers import Workers
 from watersmeet.store.manifests import FailedPart, Frontier, OperatorCounts, RelationChange
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.slices import ChangeSlice, Slice
 from watersmeet.values.types import Field
 
-#: A task is not worth starting for less.
+#: The least input of a task.
 _TASK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What reading the slices of one relation needs.
+    """How to read the slices of one relation.
 
-    fills: what rows have in columns that were added after them. source: of slices of a connector. arrivals: the names
-    of columns that are not in them: the time of the epoch (AS PROCTIME()). generated: the other columns that are not.
+    fills: values of columns that were added later. source: of slices of a connector. arrivals: columns with the time of
+    the epoch (AS PROCTIME()), which slices lack. generated: the other columns that they lack.
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +38,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class TimedInput:
-    """The event time of a relation. drops: whether late rows go; the other fields as in `catalog.EventTime`."""
+    """The event time of a relation. drops: whether late rows are dropped; the others as in `catalog.EventTime`."""
 
     column: Field
     delay_us: int
@@ -51,13 +50,11 @@ class TimedInput:
 class Intent:
     """One epoch before it is run.
 
-    epoch: its number. circuit: fingerprint. frontier: what the inputs will have given once it is committed. mode: which
-    kind of epoch it is. tasks: the slices that each task of stage 0 reads; a slice has a `seq`, its place in the
-    epoch's order of arrival. everywhere: every bucket runs, with or without rows. specs: by relation, of those
-    that need one. time_us: the time of the epoch (microseconds since 1970, UTC), below that of the one before only in
-    `ResetClock`.
-    event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. most_rows: by join, the least and the
-    most rows that its views allow, see `limits.most_rows`.
+    circuit: fingerprint. frontier: the positions in the inputs after it. tasks: the slices that each task of stage 0
+    reads; a slice has a `seq`, its position in the order of arrival. everywhere: every bucket runs, also without rows.
+    specs: by relation, where needed. time_us: the time of the epoch (microseconds since 1970, UTC), below that of the
+    one before only in `ResetClock`. event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`.
+    most_rows: by join, the least and the greatest limit of its views, see `limits.most_rows`.
     """
 
     epoch: int
@@ -73,17 +70,17 @@ class Intent:
 
     @property
     def live(self) -> Live:
-        """What only live epochs have; nothing of that in others."""
+        """The mode of a live epoch; an empty one in others."""
         return self.mode if isinstance(self.mode, Live) else Live()
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing of the inputs' history is left to be read after it."""
+        """Whether no history is left to read after it."""
         return not self.mode.reads_history or self.frontier.backfill is None
 
     @property
     def has_work(self) -> bool:
-        """False if only the frontier moves: then no task is run."""
+        """Whether a task runs; otherwise only the frontier moves."""
         return self.everywhere or any(self.tasks)
 
     @property
@@ -107,7 +104,7 @@ class Intent:
 
     @staticmethod
     def from_text(text: str) -> Intent:
-        """The inverse of `to_text`. DATABASE_DAMAGED if it is not one."""
+        """The inverse of `to_text`. DATABASE_DAMAGED for other text."""
         try:
             return from_json(Intent, json.loads(text))
         except ValueError as cause:
@@ -117,7 +114,7 @@ class Intent:
 def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ...]:
     """The slices, numbered in order of arrival, as one task or (with several buckets) as balanced tasks.
 
-    Never empty. At most `buckets` tasks. What one transaction did to a relation has one number.
+    Never empty, and at most `buckets` tasks. All changes of a relation in one transaction have the same number.
     """
     numbered: list[Slice] = []
     for number, piece in enumerate(slices):
@@ -140,14 +137,13 @@ def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ..
 #: The channel of frames whose body is a receipt.
 RECEIPT: Final = "receipt"
 
-#: The channel of frames that make a bucket run and tell what a task saw of the sources' event times (JSON, by
-#: relation).
+#: The channel of frames that make a bucket run and contain the event times that a task has seen (JSON, by relation).
 CONTROL: Final = "control"
 
 
 @dataclass
 class Observed:
-    """What was seen of a source. watermark_us: its number by these rows alone. late, ahead: rows (`SourceCounts`)."""
+    """The event times of a source's rows. watermark_us: by these rows only. late, ahead: rows (`SourceCounts`)."""
 
     watermark_us: int | None = None
     late: int = 0
@@ -156,10 +152,9 @@ class Observed:
 
 @dataclass
 class SourceCounts:
-    """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
+    """The rows read of one relation. dead: dead letters; first_dead: the first of them. seen: their event times.
 
-    clocks: see `epochs.Live`. expression_errors: how often a part of the expression of a generated column failed.
-    failures: these parts.
+    clocks: see `epochs.Live`. expression_errors: failed parts of the expressions of generated columns; failures: these.
     """
 
     rows: int = 0
@@ -174,16 +169,14 @@ class SourceCounts:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one task of one stage has done.
+    """The work of one task in one stage.
 
-    pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
-    wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
-    bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
-    key's values. failures: by operator, the parts of its expressions that failed. busiest: by join and arrangement, as
-    in `kernel.metrics.Counters`. requests: to the object store, cache_hits, cache_misses, fetched_bytes: as in
-    `databasefiles.Requests`; all four of the whole task, in one of its receipts. executor: the id of the one that ran
-    it, "" outside of a cluster. began_ns, took_ns: when it began (since 1970, by the clock of its machine), and for how
-    long it ran.
+    pack: name of the pack with the bucket's new state, None if the state did not change. relations: written changes.
+    operators, sources: counts. waiting: see `eventtimes.waiting`. grown: by operator, the growth of its state in bytes.
+    hottest: by join that may exceed its limit, the most rows of one key, and the key's values. failures: by operator,
+    the failed parts of its expressions. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests,
+    cache_hits, cache_misses, fetched_bytes: as in `databasefiles.Requests`, of the whole task, in one of its receipts.
+    executor: its id, "" outside of a cluster. began_ns: since 1970, by the clock of its machine. took_ns: its duration.
     """
 
     stage: int
@@ -213,3 +206,27 @@ class Receipt:
     def from_bytes(data: bytes) -> Receipt:
         """The inverse of `to_bytes`."""
         return from_json(Receipt, json.loads(data))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One epoch for its tasks.
+
+    database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
+    before it. writer: of the epoch, as in commits. stopped: operators of views that have failed since the epoch was
+    planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage. is_sent: whether
+    Spark transports rows between stages.
+    """
+
+    root: str
+    database: str
+    durable: bool
+    intent: Intent
+    packs: dict[str, str]
+    watermarks: dict[str, int]
+    writer: int
+    stopped: tuple[str, ...] = ()
+    split: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    merge_bytes: int = MERGE_BYTES
+    workers: Workers = field(default_factory=Workers)
+    is_sent: bool = False

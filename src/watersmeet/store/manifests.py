@@ -153,7 +153,7 @@ class Metrics:
     dead letter; errors: by operator, the expression errors; failures: by operator, and by source with generated
     columns, the first few failed parts. requests: to the object store, of the tasks and, since the previous epoch, of
     the writing process; its own commit counts for the next one. cache_hits, cache_misses, fetched_bytes: of the tasks,
-    as in `databasefiles.Requests`. local, moved: as in `runtime.homes.Returns`.
+    as in `databasefiles.Requests`. local, moved: as in `runtime.committer.Locality`.
     """
 
     rows: int = 0

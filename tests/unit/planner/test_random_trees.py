@@ -48,7 +48,7 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS
 from watersmeet.errors import Error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
-from watersmeet.planner.distribution import Placings
+from watersmeet.planner.distribution import StateDistributions
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import INTEGER, TIMESTAMP
 
@@ -598,8 +598,8 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
                 continue
             circuit = assemble([ops], buckets)
             assert from_json(Circuit, to_json(circuit)) == circuit
-            placings = Placings(circuit.by_id)
-            assert all(all(placings.of(o).values()) for o in ops), "state that can't move to other buckets"
+            distributions = StateDistributions(circuit.by_id)
+            assert all(all(distributions.of(o).values()) for o in ops), "state that can't move to other buckets"
             assert buckets == 1 or all(circuit.stages[o.id] for o in ops if o.kind in STATEFUL), (
                 "state where sources are read"
             )

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from watersmeet.runtime.memory import Meter, Resident, Rest, family, give_back, processes, resident
+from watersmeet.runtime.memory import IdleTimer, Meter, Resident, family, give_back, processes, resident
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="Linux counts it")
 
@@ -112,7 +112,7 @@ def test_a_worker_with_little_memory_gives_back_at_once_what_it_frees():
 
 def test_a_rest_that_is_long_enough_and_one_that_ends_before():
     rested, ended = threading.Event(), threading.Event()
-    long, short = Rest(0.0, rested.set), Rest(600.0, ended.set)
+    long, short = IdleTimer(0.0, rested.set), IdleTimer(600.0, ended.set)
     long.begin()
     short.begin()
     assert rested.wait(60)

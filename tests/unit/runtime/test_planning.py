@@ -8,7 +8,7 @@ from benchmarks.nexmarkevents import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.circuit.epochs import Fill, Live, Placing, Rebuild, Rescale, SplitKeys, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StateDistribution, StoredContent
 from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
@@ -188,7 +188,12 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
         Rebuild(first=True),
         Rebuild(first=False),
         SplitKeys({"exchange-1": (5, (1 << 64) - 1)}),
-        Rescale({"arrange-1": {"": Placing("keyed", ((0,), (1, 2)))}, "timefilter-2": {"passed": Placing("pooled")}}),
+        Rescale(
+            {
+                "arrange-1": {"": StateDistribution("keyed", ((0,), (1, 2)))},
+                "timefilter-2": {"passed": StateDistribution("pooled")},
+            }
+        ),
     ],
 )
 def test_an_intent_survives_as_text(mode, purpose):

@@ -10,7 +10,7 @@ from tests.unit.runtime.test_planning import an_intent
 from tests.unit.values.test_serialization import OPERATORS
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.runtime.tasks import Job
+from watersmeet.runtime.taskcontract import Job
 from watersmeet.values.serialization import to_json
 
 CODE = """

@@ -6,7 +6,7 @@ import pytest
 from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
-from watersmeet.runtime import tasks
+from watersmeet.runtime import stages
 
 ROWS = 10_000
 SETUP = f"""
@@ -31,7 +31,7 @@ def connect():
 
 def go_elsewhere(store):
     """The next epochs run on another machine."""
-    tasks._packs_of.cache_clear()
+    stages._packs_of.cache_clear()
     forget_copies()
     store.requests.clear()
     store.read_bytes = 0

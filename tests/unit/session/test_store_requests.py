@@ -11,7 +11,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.errors import Error, error
-from watersmeet.runtime.tasks import _packs_of
+from watersmeet.runtime.stages import _packs_of
 from watersmeet.store import checkpoints, content, readers, retention
 from watersmeet.store.content import Content
 

@@ -1,8 +1,8 @@
-"""The daemon that forks Spark's Python workers: with the libraries loaded, and without needless re-reading.
+"""The daemon that forks Spark's Python workers: with loaded libraries, and without needless re-reading.
 
 Every task of PySpark calls `importlib.invalidate_caches()`, which makes zipimport read the directory of pyspark.zip
-again: 85 ms a task (measured). Here it happens only when the search path has changed. Behind every task PySpark also
-searches for garbage: 60 ms, nearly all of it among what the libraries bring, which is left out of the search here.
+again: 85 ms a task (measured). Here this happens only after changes of the search path. PySpark also collects garbage
+after every task: 60 ms, mostly among objects of libraries, which are excluded here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from pyspark import daemon
 
-#: Spark starts one daemon for each kind of worker; this is the kind that runs tasks.
+#: Spark starts one daemon for each kind of worker; this kind runs tasks.
 _TASKS: Final = "pyspark.worker"
-#: pandas is what PyArrow imports when it makes its first array: 0.4 s for every worker that was forked without it.
+#: PyArrow imports pandas with its first array: 0.4 s for every worker forked without it.
 _LOADED: Final = (
     "duckdb",
     "numpy",
@@ -43,7 +43,7 @@ if __name__ == "__main__":
         for module in _LOADED:
             importlib.import_module(module)
         sys.modules["watersmeet.runtime.memory"].keep_freed()
-        sys.modules["watersmeet.runtime.tasks"].prepare()  # 17 ms for every worker that was forked without it
+        sys.modules["watersmeet.runtime.tasks"].prepare()  # 17 ms for every worker forked without it
         gc.collect()
         gc.freeze()
     importlib.invalidate_caches = _invalidate_if_needed

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Placing, Rebuild
+from watersmeet.circuit.epochs import Fill, Rebuild, StateDistribution
 from watersmeet.connectors.base.sources import Notification
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
@@ -25,7 +25,7 @@ from watersmeet.runtime.coordinator import Coordinator, Flush
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
-from watersmeet.runtime.inputs import Holds
+from watersmeet.runtime.inputs import Backoffs
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.session import acquire, is_local, release
@@ -35,21 +35,21 @@ from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit
 from watersmeet.system import files
 
-#: Epochs that are planned before they are committed: the next one waits while one runs.
+#: Epochs that are planned but not committed: one runs, the next one waits.
 _AHEAD: Final = 2
-#: Sources that have no backlog are asked at most so often; the session's transactions are told by `notify`.
+#: The shortest time between polls of sources without backlog; the session announces transactions by `notify`.
 _CADENCE_S: Final = 0.1
-#: … and so that epochs take at most a third of the time: a trickle of rows must not keep the machine busy.
+#: … longer if epochs would take more than a third of the time: a trickle of rows must not keep the machine busy.
 _MAX_CADENCE_S: Final = 0.5
-#: Sources that notify are polled sooner, at most so often, and so that epochs take at most two thirds of the time.
+#: Sources with notifications are polled sooner; epochs take at most two thirds of the time.
 _NOTIFIED_S: Final = 0.05
 _NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
-#: A micro-batch runs at most so many epochs, and ends when none was planned for so long: one of its own for each epoch
-#: would add 40 ms to it.
+#: The most epochs of a micro-batch, and the time without a planned epoch after which it ends: a micro-batch for each
+#: epoch would add 40 ms to it.
 _BATCH_EPOCHS: Final = 32
 _LINGER_S: Final = 0.25
-#: The stream's reader goes from file to file, and may be a batch behind.
+#: The stream's reader reads file after file, and may be a batch behind.
 _KEPT_INTENTS: Final = 2 * _BATCH_EPOCHS
 _STOP_S: Final = 30.0
 
@@ -57,10 +57,10 @@ _logger = logging.getLogger(__name__)
 
 
 class SparkEngine:
-    """An `Engine` whose tasks run on Spark, always, in the background. Safe for several threads.
+    """An `Engine` whose tasks run on Spark, continuously, in the background. Thread-safe.
 
-    Spark's own checkpoint is made anew at each start: what was read and what was written is known from the commit log
-    alone, so there is nothing in it that could be lost, or that could contradict.
+    Spark's own checkpoint is new at each start: the commit log alone records reads and writes, so no checkpoint can be
+    lost or contradict it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SparkEngine:
         self._make = make_coordinator
         self._changed = threading.Condition(threading.RLock())
         self._in_batch = threading.Lock()
-        """Held by a micro-batch: one of a query that was ended may still wait when the next query begins."""
+        """Held by a micro-batch: one of an ended query may still wait when the next query starts."""
         self._woken = threading.Event()
         self._notification = Notification(self._woken)
         self._notifier: Notifier | None = None
@@ -87,22 +87,22 @@ class SparkEngine:
         self._failure: Error | None = None
         self._installing = 0
         self._ask_at = 0.0
-        """When the sources are asked again (monotonic)."""
+        """The time of the next poll (monotonic)."""
         self._hear_at = 0.0
         """The time of the next poll after a notification."""
         self._duration_s = 0.0
-        """How long the newest epoch took."""
+        """The duration of the newest epoch."""
         self._stopping = False
         self._session: SparkSession | None = None
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
         self._unread: _Unread | None = None
-        """Why what is planned can't be read for now."""
+        """Why the planned epochs can't be read for now."""
         self._given_up: Error | None = None
-        """Why the views that were to be filled last were not."""
-        self._holds = Holds()
+        """Why the last views could not be filled."""
+        self._backoffs = Backoffs()
         self._attempts = 0
-        """How often the query may still be started again before an epoch is committed."""
+        """The restarts of the query that are left before an epoch is committed."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -137,7 +137,7 @@ class SparkEngine:
         wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
         with self._planning_held():
             if self._failure is not None:
-                self.start()  # What failed may be what this call takes out.
+                self.start()  # This call may remove the failed part.
             with self._changed:
                 self._given_up = None
                 while True:
@@ -147,7 +147,7 @@ class SparkEngine:
                         self._work_off(coordinator)
                     except Error as cause:
                         if self._coordinator is coordinator and coordinator.backfill is not None:
-                            self._unread = _Unread(cause, filling=True)  # nobody waits for it any more
+                            self._unread = _Unread(cause, filling=True)  # no caller waits for it any more
                         raise
                     coordinator.check_filled(new_views)
                     if coordinator.shows(wanted) and coordinator.runs(circuit):
@@ -167,11 +167,11 @@ class SparkEngine:
             coordinator = self._running()
             if coordinator.circuit is None or not coordinator.circuit.sinks:
                 return self._db.log.last_epoch()
-            self._holds.end_stops()
+            self._backoffs.retry_stopped()
             self._flushes.append(flushing)
             self._woken.set()
             try:
-                # What is planned may be void meanwhile, and its coordinator with it.
+                # Planned epochs, and their coordinator, may become void meanwhile.
                 while flushing.epoch is None or self._running().committed_epoch < flushing.epoch:
                     self._wait()
             finally:
@@ -196,10 +196,10 @@ class SparkEngine:
             coordinator.rebuild(circuit)
             self._work_off(coordinator)
 
-    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
+    def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> None:
         with self._planning_held(), self._changed:
             coordinator = self._gathered()
-            self._add(coordinator.rescale(circuit, placings))
+            self._add(coordinator.rescale(circuit, distributions))
             self._drained()
 
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
@@ -252,7 +252,7 @@ class SparkEngine:
             )
         _empty(self._db)
         self._runner = EpochRunner(session, self._db)
-        # Beside the start of the query; if it fails, the first epoch says why.
+        # In parallel with the start of the query; if it fails, the first epoch reports the error.
         threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
         self._coordinator = self._made()
         self._coordinator.budget.workers = self._runner.workers
@@ -264,11 +264,11 @@ class SparkEngine:
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
         coordinator.inputs.listen(self._notification)
-        coordinator.inputs.holds = self._holds
+        coordinator.inputs.backoffs = self._backoffs
         return coordinator
 
     def _start_query(self, session: SparkSession, first: int) -> StreamingQuery:
-        """A query with its own notifier: the process of an ended query may listen to the old one for a while."""
+        """A query with a notification pipe of its own: the last query's process may still listen on the old one."""
         before, self._notifier = self._notifier, Notifier()
         if before is not None:
             before.remove()
@@ -276,7 +276,7 @@ class SparkEngine:
 
     @contextlib.contextmanager
     def _planning_held(self) -> Iterator[None]:
-        """The planning thread plans nothing meanwhile, not even in an engine that is started inside."""
+        """The planning thread plans nothing inside, not even in an engine that is started inside."""
         with self._changed:
             self._installing += 1
         try:
@@ -294,20 +294,20 @@ class SparkEngine:
         return self._coordinator
 
     def _wait(self) -> None:
-        """Waits for the next change, with the lock given up; raises if the engine has failed."""
+        """Wait for the next change, with the lock released; raises if the engine has failed."""
         self._running()
         self._changed.wait(_IDLE_S)
         self._check_query()
         self._running()
 
     def _drained(self) -> Coordinator:
-        """The coordinator, with nothing planned that is not committed. The planning thread keeps off meanwhile."""
+        """The coordinator, after all planned epochs are committed. The planning thread must be paused."""
         while self._unread is not None or not self._running().is_drained:
             self._wait()
         return self._running()
 
     def _gathered(self) -> Coordinator:
-        """The coordinator when no view is being filled, no key is split, and all that is planned is committed."""
+        """The coordinator after all views are filled, no key is split, and all planned epochs are committed."""
         coordinator = self._drained()
         self._work_off(coordinator)
         coordinator.gather()
@@ -315,9 +315,9 @@ class SparkEngine:
         return coordinator
 
     def _work_off(self, coordinator: Coordinator) -> None:
-        """Plans and awaits all epochs of a backfill, and what an install asks for.
+        """Plan and await all epochs of a backfill and of an install.
 
-        Raises why a source can't be read of whose history views are filled.
+        Raises the error of a source whose history can't be read.
         """
         while coordinator.backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(_now_us(), sources=False) if len(self._planned) < _AHEAD else None
@@ -330,12 +330,12 @@ class SparkEngine:
             self._check_filling(coordinator)
 
     def _check_filling(self, coordinator: Coordinator) -> None:
-        """Raises why another coordinator has taken the place of one that was filling views."""
+        """Raise the error for which another coordinator has replaced one that was filling views."""
         if self._coordinator is not coordinator and self._given_up is not None:
             raise again(self._given_up)
 
     def _plan(self) -> None:
-        """The planning thread. It ends the query when the engine has failed."""
+        """The planning thread. It ends the query after a failure of the engine."""
         while not self._stopping:
             if self._failure is not None:
                 if self._query is not None:
@@ -354,7 +354,7 @@ class SparkEngine:
                 self._woken.clear()
 
     def _plan_next(self) -> float:
-        """Plans the next epoch, if there is one; how long to wait before the next call."""
+        """Plan the next epoch, if one is due; returns the pause before the next call."""
         with self._changed:
             self._check_query()
             coordinator = self._coordinator
@@ -379,8 +379,8 @@ class SparkEngine:
             return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
 
     def _plan_anew(self, unread: _Unread) -> None:
-        """Forgets what is planned, which can't be read for now. Goes on without its source for a while, or without the
-        views that it would have filled.
+        """Discard planned epochs that can't be read for now. Continue without their source for a while, or without the
+        views that they would have filled.
         """
         (query, self._query), session = (self._query, None), self._session
         if query is not None:
@@ -397,7 +397,7 @@ class SparkEngine:
                 coordinator.give_up_filling()
                 self._given_up = unread.cause
             else:
-                self._holds.hold(unread.cause, _now_us())
+                self._backoffs.back_off(unread.cause, _now_us())
             for flushing in self._flushes:
                 flushing.restart()
             self._query = self._start_query(session, coordinator.epoch)
@@ -421,7 +421,7 @@ class SparkEngine:
         return max(0.001, (self._hear_at if self._notification.is_set else self._ask_at) - now)
 
     def _add(self, intent: Intent | None) -> None:
-        """Hands a planned epoch to the query: its file is what the query waits for."""
+        """Hand a planned epoch to the query, which waits for its file."""
         if intent is not None:
             self._planned.append(intent)
             path = self._db.layout.intent(intent.epoch)
@@ -446,12 +446,12 @@ class SparkEngine:
                         self._unread = _Unread(cause, filling=isinstance(intent.mode, Fill))
                         self._woken.set()
                     else:
-                        # Raising would make Spark print its own account; the planning thread ends the query.
+                        # Raising would make Spark print the error; the planning thread ends the query.
                         self._fail(cause)
                     return
 
     def _next_planned(self) -> Intent | None:
-        """The epoch to run next; None if there is none for a while, or the query has to end."""
+        """The epoch to run next; None if none is planned for a while, or the query must end."""
         with self._changed:
             self._changed.wait_for(lambda: self._planned or self._ends, _LINGER_S)
             return None if self._ends or not self._planned else self._planned[0]
@@ -469,17 +469,17 @@ class SparkEngine:
         circuit = coordinator.circuit
         if circuit is None or circuit.fingerprint != intent.circuit:
             circuit = load_circuit(self._db.layout, intent.circuit)
-        (receipts, returns), failures = run_without_failing(intent.mode, partial(runner.run, circuit, intent))
+        (receipts, locality), failures = run_without_failing(intent.mode, partial(runner.run, circuit, intent))
         duration_s = time.perf_counter() - began
         duration_us = round(duration_s * 1e6)
         commit = commit_epoch(
-            self._db, circuit, intent, receipts, duration_us=duration_us, returns=returns, failures=failures
+            self._db, circuit, intent, receipts, duration_us=duration_us, locality=locality, failures=failures
         )
         with self._changed:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s
             self._attempts = ATTEMPTS
-            self._holds.release(p.relation for p in intent.slices)
+            self._backoffs.clear(p.relation for p in intent.slices)
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
@@ -495,7 +495,7 @@ class SparkEngine:
         self._woken.set()
 
     def _check_query(self) -> None:
-        """Notices a query that Spark ended by itself."""
+        """Restart a query that Spark has ended."""
         query, session, coordinator = self._query, self._session, self._coordinator
         if (
             query is None
@@ -508,8 +508,8 @@ class SparkEngine:
             return
         cause = query.exception()
         if self._attempts > 0:
-            # Its process of Python came too late, or died. The query carries nothing but numbers: it has run nothing
-            # that is not committed, and what is planned is still there to be run.
+            # Its Python process started too late, or died. The query transports only numbers: every epoch that it has
+            # run is committed, and planned epochs can still be run.
             self._attempts -= 1
             _logger.warning("Spark ended the query, which is started again: %s", str(cause).partition("\n")[0][:200])
             try:
@@ -530,26 +530,26 @@ class SparkEngine:
 
 @dataclass(frozen=True)
 class _Unread:
-    """Why what is planned can't be read. filling: it is history, of which views are filled."""
+    """Why planned epochs can't be read. filling: they read history, for views that are being filled."""
 
     cause: Error
     filling: bool
 
 
 class _Flushing:
-    """A call of `flush`. epoch: the last one that it has to wait for, once that is planned."""
+    """A call of `flush`. epoch: the last one that it waits for, once planned."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """What was planned for it is void."""
+        """The epochs planned for it are void."""
         self.flush = Flush()
         self.epoch: int | None = None
 
 
 def _passes(cause: Exception) -> TypeGuard[Error]:
-    """True for what is over when one source can be read again: the others go on."""
+    """Whether the error ends when one source can be read again: the others are read meanwhile."""
     return isinstance(cause, Error) and cause.source is not None
 
 
@@ -563,7 +563,7 @@ def _now_us() -> int:
 
 
 def _empty(db: Database) -> None:
-    """Deletes what is of use only while a query runs: planned epochs, Spark's own checkpoint."""
+    """Delete files that are only needed while a query runs: planned epochs, Spark's own checkpoint."""
     files.remove_files(db.layout.intents / n for n in files.list_names(db.layout.intents))
     for path in db.layout.checkpoint.iterdir():
         shutil.rmtree(path, ignore_errors=True)

@@ -1,18 +1,10 @@
-"""Epochs as Spark jobs, or in tasks that stay from epoch to epoch.
+"""The tasks of an epoch on Spark: as jobs, or in a task that stays from epoch to epoch, on their preferred executors.
 
-Spark's executors as the driver knows them, and tasks that wish for one of them.
+Task affinity: an executor has the state of the buckets that it ran in memory. State is in files that any executor can
+read, so affinity is only a preference, and losing it does no harm.
 
-Making the next thing while the one before it is in use.
-
-Where buckets live: the executor on which each of them is to run, because its state is there. Decisions alone.
-
-State is files that any executor can read. So a home is only a wish, and what is known here may be lost.
-
-A task of Spark that stays for several small epochs.
-
-A job of Spark takes 25 ms and more, most of a small epoch. So a task that has run one waits a while for the next: over
-a line to the driver come jobs, and receipts go back. The line is a Unix socket, so this is for tasks on the driver's
-machine.
+A job of Spark takes 25 ms and more, most of a small epoch. So a task that has run one waits a while for the next: a
+Unix socket to the driver brings jobs and returns receipts, for tasks on the driver's machine.
 """
 
 from __future__ import annotations
@@ -40,7 +32,7 @@ from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import CONDITIONS, Error, error, error_from_json
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.committer import Returns, job_of
+from watersmeet.runtime.committer import Locality, job_of
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import TaskFailedError, view_failed
 from watersmeet.runtime.spark.session import has_spare_slot, is_local
@@ -66,25 +58,24 @@ from watersmeet.system.process import make_folder, remove_folder
 #: The bytes that the path of a Unix socket may have. In a deeper folder for temporary files no task stays.
 _MAX_PATH: Final = 100
 
-#: How often it is looked whether Spark has given up the task that should call.
+#: The time between checks whether Spark has given up the task that should call.
 _LOOK_S: Final = 0.02
 
-#: How long the task may take to end at the most: it may be in the middle of an epoch.
+#: The longest wait for the end of the task, which may be in the middle of an epoch.
 _LEAVE_S: Final = 10.0
 
-#: Held by the one task of a process that stays: it takes a slot of Spark.
+#: Held by the one standing task of a process, which occupies a slot of Spark.
 _staying = threading.Lock()
 
 
 class StandingTask:
-    """The driver's end. For one thread at a time, but for `hang_up`, `close`.
+    """The driver's end. For one thread at a time, except `hang_up` and `close`.
 
-    Law: a job is run as often as it takes to get its answer, as Spark does with tasks. Attempts that are overtaken have
-    no effect.
+    Law: a job is always run until its answer arrives, as Spark does with tasks. Superseded attempts have no effect.
     """
 
     def __init__(self, spark: SparkSession, task: Callable[[], DataFrame]) -> None:
-        """task: what runs it, with `LINE` as a property of the job."""
+        """task: the DataFrame that runs it, with `LINE` as a property of the job."""
         self._spark = spark
         self._task = task
         self._folder = make_folder("line")
@@ -104,9 +95,9 @@ class StandingTask:
         return self._is_there or (self._can_call and has_spare_slot(self._spark) and not _staying.locked())
 
     def run(self, job: bytes) -> list[tuple[str, bytes]]:
-        """The channels and bodies of the frames that the task gives for a packed job.
+        """The channels and bodies of the frames that the task returns for a packed job.
 
-        Raises what Spark says when it gave the task up.
+        Raises Spark's error of a failed task.
         """
         began = False
         while True:
@@ -123,17 +114,17 @@ class StandingTask:
             except (EOFError, OSError):
                 if self._socket.fileno() < 0:
                     raise
-                self.hang_up()  # it has left, or its process has died and Spark tries it again
+                self.hang_up()  # it has ended, or its process has died and Spark tries it again
 
     def hang_up(self) -> None:
-        """Lets the task end when it has run what it was given."""
+        """Let the task end after its current job."""
         line, self._line = self._line, None
         if line is not None:
             with socket.socket(fileno=os.dup(line.fileno())) as end, contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # wakes who reads, which closing it would not
+                end.shutdown(socket.SHUT_RDWR)  # wakes the reader, which closing it would not
 
     def close(self) -> None:
-        """Ends it for good. Waits until Spark's job is over: Spark may be stopped next."""
+        """End it permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
         self._socket.close()
         self.hang_up()
         if self._job is not None:
@@ -145,12 +136,12 @@ class StandingTask:
         return self._job is not None and not self._job.done()
 
     def _check(self, *, began: bool) -> None:
-        """Raises why Spark gave up a task that was begun for the present job; one from before is only begun anew."""
+        """Raise Spark's error of a task that was started for the present job; an older task is only started again."""
         if began and self._job is not None and (cause := self._job.exception()) is not None:
             raise cause
 
     def _answered(self) -> Connection | None:
-        """The line of a task that calls; None if none has for a moment."""
+        """The connection of a calling task; None if none has called for a moment."""
         try:
             accepted, _ = self._socket.accept()
         except TimeoutError:
@@ -173,8 +164,7 @@ class StandingTask:
                 job.set_result(None)
 
 
-#: In one epoch so many buckets at most, or this part of all, move to executors that have fewer than others: each of
-#: them begins cold.
+#: The buckets, or the part of all, that move in one epoch at most, because a moved bucket starts with a cold cache.
 _MOVES: Final = 2
 
 _MOVED_PART: Final = 8
@@ -185,7 +175,7 @@ Step = tuple[int, int]
 
 @dataclass(frozen=True)
 class Executor:
-    """id: Spark's, which no other executor of the application ever has. cores: how many tasks it runs at a time."""
+    """id: Spark's, never reused in an application. cores: the number of tasks that it runs at a time."""
 
     id: str
     host: str
@@ -193,35 +183,35 @@ class Executor:
 
 
 @dataclass(frozen=True)
-class Homes:
-    """The homes of all buckets, in their order; none before the first epoch that is cut by buckets.
+class TaskAffinity:
+    """The preferred executors of all buckets, in order; none before the first epoch with a task for each bucket.
 
-    last: the id of the executor that ran each step last, be it in a task of its own or in one that ran all of them.
+    last: by step, the id of the executor that ran it last, in a task of its own or as a part of one.
     """
 
     of: tuple[Executor, ...] = ()
     last: Mapping[Step, str] = field(default_factory=dict)
 
-    def settled(self, buckets: int, executors: Collection[Executor]) -> Homes:
-        """As an epoch of so many buckets is to run, on executors that are there.
+    def rebalanced(self, buckets: int, executors: Collection[Executor]) -> TaskAffinity:
+        """The affinity for an epoch with that many buckets on these executors.
 
-        Law: every home is one of `executors`; there is none if that is empty. Buckets whose home is gone get another
-        one at once, on the same machine if that is as good. Of the others only a few move, and only to an executor
-        that has less to do, with the bucket, than the one that had it.
+        Law: every preferred executor is always one of `executors`; there is none if that is empty. A bucket without its
+        executor gets another one at once, on the same machine if that is equally good. Of the other buckets only a few
+        move, and only to an executor with less load, the bucket included, than their own.
         """
         there = {e.id: e for e in sorted(executors, key=lambda e: e.id)}
         if not there:
             return replace(self, of=())
         before = self.of if len(self.of) == buckets else _resized(self.of, buckets)
-        homes: list[Executor | None] = [there.get(e.id) for e in before] if before else [None] * buckets
-        load = Counter(e.id for e in homes if e is not None)
-        for bucket, home in enumerate(homes):
-            if home is None:
+        preferred: list[Executor | None] = [there.get(e.id) for e in before] if before else [None] * buckets
+        load = Counter(e.id for e in preferred if e is not None)
+        for bucket, executor in enumerate(preferred):
+            if executor is None:
                 host = before[bucket].host if before else None
                 best = min(there.values(), key=lambda e: (_load(e, load, 1), e.host != host))
-                homes[bucket] = best
+                preferred[bucket] = best
                 load[best.id] += 1
-        found = [e for e in homes if e is not None]
+        found = [e for e in preferred if e is not None]
         for _ in range(max(_MOVES, buckets // _MOVED_PART)):
             fullest = max(there.values(), key=lambda e: _load(e, load))
             emptiest = min(there.values(), key=lambda e: _load(e, load, 1))
@@ -233,37 +223,38 @@ class Homes:
         return replace(self, of=tuple(found))
 
     def of_all(self, executors: Collection[Executor]) -> Executor | None:
-        """Where an epoch that is one task is to run: where most steps ran last. None if no such executor is there."""
+        """The executor for an epoch in one task: the one that ran most steps last. None if it is not running."""
         there = {e.id: e for e in executors}
         ran = Counter(i for i in self.last.values() if i in there)
         return there[min(ran, key=lambda i: (-ran[i], i))] if ran else None
 
-    def after(self, ran: Mapping[Step, str], executors: Collection[Executor], *, apart: bool) -> Homes:
-        """After an epoch. ran: by step, the id of the executor that ran it. apart: each step was a task of its own.
+    def after(self, ran: Mapping[Step, str], executors: Collection[Executor], *, apart: bool) -> TaskAffinity:
+        """The affinity after an epoch. ran: by step, the id of the executor that ran it. apart: each step was its own
+        task.
 
-        Who ran a bucket in a task of its own is its home now: the one before had no time for it.
+        An executor that ran a bucket in its own task becomes the preferred one: the former one was busy.
         """
         there = {e.id: e for e in executors}
-        homes = list(self.of)
+        preferred = list(self.of)
         for (_, bucket), executor in sorted(ran.items()):
-            if apart and bucket < len(homes) and executor in there:
-                homes[bucket] = there[executor]
-        return Homes(tuple(homes), {**self.last, **ran})
+            if apart and bucket < len(preferred) and executor in there:
+                preferred[bucket] = there[executor]
+        return TaskAffinity(tuple(preferred), {**self.last, **ran})
 
-    def returns(self, ran: Mapping[Step, str]) -> Returns:
-        """How many of these steps came back. Steps that never ran before count nowhere."""
+    def locality(self, ran: Mapping[Step, str]) -> Locality:
+        """How many of these steps ran where they ran last. Steps without an earlier run don't count."""
         same = [self.last[step] == executor for step, executor in ran.items() if step in self.last]
-        return Returns(sum(same), len(same) - sum(same))
+        return Locality(sum(same), len(same) - sum(same))
 
 
 def _load(executor: Executor, load: Mapping[str, int], more: int = 0) -> float:
-    """The buckets of each of its cores, with so many more."""
+    """The buckets of each core, with `more` additional ones."""
     return (load.get(executor.id, 0) + more) / max(1, executor.cores)
 
 
-def _resized(homes: Sequence[Executor], buckets: int) -> Sequence[Executor]:
-    """The homes for another number of buckets: each is a range of hashes, and so are those before it."""
-    return [homes[bucket * len(homes) // buckets] for bucket in range(buckets)] if homes else ()
+def _resized(executors: Sequence[Executor], buckets: int) -> Sequence[Executor]:
+    """The preferred executors for another number of buckets: a bucket is a range of hashes, before and after."""
+    return [executors[bucket * len(executors) // buckets] for bucket in range(buckets)] if executors else ()
 
 
 K = TypeVar("K")
@@ -271,9 +262,9 @@ V = TypeVar("V")
 
 
 class Ahead(Generic[K, V]):
-    """Makes things of a key, each for one use, one of them ahead of its use, in a thread of its own.
+    """Makes things of a key, each for one use, one of them in advance, in a thread of its own.
 
-    make: is called there, too. For one thread; `close` must be called.
+    make: also called in that thread. For one thread; `close` must be called.
     """
 
     def __init__(self, make: Callable[[K], V]) -> None:
@@ -282,9 +273,9 @@ class Ahead(Generic[K, V]):
         self._next: tuple[K, Future[V]] | None = None
 
     def take(self, key: K) -> V:
-        """One for `key`, and begins to make another one: whoever takes one mostly goes on with the same key.
+        """One for `key`; starts to make another one, because most calls repeat the key.
 
-        Raises what `make` raises; what failed ahead is tried again.
+        Raises the errors of `make`; an advance failure is tried again.
         """
         ready = self._next
         is_good = ready is not None and ready[0] == key and ready[1].exception() is None
@@ -293,12 +284,12 @@ class Ahead(Generic[K, V]):
         return found
 
     def close(self) -> None:
-        """Makes no more, and waits for the one that is being made."""
+        """Stop, after the one that is being made."""
         self._next = None
         self._thread.shutdown(cancel_futures=True)
 
 
-#: Spark is asked so often at most. An executor that is gone meanwhile does no harm: Spark runs its tasks elsewhere.
+#: The shortest time between requests to Spark. A lost executor does no harm: Spark runs its tasks elsewhere.
 _FRESH_S: Final = 1.0
 
 _DRIVER: Final = "driver"
@@ -313,7 +304,7 @@ class Executors:
         self._asked_s = -_FRESH_S
 
     def known(self) -> tuple[Executor, ...]:
-        """Those that take tasks."""
+        """The executors that run tasks."""
         now = time.monotonic()
         if now - self._asked_s >= _FRESH_S:
             self._asked_s = now
@@ -331,10 +322,10 @@ class Executors:
 
 
 def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
-    """`frames` with a preferred executor for each partition, also for those behind a shuffle.
+    """`frames` with a preferred executor for each partition, also for those after a shuffle.
 
-    Spark lets only an RDD say where its partitions are to be computed, and what reads a shuffle never does. So a layer
-    is put around it that coalesces nothing: each of its partitions is one of those below, with a location.
+    In Spark only an RDD has preferred locations, and one that reads a shuffle has none. So this adds a layer that
+    coalesces nothing: each of its partitions is a parent partition with a location.
     """
     session = frames.sparkSession
     jvm, gateway = session.sparkContext._jvm, session.sparkContext._gateway
@@ -345,7 +336,7 @@ def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
     nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rdds = jvm.org.apache.spark.rdd
     layer = rdds.CoalescedRDD(below, number, nothing, jvm.scala.reflect.ClassTag.AnyRef())
-    partitions = layer.partitions()  # the array itself: what is put into it counts
+    partitions = layer.partitions()  # the array itself, so that changes count
     if not number == len(partitions) == len(executors):
         raise error(
             "INTERNAL_ERROR", f"{len(executors)} executors are given for {number} partitions in {len(partitions)}"
@@ -359,13 +350,13 @@ def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
     return DataFrame(rows, session)
 
 
-#: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
-#: behind it cost about 0.2 seconds, more than these rows do.
+#: Epochs up to this size, for each saved shuffle, run as one task, bucket after bucket: a shuffle and its tasks cost
+#: about 0.2 seconds, more than these rows.
 SMALL_ROWS: Final = 20_000
 
 SMALL_BYTES: Final = 4 << 20
 
-#: … unless the last such epoch took longer than this for each stage: then its work is not as small as its input.
+#: … unless the last such epoch took longer for each stage: then its work is larger than its input.
 _STAGE_S: Final = 0.2
 
 _LONGEST_PAUSE: Final = 16
@@ -373,7 +364,7 @@ _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 
 
 class _Shape(NamedTuple):
-    """What the job of an epoch with a shuffle depends on. tasks: of stage 0."""
+    """The parameters of the job of an epoch with a shuffle. tasks: of stage 0."""
 
     tasks: int
     buckets: int
@@ -381,10 +372,10 @@ class _Shape(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """The same, and where each bucket is to run; nowhere special if there are no homes."""
+    """The same with the executors of all buckets; without affinity there are none."""
 
     shape: _Shape
-    homes: tuple[Executor, ...] = ()
+    executors: tuple[Executor, ...] = ()
 
 
 class EpochRunner:
@@ -395,41 +386,40 @@ class EpochRunner:
         self._db = db
         self._single: tuple[Executor | None, DataFrame] | None = None
         self._last: tuple[_Shape, DataFrame] | None = None
-        """What the last epoch with a shuffle was made of."""
+        """The job of the last epoch with a shuffle."""
         self._executors = None if is_local(spark) else Executors(spark)
-        self._homes = Homes()
+        self._affinity = TaskAffinity()
         self._ahead = Ahead(self._made)
-        """Jobs of epochs whose buckets have homes: each serves once, and takes 0.1 s and more to make."""
+        """Jobs of epochs whose buckets have executors: each serves once, and takes 0.1 s and more to make."""
         self._standing = StandingTask(spark, self._single_task)
         self._folder = make_folder("frames") if is_local(spark) else None
-        """Where frames wait in files."""
+        """The folder of frames in files."""
         self._large_until = 0
-        """Epochs up to this one are shuffled, however small."""
+        """Epochs up to this one are shuffled, even if small."""
         self._pause = 1
-        """For how many epochs, if one task was slow again: the first time it may have been the start of Python."""
+        """For that many epochs after a slow one-task epoch: the first time the start of Python may be the cause."""
 
     @property
     def workers(self) -> Workers:
-        """Who runs the tasks, as far as that is known now."""
+        """The workers that run tasks, as far as known."""
         if self._executors is None:
             return workers_here(self._cores)
         return workers_elsewhere(sum(e.cores for e in self._executors.known()) or self._cores)
 
     @cached_property
     def _cores(self) -> int:
-        """What Spark says when it is asked: once, and not for each epoch."""
+        """Spark's default parallelism, asked once."""
         return int(self._spark.sparkContext.defaultParallelism)
 
     def run(
         self, circuit: Circuit, intent: Intent, failures: Mapping[str, Error] = MappingProxyType({})
-    ) -> tuple[list[Receipt], Returns]:
-        """The receipts of all tasks, and how many of these came back. Raises the error of the first that failed for
-        good.
+    ) -> tuple[list[Receipt], Locality]:
+        """The receipts of all tasks, and their locality. Raises the error of the first task that failed permanently.
 
         failures: the operators that failed in an earlier attempt, which don't run.
         """
         if not intent.has_work:
-            return [], Returns()
+            return [], Locality()
         single = self._is_single(circuit, intent)
         executors = () if self._executors is None else self._executors.known()
         made = job_of(self._db, circuit, intent, self.workers, failures)
@@ -439,11 +429,11 @@ class EpochRunner:
             if single and self._standing.can_run:
                 frames = self._standing.run(job.encode())
             else:
-                self._standing.hang_up()  # its slot is of use now
+                self._standing.hang_up()  # its slot is needed now
                 if single:
-                    work = self._single_task(self._homes.of_all(executors))
+                    work = self._single_task(self._affinity.of_all(executors))
                 else:
-                    self._homes = self._homes.settled(circuit.buckets, executors)
+                    self._affinity = self._affinity.rebalanced(circuit.buckets, executors)
                     work = self._stages(circuit, intent)
                 frames = self._run_job(job, work)
         except Exception as cause:
@@ -456,21 +446,21 @@ class EpochRunner:
             if channel == ERROR:
                 raise _described(json.loads(body))
         receipts = [Receipt.from_bytes(body) for channel, body in frames if channel == RECEIPT]
-        # Stage 0 has no state, unless it is all there is.
+        # Stage 0 has no state, unless it is the only one.
         ran = {(r.stage, r.bucket): r.executor for r in receipts if r.executor and (r.stage or circuit.buckets == 1)}
-        returns = self._homes.returns(ran)
-        self._homes = self._homes.after(ran, executors, apart=not single)
+        returns = self._affinity.locality(ran)
+        self._affinity = self._affinity.after(ran, executors, apart=not single)
         return receipts, returns
 
     def close(self) -> None:
-        """Ends the task that stays."""
+        """End the standing task."""
         self._standing.close()
         self._ahead.close()
         if self._folder is not None:
             remove_folder(self._folder)
 
     def _run_job(self, job: str, frames: DataFrame) -> list[tuple[str, bytes]]:
-        """The channels and bodies of the frames that a job of Spark gives."""
+        """The channels and bodies of the frames that a job of Spark returns."""
         context = self._spark.sparkContext
         context.setLocalProperty(JOB, job)
         context.setLocalProperty(FOLDER, None if self._folder is None else str(self._folder))
@@ -483,7 +473,7 @@ class EpochRunner:
                 empty(self._folder)
 
     def warm_up(self) -> None:
-        """Lets Spark start its Python processes, so that the first epoch need not wait for them."""
+        """Let Spark start its Python processes, so that the first epoch need not wait for them."""
         self._single_task().collect()
 
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
@@ -505,21 +495,21 @@ class EpochRunner:
 
     def _stages(self, circuit: Circuit, intent: Intent) -> DataFrame:
         shape = _Shape(max(1, len(intent.tasks)), circuit.buckets, circuit.last_stage)
-        if self._homes.of:
-            return self._ahead.take(_Placed(shape, self._homes.of))
-        # Made once for each shape: that takes longer (50 to 100 ms) than many an epoch.
+        if self._affinity.of:
+            return self._ahead.take(_Placed(shape, self._affinity.of))
+        # Made once for each shape, which takes 50 to 100 ms, longer than many epochs.
         if self._last is None or self._last[0] != shape:
             self._last = shape, self._made(_Placed(shape))
-        # Never run itself: the second time Spark would take the shuffled frames of the first time.
+        # Never run itself: the second time Spark would reuse the shuffled frames of the first time.
         return self._last[1].select("*")
 
     def _made(self, placed: _Placed) -> DataFrame:
-        shape, homes = placed
+        shape, executors = placed
         frames = self._spark.range(0, shape.tasks, 1, shape.tasks).mapInArrow(read, FRAMES)
         for stage in range(1, shape.last_stage + 1):
             frames = in_buckets(frames, shape.buckets)
-            if homes:
-                frames = pinned(frames, homes)
+            if executors:
+                frames = pinned(frames, executors)
             frames = frames.mapInArrow(BucketStage(stage), FRAMES)
         return frames
 
@@ -544,7 +534,7 @@ def _described(value: dict[str, Any]) -> Exception:
 
 
 def _failure(cause: Exception) -> Error:
-    """The error for a job that Spark gave up."""
+    """The error of a job after Spark's last attempt."""
     text = str(cause)
     found = _ERROR.search(text)
     if found and found.group(1) in CONDITIONS:

@@ -1,10 +1,8 @@
 """The SparkSession: made with the settings that the engine needs, or adopted from the caller; and its SPARK_HOME.
 
-The SPARK_HOME of a Spark that runs on this machine alone: that of the installed PySpark, without its zips.
-
-Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and a module in a zip is
-compiled each time it is loaded: 0.5 s of processor time for each process, of which a query starts one. Where this
-interpreter has PySpark installed as files, they find it there, compiled.
+Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and compile each module of a
+zip when they load it: 0.5 s of processor time for each process, of which a query starts one. So a Spark on this machine
+gets a SPARK_HOME without zips if this interpreter has PySpark installed as files.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ from watersmeet.system.process import cores, make_folder, remove_folder
 
 
 def link_home(directory: Path) -> Path | None:
-    """Makes `directory`/home, with links to what Spark's scripts and Java need; it has to stay as long as Spark runs.
+    """Make `directory`/home, with links for Spark's scripts and Java; it must exist as long as Spark runs.
 
-    None if SPARK_HOME is set, or PySpark is not installed with its own Spark: then the user's Spark is used as it is.
+    None if SPARK_HOME is set, or PySpark is installed without its own Spark: then the user's Spark is used unchanged.
     """
     installed = Path(pyspark.__file__).parent
     if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir() or not (installed / "bin").is_dir():
@@ -52,7 +50,7 @@ def link_home(directory: Path) -> Path | None:
 
 MIN_JAVA: Final = 17
 
-#: How often a task is tried in this process (on a cluster, spark.task.maxFailures says it).
+#: The attempts of a task in this process (on a cluster: spark.task.maxFailures).
 _ATTEMPTS: Final = 3
 
 _JAVA_HINT: Final = (
@@ -63,7 +61,7 @@ _JAVA_HINT: Final = (
 _logger = logging.getLogger(__name__)
 _lock = threading.RLock()
 
-#: Settings of the session alone: they hold for adopted contexts, too.
+#: Settings of the session, also in adopted contexts.
 _SESSION: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
@@ -87,7 +85,7 @@ _CONTEXT: Final = {
     "spark.python.worker.reuse": "true",
     "spark.driver.memory": "2g",
     "spark.cleaner.periodicGC.interval": "10min",
-    # An epoch is a job: what the application remembers of them must not grow with their number.
+    # An epoch is a job: the application's history of jobs must not grow with their number.
     "spark.ui.retainedJobs": "16",
     "spark.ui.retainedStages": "16",
     "spark.ui.retainedTasks": "64",
@@ -96,13 +94,12 @@ _CONTEXT: Final = {
     "spark.sql.streaming.ui.enabled": "false",
 }
 
-#: How long a task waits for the executor that has the state of its bucket, and again as long for one of the same
-#: machine: about what it costs to begin without that state. Then any other one takes it. Spark's own 3 s are longer
-#: than most epochs.
+#: How long a task waits for the executor that has the state of its bucket, and then for one of the same machine: about
+#: the cost of a start without that state. Spark's default of 3 s is longer than most epochs.
 LOCALITY_WAIT: Final = ("spark.locality.wait", "200ms")
 
-#: Of the environment, for C's allocator where it is glibc's. Small workers give back what they free, and are to get it
-#: again in large pages: that costs the machine half as much.
+#: Environment variable of glibc's allocator. Small workers return freed memory, and get it again in large pages, which
+#: costs half as much.
 _TUNABLES: Final = "GLIBC_TUNABLES"
 
 #: The JVM only moves bytes: compiling much and collecting in parallel cost 7 s of processor time at each start.
@@ -121,9 +118,9 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
 
 @dataclass
 class Shared:
-    """The session that the engines of this process share. made: by us, so that the last engine stops it.
+    """The session shared by the engines of this process. made: by us, so the last engine stops it.
 
-    directory: its scratch files. shipped: the zip of the package, if it had to be made.
+    directory: its temporary files. shipped: the zip of the package, if one was made.
     """
 
     spark: SparkSession
@@ -137,12 +134,12 @@ _shared: list[Shared] = []
 
 
 def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
-    """A session for one engine; give it back with `release`. RUNTIME_UNAVAILABLE if Spark can't run here,
-    FEATURE_NOT_SUPPORTED for one of Spark Connect.
+    """A session for one engine; return it with `release`. RUNTIME_UNAVAILABLE if Spark can't run, FEATURE_NOT_SUPPORTED
+    for Spark Connect.
 
-    spark: adopt this one (or the active one, if there is one). Otherwise one is made for this process and shared by
-    all engines: with the master that WATERSMEET_MASTER or spark-submit names, else local with
-    as many threads as buckets or cores. One that somebody stopped meanwhile is not used again.
+    spark: adopt this one (or the active one, if there is one). Otherwise a session is made for this process and shared
+    by all engines: with the master of WATERSMEET_MASTER or spark-submit, else local with as many threads as buckets or
+    cores. A stopped session is not used again.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise error(
@@ -169,22 +166,22 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
 
 
 def release(session: SparkSession) -> None:
-    """Gives one engine's session back; the last one ends Spark and its processes, if they were made here."""
+    """Return one engine's session; the last one ends Spark and its processes, if they were made here."""
     with _lock:
         if not _shared or _shared[0].spark.sparkContext is not session.sparkContext:
-            return  # It was stopped by somebody else, and the next engine has made another.
+            return  # It was stopped by other code, and the next engine has made another.
         _shared[0].users -= 1
         if _shared[0].users == 0:
             _end(_shared.pop())
 
 
 def is_local(spark: SparkSession) -> bool:
-    """True if tasks run in this machine, in the driver's process tree."""
+    """Whether tasks run on this machine, in the driver's process tree."""
     return str(spark.sparkContext.master).startswith("local[") or spark.sparkContext.master == "local"
 
 
 def has_spare_slot(spark: SparkSession) -> bool:
-    """True if a task of one engine may stay in this machine without keeping others waiting."""
+    """Whether a task of one engine may stay on this machine without blocking others."""
     if not is_local(spark):
         return False
     with _lock:
@@ -193,7 +190,7 @@ def has_spare_slot(spark: SparkSession) -> bool:
 
 
 def check_java() -> None:
-    """RUNTIME_UNAVAILABLE, with what to install, if there is no Java or it is too old."""
+    """RUNTIME_UNAVAILABLE, with installation hints, if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
@@ -224,11 +221,10 @@ def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
 
 
 def _register(session: SparkSession) -> None:
-    """Lets the session read epochs.
+    """Let the session read epochs.
 
-    Whether it has such a source already Spark asks the session that is active in this thread, and that may be one of
-    ours which
-    has it: createDataFrame makes its session the active one. So the new one, which has none, is active meanwhile.
+    Spark looks for an existing source of the name in the session that is active in this thread, which may be one of
+    ours (createDataFrame activates its session). So the new session, which has none, is active meanwhile.
     """
     sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
@@ -243,7 +239,7 @@ def _register(session: SparkSession) -> None:
 
 
 def _is_stopped(spark: SparkSession) -> bool:
-    """True if the context was stopped, or the JVM is gone."""
+    """Whether the context was stopped, or the JVM has ended."""
     context = spark.sparkContext._jsc
     try:
         return context is None or bool(context.sc().isStopped())
@@ -252,7 +248,7 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 
 def _adopt(spark: SparkSession) -> Shared:
-    """The caller's session: the package is shipped to it, its settings stay."""
+    """The caller's session: the package is shipped to it, its settings are unchanged."""
     zipped = make_zip()
     spark.sparkContext.addPyFile(str(zipped))
     if spark.sparkContext.getConf().get("spark.python.daemon.module", "") != DAEMON:
@@ -302,7 +298,7 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     for name, value in _context_settings(master, directory, zipped, own_daemon=own_daemon).items():
         builder = builder.config(name, value)
     log = directory / "spark.log"
-    # What fails in a call to the JVM is raised. py4j would print it as well, an interrupted call with its traceback.
+    # A failed call to the JVM raises its error. py4j would also print it, an interrupted call with its traceback.
     logging.getLogger().addFilter(_not_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
@@ -319,13 +315,13 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
             detail=tail or None,
             hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.",
         ) from cause
-    # What the user has set, in spark-defaults.conf for example, stays. Spark reads it for each set of tasks.
+    # Settings of the user, in spark-defaults.conf for example, stay. Spark reads this one for each set of tasks.
     spark.sparkContext._jsc.sc().conf().setIfMissing(*LOCALITY_WAIT)
     return Shared(spark, made=True, directory=directory, shipped=zipped)
 
 
 def _master(parallelism: int) -> str | None:
-    """The master to ask for; None if spark-submit has set it."""
+    """The master to request; None if spark-submit has set it."""
     if "WATERSMEET_MASTER" in os.environ:
         return os.environ["WATERSMEET_MASTER"]
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -361,13 +357,13 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
 
 
 def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
-    """The session. If this fails or is interrupted, the JVM that it launched is killed: PySpark forgets one that has
-    not answered yet, which would live on.
+    """The session. If this fails or is interrupted, the launched JVM is killed: PySpark forgets a JVM that has not
+    answered yet, which would keep running.
 
-    Spark starts in a thread of its own. So an interrupt reaches this one at once, and never a call to the JVM halfway,
-    and PySpark leaves the handler of SIGINT alone.
+    Spark starts in a thread of its own. So an interrupt reaches this thread at once, and never in the middle of a call
+    to the JVM, and PySpark does not change the handler of SIGINT.
 
-    home: Spark's SPARK_HOME, None for the one that PySpark finds.
+    home: Spark's SPARK_HOME, None for PySpark's default.
     """
     launched: list[subprocess.Popen[bytes]] = []
 
@@ -384,11 +380,11 @@ def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
     started: Future[SparkSession] = starter.submit(builder.getOrCreate)
     try:
         spark = started.result()
-        # As it would be if this thread had started it.
+        # As if this thread had started it.
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
         return spark  # noqa: TRY300 - an interrupt until here ends the JVM
     except BaseException:
-        while True:  # also what is only launched now
+        while True:  # also processes launched meanwhile
             for process in launched:
                 if getattr(process, "pid", None) is not None:
                     process.kill()
@@ -411,9 +407,9 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Inside, processes that start write their standard error to a file: the JVM greets with warnings of no use.
+    """Processes that start inside write their standard error to a file: the JVM starts with useless warnings.
 
-    It keeps that file when the block is left. What this process prints meanwhile goes where it always goes.
+    They keep that file afterwards. The output of this process is unchanged.
     """
     sys.stderr.flush()
     own = os.dup(2)
@@ -434,7 +430,7 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def _end(shared: Shared) -> None:
-    """Deletes the session's files and ends Spark, if it was made here and nobody has made another one since."""
+    """Delete the session's files and end Spark, if it was made here and has not been replaced since."""
     if shared.made and SparkContext._active_spark_context in (None, shared.spark.sparkContext):
         _stop_java(shared.spark)
     for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
@@ -463,7 +459,7 @@ def _stop_java(spark: SparkSession) -> None:
 
 
 def _forget_context() -> None:
-    """Also when the JVM is dead, which `stop` does not survive: the next session must start from nothing."""
+    """The next session must start from nothing, also after the death of the JVM, in which `stop` fails."""
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None

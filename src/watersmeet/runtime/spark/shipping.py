@@ -1,4 +1,4 @@
-"""The package on its way to Spark's Python processes, and buckets in partitions of their own."""
+"""Shipping the package to Spark's Python processes, and partitions that hold one bucket each."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
 
 def make_zip() -> Path:
-    """A zip of the package in a folder of `scratch.make_folder`, which the caller removes.
+    """A zip of the package in a folder of `machine.make_folder`, which the caller removes.
 
-    It has the source, and what this Python has compiled of it: a process that compiles all that it loads takes 0.5 s
-    of processor time more. Other versions of Python compile the source.
+    It contains the source, and the compiled files of this Python: compiling all modules would cost each process 0.5 s
+    of processor time. Other versions of Python compile the source.
     """
     path = make_folder("ship") / ZIP_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
@@ -39,7 +39,7 @@ def make_zip() -> Path:
 
 
 def python_path(*, local: bool) -> str:
-    """The PYTHONPATH of workers: where the package lies, or the zip in the directory that an executor works in."""
+    """The PYTHONPATH of workers: the package's directory, or the zip in an executor's working directory."""
     first = str(PACKAGE.parent) if local else ZIP_NAME
     inherited = os.environ.get("PYTHONPATH", "") if local else ""
     return os.pathsep.join(p for p in (first, inherited) if p)
@@ -50,7 +50,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def in_buckets(frames: DataFrame, buckets: int) -> DataFrame:
-    """`frames` in partitions of which each has those of one bucket, by the column `bucket`."""
+    """`frames` in partitions, each with the frames of one bucket, by the column `bucket`."""
     if hasattr(DataFrame, "repartitionById"):
         return frames.repartitionById(buckets, "bucket")
     # Spark 4.0 has only hashes.
@@ -71,18 +71,17 @@ def spark_hash(value: int) -> int:
 
 @cache
 def bucket_keys(buckets: int) -> tuple[int, ...]:
-    """For each bucket the least int that Spark puts into the partition of its number, of so many partitions.
+    """For each bucket the least int that Spark puts into the partition of that number, of that many partitions.
 
-    They depend on the number of buckets alone: the state is found again however many partitions there are.
+    They depend only on the number of buckets: the state is found again with any number of partitions.
     """
     return _key_of_each(buckets, count())
 
 
 @cache
 def partition_keys(partitions: int) -> tuple[int, ...]:
-    """For each partition the greatest negative int that Spark puts into it: none is the key of a bucket.
-
-    -1 is always one of them.
+    """For each partition the greatest negative int that Spark puts into it: none is the key of a bucket, -1 is always
+    one.
     """
     return _key_of_each(partitions, count(-1, -1))
 

@@ -1,13 +1,11 @@
-"""Tasks in Spark's Python workers, as functions of Arrow batches, and the files that frames wait in.
+"""Tasks in Spark's Python workers, as functions of Arrow batches, and frames in files.
 
-The job (one epoch) comes as a property of the Spark job, so that the functions, and with them Spark's plan, are the
-same for every epoch. Batches between stages hold frames.
+The job (one epoch) is a property of the Spark job, so that the functions, and Spark's plan with them, are the same for
+every epoch. Batches between stages hold frames.
 
-Frames that wait in files: on one machine, what a stage sends to the next one need not pass through Spark's Java,
-which copies it many times.
-
-A task writes its large bodies to one file, in a folder that the driver empties after each epoch, and sends where they
-are. A task that runs again writes a file of its own; what Spark has shuffled stays valid.
+On one machine, large frames bypass Spark's Java, which would copy them many times: a task writes their bodies to one
+file, in a folder that the driver empties after each epoch, and sends their positions. A repeated task writes a file of
+its own; frames already shuffled stay valid.
 """
 
 from __future__ import annotations
@@ -34,18 +32,21 @@ from watersmeet.errors import Error
 from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.failures import is_of_operators, operator_failed
-from watersmeet.runtime.memory import Rest, return_freed
-from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
+from watersmeet.runtime.memory import IdleTimer, return_freed
+from watersmeet.runtime.taskcontract import Job
+from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
 from watersmeet.values.serialization import from_json, to_json
 
-#: Smaller bodies are sent: Spark brings them faster than the file system.
+#: Smaller bodies are sent: Spark transports them faster than the file system.
 _LEAST_BYTES: Final = 64 << 10
 
 _ALIGNMENT: Final = 64
 
 
 class Sent(NamedTuple):
-    """A frame as it is sent. file: the path of the file that has the body, at `offset_bytes`; None if it is inside."""
+    """A frame as it is sent. file: the path of the file with the body, at `offset_bytes`; None if the frame contains
+    it.
+    """
 
     frame: Frame
     file: str | None = None
@@ -54,7 +55,7 @@ class Sent(NamedTuple):
 
 
 def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
-    """The frames with large bodies in a file in `folder`; None: they are sent as they are."""
+    """The frames with large bodies in a file in `folder`; None: they are sent unchanged."""
     path = None if folder is None else os.path.join(folder, uuid.uuid4().hex)
     end = 0
     handle = -1
@@ -78,7 +79,7 @@ def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
 
 
 def picked_up(sent: Iterable[Sent]) -> Iterator[Frame]:
-    """The frames with their bodies. OSError if a file is gone."""
+    """The frames with their bodies. OSError if a file is missing."""
     maps: dict[str, pa.Buffer] = {}
     for frame, file, offset, length in sent:
         if file is None:
@@ -91,7 +92,7 @@ def picked_up(sent: Iterable[Sent]) -> Iterator[Frame]:
 
 
 def empty(folder: Path) -> None:
-    """Deletes all files in `folder` that an epoch has left."""
+    """Delete all files of an epoch in `folder`."""
     for path in folder.iterdir():
         if not path.name.startswith("."):
             path.unlink(missing_ok=True)
@@ -100,13 +101,13 @@ def empty(folder: Path) -> None:
 #: The local property with the job.
 JOB: Final = "watersmeet.job"
 
-#: The local property with the path of a line to the driver.
+#: The local property with the path of a socket to the driver.
 LINE: Final = "watersmeet.line"
 
-#: The local property with the folder in which frames wait (`framefiles`), if there is one.
+#: The local property with the folder of frames in files, if there is one.
 FOLDER: Final = "watersmeet.folder"
 
-#: The channel of frames whose body says why a task failed.
+#: The channel of frames whose body is the error of a task.
 ERROR: Final = "error"
 
 #: Spark's schema of frames.
@@ -124,22 +125,22 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 
-#: Frames of one batch have about this size together: Spark copies batches as a whole.
+#: The size of a batch of frames: Spark copies whole batches.
 _BATCH_BYTES: Final = 16 << 20
 
-#: After an epoch with more input than this, a worker gives memory back …
+#: After an epoch with more input than this, a worker returns memory …
 _MUCH_BYTES: Final = 8 << 20
 
-#: … if nothing comes for so long: the next task would have to get it again.
-_rest: Final = Rest(2.0)
+#: … if no task starts for that long, because that would need it again.
+_idle_timer: Final = IdleTimer(2.0)
 
-#: A task that stays leaves when no job came for so long …
+#: A standing task ends when no job arrived for that long …
 _WAIT_S: Final = 1.0
 
-#: … and after so long in any case, so that what else runs on Spark gets its turn.
+#: … and after this time in any case, so that other jobs of Spark can run.
 _STAY_S: Final = 1.0
 
-#: Errors of the machine, which another attempt may not meet: Spark repeats the task.
+#: Errors of the machine that another attempt may not have: Spark repeats the task.
 _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
 
 
@@ -167,8 +168,8 @@ def _property(name: str) -> str | None:
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task is the whole epoch, every stage in every bucket; or, with a line to the driver, several epochs. Nothing,
-    if there is neither a job nor a line: that warms a worker up.
+    """Runs the whole epoch in one task, every stage in every bucket; or, with a connection to the driver, several
+    epochs. Without a job and a connection it does nothing, which warms a worker up.
     """
     for _ in batches:
         if (job := _job()) is not None:
@@ -178,8 +179,8 @@ def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _stay(path: str) -> None:
-    """Runs the jobs that come over a line, and answers each with (channel, body) of its frames, for a while, or until
-    nobody is at the other end.
+    """Run the jobs from a connection, and answer each with (channel, body) of its frames, for a while, or until it
+    closes.
     """
     try:
         line = Client(path, "AF_UNIX")
@@ -223,11 +224,11 @@ class BucketStage:
 
 
 def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
-    """The frames that `work` gives, or one that says why it failed."""
+    """The frames that `work` returns, or one with its error."""
     assert job is not None, "a task of Watersmeet runs without its job"
     if job.workers.are_small:
         return_freed()
-    _rest.end()
+    _idle_timer.end()
     try:
         frames = work(job)
     except Exception as cause:
@@ -236,7 +237,7 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from frames
     if job.intent.bytes > _MUCH_BYTES:
-        _rest.begin()  # the worker lives on, and a smaller epoch may be next for long
+        _idle_timer.begin()  # the worker lives on, and a smaller epoch may be next for long
 
 
 def _is_passing(cause: Exception) -> bool:
@@ -270,7 +271,7 @@ def _sent(batch: pa.RecordBatch) -> Iterator[Sent]:
 
 
 def _batches(frames: Iterable[Frame], folder: str | None = None) -> Iterator[pa.RecordBatch]:
-    """folder: where large bodies wait; None: they are sent."""
+    """folder: for large bodies; None: they are sent."""
     group: list[Sent] = []
     size = 0
     for sent in put_down(frames, folder):

@@ -57,7 +57,7 @@ with watersmeet.connect(sys.argv[1], parallelism={BUCKETS}) as connection:
         status = connection.status()
         print(json.dumps({{
             "wait": conf.get("spark.locality.wait"),
-            "homes": [e.id for e in runner._homes.of],
+            "executors": [e.id for e in runner._affinity.of],
                 "local": status["buckets_local"],
             "moved": status["buckets_moved"],
         }}), flush=True)
@@ -93,8 +93,8 @@ class Driver:
         """Epochs until both executors have as many buckets, and one that is gone has none."""
         for _ in range(200):
             said = self.does("epoch")
-            homes = said["homes"]
-            if without not in homes and sorted(homes.count(i) for i in set(homes)) == [BUCKETS // 2] * 2:
+            executors = said["executors"]
+            if without not in executors and sorted(executors.count(i) for i in set(executors)) == [BUCKETS // 2] * 2:
                 return said
         raise AssertionError(f"buckets don't spread: {said}")
 
@@ -127,22 +127,22 @@ def test_buckets_come_back(tmp_path: Path) -> None:
             assert said["wait"] == "600s", "what the user has set stays"
             for _ in range(5):
                 before, said = said, driver.does("epoch")
-                assert said["homes"] == before["homes"]
+                assert said["executors"] == before["executors"]
                 assert_local(said)
             # An epoch that is one task runs on one of both, and the next one on the same.
             said = driver.does("small")
             assert said["moved"] >= BUCKETS // 2
             said = driver.does("small")
             assert_local(said)
-            assert said["homes"] == before["homes"], "those of large epochs stay spread"
+            assert said["executors"] == before["executors"], "those of large epochs stay spread"
 
             driver.does("wait 200ms")  # for an executor that is gone, too
             driver.does_until_even()
             os.kill(min(made.executors()), signal.SIGKILL)
-            known = set(said["homes"])
+            known = set(said["executors"])
             for _ in range(200):
                 said = driver.does("epoch")
-                if len(gone := known - set(said["homes"])) == 1:
+                if len(gone := known - set(said["executors"])) == 1:
                     break
             (lost,) = gone
             said = driver.does_until_even(without=lost)
@@ -163,18 +163,18 @@ def test_buckets_come_back(tmp_path: Path) -> None:
 
 def test_pinned_frames_have_their_places_and_the_same_rows() -> None:
     """Also one behind another, as stages are; that Spark puts them there, a cluster has to show."""
-    homes = [Executor(str(bucket % 2), "nowhere") for bucket in range(4)]
+    executors = [Executor(str(bucket % 2), "nowhere") for bucket in range(4)]
     spark = acquire(None, 2)
     try:
         frames = spark.range(0, 40, 1, 3).selectExpr("cast(id % 4 as int) AS bucket", "id")
         for _ in range(2):
-            frames = pinned(in_buckets(frames, 4), homes)
+            frames = pinned(in_buckets(frames, 4), executors)
         below = frames._jdf.queryExecution().toRdd()
         places = [spark.sparkContext._jsc.sc().getPreferredLocs(below, b).mkString() for b in range(4)]
         assert places == ["executor_nowhere_0", "executor_nowhere_1"] * 2
         found = frames.selectExpr("spark_partition_id() AS place", "bucket", "id").collect()
         assert sorted((r.place, r.bucket, r.id) for r in found) == sorted((i % 4, i % 4, i) for i in range(40))
         with pytest.raises(Error, match="3 executors"):
-            pinned(in_buckets(frames, 4), homes[:3])
+            pinned(in_buckets(frames, 4), executors[:3])
     finally:
         release(spark)
