@@ -15,9 +15,9 @@ from sqlglot.tokens import Token
 from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.script import OwnQuery, cut, no_own_query, read_script, tokenize
 from watersmeet.dialects.statements.preparing import marked, prepares
-from watersmeet.dialects.tree.queries import Parameters, check_characters, depth_checked
+from watersmeet.dialects.tree.queries import check_characters, depth_checked
 from watersmeet.dialects.tree.statements import SetVariable, Statement
-from watersmeet.dialects.tree.tokens import words_of
+from watersmeet.dialects.tree.tokens import Parameters, words_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.errors.secretnames import is_secret
 from watersmeet.values import DEFAULT_DIALECT

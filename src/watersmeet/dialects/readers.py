@@ -73,3 +73,8 @@ def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Sem
                 return found
             cursor.index = begin
     return None
+
+
+def verbs() -> tuple[str, ...]:
+    """The first words of all statements of features that were imported."""
+    return tuple(_READERS)

@@ -5,11 +5,10 @@ RisingWave, "CREATE FUNCTION", "SQL UDFs", "CREATE SINK", "Sink data from Rising
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, cast, get_args
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.risingwave import RisingWave as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
@@ -18,14 +17,12 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding, RowForm
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
-from watersmeet.dialects.tree.definitions import CreateFunction, CreateSink, DropFunction
+from watersmeet.dialects.tree.definitions import CreateSink
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.tree.queries import read_tree
-from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Refused, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
-from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.values.types import Field, SqlType
+from watersmeet.dialects.tree.queries import query_of
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_options, span_of
+from watersmeet.errors import Span, did_you_mean, error
 
 _FORMS: Final = ("plain", "upsert", "debezium")
 
@@ -33,10 +30,9 @@ _FORMS: Final = ("plain", "upsert", "debezium")
 _RENAMED_ENCODINGS: Final = {"text": "string"}
 
 
-def read_sink(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE SINK …: the cursor stands behind SINK."""
-    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-    name = cursor.relation_name()
+def read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE SINK …: the cursor stands after SINK."""
+    made = read_new_name(cursor, base)
     into = cursor.relation_name() if cursor.take("INTO") else None
     targets = cursor.names() if into is not None and cursor.at("(") else ()
     source, query, emit, query_text = None, None, None, ""
@@ -51,7 +47,7 @@ def read_sink(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
             raise cursor.error()
         query_text = cursor.text[tokens[0].start : tokens[-1].end + 1]
         tokens, emit = cut_emit(tokens)
-        query = read_tree(cursor.originals(tokens), cursor.text, dialect)
+        query = query_of(cursor, tokens)
     spans: dict[str, Span] = {}
     options = read_options(cursor, spans) if cursor.take("WITH") else {}
     start = cursor.index
@@ -61,11 +57,7 @@ def read_sink(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
         spans["format"] = span_of(cursor.tokens[start : cursor.index])
     cursor.end()
     return CreateSink(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
-        if_not_exists=if_not_exists,
+        **made,
         source=source,
         query=query,
         emit=emit,
@@ -92,7 +84,7 @@ def _query_of_sink(cursor: Cursor) -> Sequence[Token]:
 
 
 def _read_format(cursor: Cursor, spans: dict[str, Span]) -> MessageFormat:
-    """`PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`: the cursor stands behind FORMAT."""
+    """`PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`: the cursor stands after FORMAT."""
     form = cursor.word()
     if form.name not in _FORMS:
         raise error(
@@ -124,152 +116,6 @@ def _read_encoding(cursor: Cursor) -> Encoding:
             hint=did_you_mean(word.name, [*_RENAMED_ENCODINGS, *get_args(Encoding)]),
         )
     return cast("Encoding", found)
-
-
-#: What may stand in a definition and changes nothing: the body follows from its arguments wherever it is inlined.
-_KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
-
-
-def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE …, with functions, sinks and secrets: the cursor stands behind CREATE."""
-    if cursor.take("SINK"):
-        return read_sink(cursor, dialect, base)
-    return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)
-
-
-def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP …, with functions and secrets: the cursor stands behind DROP."""
-    return _read_drop(cursor, base) if cursor.take("FUNCTION") else ddl.read_drop(cursor, base)
-
-
-def _read_create(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-    name = cursor.relation_name()
-    parameters = _parameters(cursor)
-    returns: SqlType | None = None
-    body: str | None = None
-    language: str | None = None
-    while not cursor.done:
-        start = cursor.index
-        if cursor.take("RETURNS"):
-            if cursor.at("TABLE") or cursor.at("SETOF"):
-                return _refused(cursor, base, f"a function that returns {cursor.rest[0].text.upper()}")
-            returns = read_type(cursor)
-        elif cursor.take("LANGUAGE"):
-            language = _language(cursor)
-            if language != "sql":
-                return _refused(cursor, base, f"a function in {language.upper()}", start)
-        elif cursor.take("AS"):
-            body = _text(cursor)
-        elif cursor.take("RETURN"):
-            rest = cursor.rest
-            if not rest:
-                raise cursor.error()
-            body = f"SELECT {cursor.text[rest[0].start : rest[-1].end + 1]}"
-            cursor.index = len(cursor.tokens)
-        elif cursor.at("WITH") or cursor.at("USING") or cursor.at("STRICT"):
-            return _refused(cursor, base, f"{cursor.rest[0].text.upper()} of a function")
-        elif not any(cursor.take(word) for word in _KINDS):
-            raise cursor.error()
-    if language is None:
-        raise cursor.error(detail="LANGUAGE SQL is missing.")
-    if body is None or returns is None:
-        raise cursor.error(detail=f"{'RETURNS and a type are' if returns is None else 'AS and the body are'} missing.")
-    return CreateFunction(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
-        if_not_exists=if_not_exists,
-        parameters=parameters,
-        returns=returns,
-        body=body,
-    )
-
-
-def _read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    if_exists = cursor.take("IF", "EXISTS")
-    names = [cursor.relation_name()]
-    signatures = [_signature(cursor)]
-    while cursor.take(","):
-        names.append(cursor.relation_name())
-        signatures.append(_signature(cursor))
-    cascade = cursor.take("CASCADE")
-    if not cascade:
-        cursor.take("RESTRICT")
-    cursor.end()
-    return DropFunction(**base, names=tuple(names), signatures=tuple(signatures), if_exists=if_exists, cascade=cascade)
-
-
-def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
-    return tuple(p.type for p in _parameters(cursor)) if cursor.at("(") else None
-
-
-def _parameters(cursor: Cursor) -> tuple[Field, ...]:
-    """`([name] type, …)`; the name of one without is empty."""
-    cursor.expect("(")
-    found: list[Field] = []
-    while not cursor.at(")"):
-        for word in ("OUT", "INOUT", "VARIADIC"):
-            if cursor.at(word):
-                raise not_supported(f"{word} of a function", cursor.text, span_of(cursor.rest[:1]))
-        cursor.take("IN")
-        place = cursor.rest[:1]
-        found.append(_parameter(cursor))
-        if found[-1].name and found[-1].name in [p.name for p in found[:-1]]:
-            raise error(
-                "DUPLICATE_COLUMN",
-                f'parameter name "{found[-1].name}" used more than once',
-                sql=cursor.text,
-                span=span_of(place),
-            )
-        if cursor.at("DEFAULT") or cursor.at("="):
-            raise not_supported("DEFAULT of a parameter", cursor.text, span_of(cursor.rest[:1]))
-        if not cursor.take(","):
-            break
-    cursor.expect(")")
-    return tuple(found)
-
-
-def _parameter(cursor: Cursor) -> Field:
-    start, refused = cursor.index, None
-    try:
-        kind = read_type(cursor)
-    except Error as err:
-        refused = err
-    else:
-        if cursor.at(",") or cursor.at(")"):
-            return Field("", kind)
-    cursor.index = start
-    name = cursor.name()
-    if refused is not None and (cursor.at(",") or cursor.at(")")):
-        raise refused  # the only word is a type that does not exist
-    return Field(name.name, read_type(cursor))
-
-
-def _language(cursor: Cursor) -> str:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
-        return cursor.string().lower()
-    return cursor.word().name
-
-
-def _text(cursor: Cursor) -> str:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.HEREDOC_STRING:
-        cursor.index += 1
-        return str(token.text)
-    return cursor.string()
-
-
-def _refused(cursor: Cursor, base: dict[str, Any], feature: str, start: int | None = None) -> Statement:
-    place = cursor.tokens[cursor.index if start is None else start :]
-    return Refused(
-        **base,
-        error=not_supported(
-            feature, cursor.text, span_of(place[:2]), hint="Functions are SQL: LANGUAGE SQL AS $$ … $$."
-        ),
-    )
 
 
 def _arrow(kind: type[exp.Expression]) -> Any:
@@ -307,3 +153,6 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.PIPE_SLASH: lambda self: self.expression(exp.Sqrt(this=self._parse_term())),
             TokenType.DPIPE_SLASH: lambda self: self.expression(exp.Cbrt(this=self._parse_term())),
         }
+
+
+CREATES: Final[Mapping[str, ddl.Reader]] = {**ddl.CREATES, "SINK": read_sink}

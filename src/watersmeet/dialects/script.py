@@ -11,16 +11,16 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.readers import read_feature
+from watersmeet.dialects.readers import read_feature, verbs
 from watersmeet.dialects.registry import Language
-from watersmeet.dialects.statements import cursors, dml, preparing, roles, sessionstate, utility
+from watersmeet.dialects.statements import ddl, dml, preparing, utility
+from watersmeet.dialects.statements.ddl import Reader
 from watersmeet.dialects.statements.dml import read_copy
-from watersmeet.dialects.statements.explaining import read_explain, read_explain_row
-from watersmeet.dialects.timeplus.ddl import WORDS as SUBSCRIPTIONS
+from watersmeet.dialects.statements.explaining import read_explain
 from watersmeet.dialects.tree.definitions import Create, CreateProcessor, CreateSchema, CreateTopic
-from watersmeet.dialects.tree.queries import Parameters, read_tree
+from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.statements import Refused, Select, SetVariable, Statement, Unit
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
+from watersmeet.dialects.tree.tokens import Cursor, Parameters, not_supported, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.types import Schema
 
@@ -52,43 +52,20 @@ _QUOTES: Final = {
 _NOTED: Final = re.compile(r"from \d+:(\d+)")
 _UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
-_SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
-    "ABORT": sessionstate.read_rollback,
-    "BEGIN": utility.read_begin,
-    "CLOSE": cursors.read_close,
-    "COMMIT": utility.read_commit,
+_COMMON: Final[dict[str, Reader]] = {
+    "COPY": read_copy,
     "DEALLOCATE": preparing.read_deallocate,
     "DESC": utility.read_describe,
     "DESCRIBE": utility.read_describe,
-    "DISCARD": sessionstate.read_discard,
-    "END": utility.read_commit,
-    "FETCH": cursors.read_fetch,
-    "FLUSH": utility.read_flush,
-    "GRANT": roles.read_grant,
-    "KILL": utility.read_kill,
-    "MOVE": cursors.read_move,
-    "PREPARE": preparing.read_prepare,
-    "RELEASE": sessionstate.read_release,
-    "RESET": utility.read_reset,
-    "REVOKE": roles.read_revoke,
-    "ROLLBACK": sessionstate.read_rollback,
-    "SAVEPOINT": sessionstate.read_savepoint,
-    "SET": utility.read_set,
-    "SHOW": utility.read_show,
-    "START": utility.read_begin,
-    "TRUNCATE": sessionstate.read_truncate,
-    "UNLISTEN": sessionstate.read_unlisten,
-    "WAIT": utility.read_flush,
-}
-#: Statements with others inside, which their last argument reads.
-_WITH_OTHERS: Final[
-    dict[str, Callable[[Cursor, dict[str, Any], Callable[[Sequence[Token]], Statement]], Statement]]
-] = {
-    "COPY": read_copy,
-    "DECLARE": cursors.read_declare,
     "EXECUTE": preparing.read_execute,
+    "EXPLAIN": read_explain,
+    "KILL": utility.read_kill,
+    "PREPARE": preparing.read_prepare,
+    "SHOW": utility.read_show,
 }
-_WORDS: Final = (*QUERIES[:3], *_DML, *_SIMPLE, *_WITH_OTHERS, "CREATE", "DROP", "EXPLAIN")
+#: The words of statements that take parameters.
+_WITH_PARAMETERS: Final = ("COPY", "DECLARE", "EXECUTE")
+_WORDS: Final = (*QUERIES[:3], *_DML, *_COMMON, "CREATE", "DROP")
 #: Reads a query that a session takes to mean something else; None for others.
 OwnQuery = Callable[[Sequence[Token], str, Parameters], Statement | None]
 
@@ -281,13 +258,18 @@ def _read(
     if before:
         sql = ";\n".join([*(text[p[0].start : p[-1].end + 1] for p in before), sql])
         tokens = [*tokens[:place], *_listed(before), *tokens[place:]]
-    base = {"text": text, "sql": sql, "span": span}
-    return _dispatch(Cursor(tokens, text, folding=language.semantics.folding), base, language, parameters, own_query)
+    cursor = Cursor(
+        tokens,
+        text,
+        folding=language.semantics.folding,
+        grammar=language.grammar,
+        parameters=parameters,
+        inner=lambda inner: _read(inner, text, language, parameters, own_query),
+    )
+    return _dispatch(cursor, {"text": text, "sql": sql, "span": span}, language, own_query)
 
 
-def _dispatch(
-    cursor: Cursor, base: dict[str, Any], language: Language, parameters: Parameters, own_query: OwnQuery
-) -> Statement:
+def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_query: OwnQuery) -> Statement:
     token = cursor.current
     if token is None:
         raise cursor.error()
@@ -295,61 +277,32 @@ def _dispatch(
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         raise syntax_error(cursor.text, token)
     if word in QUERIES:
-        tokens = cursor.originals(cursor.rest)
-        return own_query(tokens, cursor.text, parameters) or Select(
-            **base, query=read_tree(tokens, cursor.text, language.grammar, parameters)
-        )
-    if word == "INSERT" and (made := language.insert(cursor, language.grammar, base, parameters)) is not None:
-        return made
-    if word == "MERGE" and language.merge is not None:
-        return language.merge(cursor, language.grammar, base, parameters)
-    if word in _DML:
-        return dml.read_dml(cursor, language.grammar, base, parameters)
-    if word in _WITH_OTHERS:
-        cursor.index += 1
-        return _WITH_OTHERS[word](
-            cursor, base, lambda inner: _read(inner, cursor.text, language, parameters, own_query)
-        )
-    if parameters:
+        own = own_query(cursor.originals(cursor.rest), cursor.text, cursor.parameters)
+        return own or Select(**base, query=query_of(cursor))
+    reader = language.readers.get(word)
+    if word in (*_DML, "MERGE"):
+        found = None if reader is None else reader(cursor, base)
+        if found is not None or word in _DML:
+            return found or dml.read_dml(cursor, base)
+    if cursor.parameters and word not in _WITH_PARAMETERS:
         raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
     cursor.index += 1
     if word == "CREATE":
         return _read_create(cursor, base, language)
+    found = (reader and reader(cursor, base)) or read_feature(word, cursor, base, language.semantics)
+    if found is not None:
+        return found
     if word == "DROP":
-        found = roles.read_drop(cursor, base) or read_feature(word, cursor, base, language.semantics)
-        return found or language.drop(cursor, base)
-    if word in SUBSCRIPTIONS and language.subscription is not None and not _names_relations(word, cursor):
-        return language.subscription(word, cursor, language.grammar, base)
-    if (of_feature := read_feature(word, cursor, base, language.semantics)) is not None:
-        return of_feature
-    if word == "EXPLAIN" and (of_row := read_explain_row(cursor, base, lambda c: _explained(c, language))) is not None:
-        return of_row
-    if word == "EXPLAIN":
-        return read_explain(cursor, base, lambda c: _explained(c, language))
-    if word == "USE" and language.semantics.schema_word == "database":
-        return utility.read_use(cursor, base)
-    if word == "ALTER" and (of_role := roles.read_alter(cursor, base)) is not None:
-        return of_role
+        return ddl.read_drop(cursor, base, language.drops, language.lacking)
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
-    if word == "RENAME" and language.rename is not None:
-        return language.rename(cursor, base)
-    if word == "START" and language.start is not None and cursor.at("PROCESSOR"):
-        return language.start(cursor, base)
-    if word == "STOP" and language.stop is not None:
-        return language.stop(cursor, base)
-    if word in _SIMPLE:
-        return _SIMPLE[word](cursor, base)
+    if word in _COMMON:
+        return _COMMON[word](cursor, base)
     if word in _LACKING:
         lacking = not_supported(word, cursor.text, span_of([token]), hint=_HINTS.get(word))
         return Refused(**base, error=lacking)
-    near = did_you_mean(word, _WORDS)
+    near = did_you_mean(word, sorted({*_WORDS, *verbs()}))
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
-
-
-def _names_relations(word: str, cursor: Cursor) -> bool:
-    """Whether SUBSCRIBE follows relations, where the dialect has a SUBSCRIBE TO of its own."""
-    return word == "SUBSCRIBE" and not any(map(cursor.at, ("TO", *QUERIES)))
 
 
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
@@ -359,13 +312,15 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):
-        return roles.read_create(cursor, base) or _read_object(cursor, base, language)
+        return _read_object(cursor, base, language)
     span = span_of(cursor.tokens[first : cursor.index])
     head = len(base["sql"]) - (base["span"].end - base["span"].start)
     rest = base["sql"][head + span.end - base["span"].start :]
     created = _read_object(cursor, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"}, language)
-    if not isinstance(created, (Create, CreateSchema)):
+    if isinstance(created, Refused):
         return created
+    if not isinstance(created, (Create, CreateSchema)):
+        raise syntax_error(cursor.text, cursor.tokens[first + 2])
     if created.if_not_exists:
         raise error(
             "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS", sql=cursor.text, span=span
@@ -375,10 +330,4 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
 
 def _read_object(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
     found = read_feature("CREATE", cursor, base, language.semantics)
-    return found or language.create(cursor, language.grammar, base)
-
-
-def _explained(cursor: Cursor, language: Language) -> Statement:
-    if cursor.done:
-        raise cursor.error()
-    return _read(cursor.originals(cursor.rest), cursor.text, language, (), no_own_query)
+    return found or ddl.read_create(cursor, base, language.creates, language.lacking)

@@ -58,7 +58,7 @@ class Semantics:
 
 
 RISINGWAVE: Final = Semantics(
-    own_objects=("secret", "connection", "subscription"), own_words=("connection", "subscription")
+    own_objects=("secret", "connection", "function", "subscription"), own_words=("connection", "subscription")
 )
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
@@ -70,7 +70,14 @@ TIMEPLUS: Final = Semantics(
     continuous="streams",
     join_max_buffered_bytes=524_288_000,
     asof_without_equality="ASOF join needs at least one equal-join column",
-    own_objects=("format schema", "named collection", "database"),
+    own_objects=(
+        "format schema",
+        "named collection",
+        "database",
+        "dictionary",
+        "external table",
+        "external stream",
+    ),
     own_words=("stream", "dictionary"),
     row_order="arrival",
 )
@@ -101,6 +108,7 @@ SQLSTREAM: Final = Semantics(
     unnamed="numbered",
     continuous="marked",
     tables="plain",
+    own_objects=("server", "foreign stream", "foreign table"),
     own_words=("stream", "pump", "server"),
     row_order="rowtime",
 )

@@ -22,9 +22,8 @@ from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.statements.dml import CopyIn, CopyOut
-from watersmeet.dialects.statements.sessionstate import RollbackTo
 from watersmeet.dialects.tree import statements as st
-from watersmeet.dialects.tree.queries import Parameters
+from watersmeet.dialects.tree.tokens import Parameters
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
@@ -36,6 +35,7 @@ from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
+from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.statements import preparing
 
 P = ParamSpec("P")

@@ -7,56 +7,30 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.database.filling import Bound
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import plug_in
-from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
-from watersmeet.dialects.statements.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
 from watersmeet.dialects.statements.preparing import Deallocate, Execute, Prepare
-from watersmeet.dialects.statements.sessionstate import (
-    Accepted,
-    Discard,
-    ReleaseSavepoint,
-    RollbackTo,
-    Savepoint,
-    Truncate,
-)
-from watersmeet.dialects.statements.tables import CreateCapturedTable, ResetSource
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
-from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
 from watersmeet.errors import error
 
 Handler = Callable[[Session, Any], Result]
 
+#: Runs a statement with others inside, or one that waits: it holds no lock.
+NestedHandler = Callable[[Session, Any, Nested], Result]
+
 #: By module and function, so that modules that a session never runs are not imported; features register functions.
 HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
-    Accepted: "settings.accept",
-    CloseCursor: "cursors.close",
     CopyIn: "copying.refuse_stream",
     CopyOut: "copying.refuse_stream",
-    Deallocate: "preparing.deallocate",
-    DeclareSubscriptionCursor: "cursors.declare_subscription",
-    Discard: "settings.discard",
-    Prepare: "preparing.prepare_statement",
-    ReleaseSavepoint: "settings.release_statement",
-    RollbackTo: "settings.rollback_to_statement",
-    Savepoint: "settings.savepoint_statement",
-    st.Begin: "settings.begin_statement",
-    st.Commit: "settings.commit_statement",
-    CreateCapturedTable: "captured.create_table_from",
-    ResetSource: "captured.reset_source",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
-    CreateDictionary: "dictionaries.create_dictionary",
-    df.CreateExternalStream: "external.create_external_stream",
-    df.CreateExternalTable: "external.create_external_table",
-    df.CreateForeignStream: "foreign.create_foreign_stream",
-    CreateForeignTable: "foreign.create_foreign_table",
-    df.CreateFunction: "sqlfunctions.create_function",
+    Deallocate: "preparing.deallocate",
+    Prepare: "preparing.prepare_statement",
     df.CreateIndex: "tables.create_index",
     df.CreateMaterializedView: "views.create_materialized_view",
     df.AddColumn: "altering.alter",
@@ -64,11 +38,10 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.AlterQuery: "altering.alter_query",
     df.RefreshSchema: "altering.refresh_schema",
     df.AlterPump: "pumps.alter_pump",
-    CreateMergingPump: "pumps.create_pump",
+    df.CreateMergingPump: "pumps.create_pump",
     df.CreatePump: "pumps.create_pump",
     df.CreateProcessor: "processors.create_processor",
     df.CreateSchema: "altering.create_schema",
-    df.CreateServer: "foreign.create_server",
     df.CreateSink: "sinks.create_sink",
     df.CreateSource: "tables.create_source",
     df.CreateStream: "tables.create_stream",
@@ -78,30 +51,18 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.Delete: "dml.delete",
     st.Describe: "show.describe",
     df.Drop: "altering.drop",
-    df.DropFunction: "sqlfunctions.drop_function",
     df.DropSchema: "altering.drop_schema",
     st.Explain: "explain.explain_statement",
     ExplainAnalyze: "analyzing.explain_analyze",
-    st.Flush: "settings.flush_statement",
     st.Insert: "dml.insert",
     st.KillQuery: "running.kill_query",
     df.RenameColumn: "altering.alter",
     df.RenameRelation: "altering.alter",
     LimitSink: "sinks.limit_sink",
-    Merge: "dml.merge",
-    rl.AlterRole: "roles.alter_role",
-    rl.CreateRole: "roles.create_role",
-    rl.DropRole: "roles.drop_role",
-    rl.Grant: "roles.grant",
-    rl.GrantRole: "roles.grant_role",
-    rl.RenameRole: "roles.rename_role",
-    rl.SetRole: "roles.set_role",
+    df.Merge: "dml.merge",
     st.Recover: "running.recover_query",
-    st.Rollback: "settings.rollback_statement",
     st.Select: "select.select",
-    st.SetVariable: "settings.set_variable",
     st.Show: "show.show",
-    st.ShowVariable: "settings.show_variable",
     df.StartSink: "sinks.start_sink",
     st.StartProcessor: "processors.start_processor",
     st.StopProcessor: "processors.stop_processor",
@@ -110,25 +71,18 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.Update: "dml.update",
 }
 
+#: Handlers of statements with others inside, which run by the last argument.
+NESTING: Final[dict[type[st.Statement], str | NestedHandler]] = {Execute: "preparing.execute"}
+
 #: Statements of plug-ins, by the module and function that run them. Without its plug-in a statement is an error.
 PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
 
 plug_in("watersmeet.session.features")
 
-#: Functions for statements with others inside, which run through their last argument, and for one that waits: they hold
-#: no lock.
-NESTING: Final[dict[type[st.Statement], str]] = {
-    DeclareCursor: "cursors.declare",
-    Execute: "preparing.execute",
-    Fetch: "cursors.fetch",
-    Truncate: "dml.truncate",
-}
-
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
     df.CreateMaterializedView: "views.bind_view",
     df.CreateProcessor: "processors.bind_processor",
-    CreateMergingPump: "views.bind_view",
     df.CreatePump: "views.bind_view",
 }
 
@@ -142,6 +96,22 @@ def handles(kind: type[st.Statement]) -> Callable[[Handler], Handler]:
         return handler
 
     return register
+
+
+def handles_nested(kind: type[st.Statement]) -> Callable[[NestedHandler], NestedHandler]:
+    """Like `handles`, for statements with others inside."""
+
+    def register(handler: NestedHandler) -> NestedHandler:
+        NESTING[kind] = handler
+        return handler
+
+    return register
+
+
+def nested_handler_of(kind: type[st.Statement]) -> NestedHandler:
+    """The function that runs statements of a type in `NESTING`."""
+    found = NESTING[kind]
+    return function_named(found) if isinstance(found, str) else found
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:

@@ -12,8 +12,12 @@ from watersmeet import catalog as c
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements.tables import CreateCapturedTable
 from watersmeet.dialects.tree import definitions as df
-from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump
+from watersmeet.dialects.tree.definitions import CreateMergingPump
+from watersmeet.session.features.dictionaries import CreateDictionary
+from watersmeet.session.features.external import CreateExternalStream, CreateExternalTable
+from watersmeet.session.features.foreign import CreateForeignStream, CreateForeignTable, CreateServer
 from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
+from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.session.features.subscriptions import CreateSubscription
 from watersmeet.values import DIALECTS
 from watersmeet.values.types import INTEGER, Field
@@ -64,16 +68,16 @@ REPLACING = {
     },
     "timeplus": {
         df.CreateStream: "STREAM name (a int)",
-        df.CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
-        df.CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
+        CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
+        CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
         CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
         "LAYOUT(FLAT())",
         CreateFormatSchema: "FORMAT SCHEMA name AS 'message N {}' TYPE Protobuf",
         CreateNamedCollection: "NAMED COLLECTION name AS topic = 't'",
     },
     "sqlstream": {
-        df.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
-        df.CreateForeignStream: "FOREIGN STREAM name (a INTEGER) SERVER FILE_SERVER "
+        CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
+        CreateForeignStream: "FOREIGN STREAM name (a INTEGER) SERVER FILE_SERVER "
         "OPTIONS (PARSER 'CSV', DIRECTORY '{file}')",
         df.CreatePump: 'PUMP name STOPPED AS INSERT INTO "written" SELECT STREAM "A" FROM "read" WHERE "A" > 1',
     },
@@ -258,7 +262,7 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
 
     abstract = {df.Create, df.CreateRelation, df.CreateOptions}
     silent = {s for s in below(df.Create) if not hasattr(s, "makes")} - abstract
-    assert silent == {df.CreateFunction}
+    assert silent == {CreateFunction}
     replaced = {s for statements in REPLACING.values() for s in statements}
     assert {s for s in below(df.Create)} - abstract - silent - replaced == {
         df.CreateProcessor,

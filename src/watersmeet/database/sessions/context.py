@@ -27,11 +27,10 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
 from watersmeet.dialects.semantics import Semantics
-from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
-from watersmeet.dialects.tree.queries import Parameters
 from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Parameters
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
 from watersmeet.system.secretvalues import revealed
@@ -395,13 +394,9 @@ def _needed(session: Session, statement: st.Statement) -> str | None:
         return _needed(session, statement.statement)
     if isinstance(statement, st.Show):
         return _shown(statement.what)
-    if isinstance(statement, rl.AlterRole) and _is_own_password(session, statement):
-        return None
-    return ADMIN if _has_connector(statement) else statement.takes
-
-
-def _is_own_password(session: Session, statement: rl.AlterRole) -> bool:
-    return session.user is not None and statement.is_own_password(session.user.name)
+    if _has_connector(statement):
+        return ADMIN
+    return statement.role_for(None if session.user is None else session.user.name)
 
 
 def _shown(what: str) -> str | None:

@@ -13,14 +13,13 @@ import time
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.database.sessions.cancellation import Cancellation
 from watersmeet.database.sessions.result import Result, Running
-from watersmeet.dialects.statements.cursors import Fetch
 from watersmeet.dialects.statements.preparing import Parameter, with_values
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import error
@@ -124,30 +123,35 @@ class OpenCursor:
         self.position = end
         return found
 
-    def fetch(self, wanted: Fetch) -> pa.Table:
-        """The rows of FETCH. FEATURE_NOT_SUPPORTED for other directions than forward in a query that runs."""
+    def fetch(
+        self, kind: Literal["next", "absolute", "relative"], count: int | None, timeout_s: float | None = None
+    ) -> pa.Table:
+        """The rows of FETCH. count: None: all that follow. timeout_s: how long to wait for rows of a running query.
+
+        FEATURE_NOT_SUPPORTED for other directions than forward in a running query.
+        """
         if self.flow is not None:
-            if wanted.kind != "next" or (wanted.count is not None and wanted.count < 0):
+            if kind != "next" or (count is not None and count < 0):
                 raise error(
                     "FEATURE_NOT_SUPPORTED",
                     "a cursor over a query that runs until it is stopped only goes forward",
                     hint="Write FETCH n FROM cursor.",
                 )
-            return self.flow.take(wanted.count, wanted.timeout_s)
-        table, total, count = self.table, self.table.num_rows, wanted.count
-        if wanted.kind == "next" and (count is None or count >= 0):
+            return self.flow.take(count, timeout_s)
+        table, total = self.table, self.table.num_rows
+        if kind == "next" and (count is None or count >= 0):
             start = min(self.position, total)
             found = table.slice(start, count)
             self.position = start + count if found.num_rows == count else total + 1
             return found
         assert count is not None
-        if wanted.kind == "next":
+        if kind == "next":
             start, end = max(self.position - 1 + count, 0), max(self.position - 1, 0)
             self.position = start + (1 if end - start == -count else 0)
             found = table.slice(start, min(end, total) - start)
             return found.take(pa.array(range(found.num_rows - 1, -1, -1), pa.int64()))
-        row = self.position + count if wanted.kind == "relative" else count
-        if wanted.kind == "absolute" and row < 0:
+        row = self.position + count if kind == "relative" else count
+        if kind == "absolute" and row < 0:
             row = total + 1 + row
         self.position = max(0, min(row, total + 1))
         return table.slice(row - 1, 1) if 1 <= row <= total else table.slice(0, 0)

@@ -5,23 +5,22 @@ Lenses, "Joins", all listings; "Key decoder types", "Co-partitioning".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.algebra.timewindows import timeout_us
-from watersmeet.catalog import KEY_COLUMN
+from watersmeet.catalog import KEY_COLUMN, DropWord
 from watersmeet.dialects.lenses.grammar import RecordSelect
 from watersmeet.dialects.statements import ddl
-from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic, Drop
-from watersmeet.dialects.tree.queries import Parameters, read_tree
+from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
+from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, StartProcessor, Statement, StopProcessor
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
+from watersmeet.dialects.tree.statements import Name, Refused, StartProcessor, Statement, StopProcessor
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.payloads import split_window, windowed_key
 from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
@@ -50,17 +49,9 @@ class _Properties:
     idle_us: int | None = None
 
 
-def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:  # noqa: ARG001 - the signature of all dialects
-    """CREATE TABLE: the cursor stands behind CREATE."""
-    if not cursor.take("TABLE"):
-        raise not_supported(
-            f"CREATE {cursor.current.text.upper() if cursor.current else ''}".strip(),
-            cursor.text,
-            span_of(cursor.tokens[: cursor.index + 1]),
-            hint="CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor.",
-        )
-    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-    name = cursor.relation_name()
+def _read_topic(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE TABLE: the cursor stands after TABLE."""
+    made = read_new_name(cursor, base)
     columns, places = _columns(cursor)
     cursor.expect("FORMAT", "(")
     key_format = read_format(cursor, of_key=True)
@@ -90,9 +81,9 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         if own_format not in _KEY_TYPES:
             raise error(
                 "SYNTAX_ERROR",
-                f"the topic {name.name} needs a key",
+                f"the topic {made['name']} needs a key",
                 sql=cursor.text,
-                span=name.span,
+                span=made["name_span"],
                 detail=f"{key_format} does not determine its type.",
                 hint="Declare it: _key int.",
             )
@@ -101,12 +92,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if window is not None:
         columns = [replace(c, type=windowed_key(c.type, window)) if c.name == KEY_COLUMN else c for c in columns]
     return CreateTopic(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
+        **made,
         columns=tuple(columns),
-        if_not_exists=if_not_exists,
         key_format=key_format,
         value_format=value_format,
         partitions=properties.partitions,
@@ -133,34 +120,21 @@ def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
     return name.name.upper()
 
 
-def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP TABLE of topics, DROP PROCESSOR. The cursor stands behind DROP."""
-    if cursor.at("PROCESSOR"):
-        return read_stop(cursor, base)
-    if cursor.at("TOPIC"):
-        raise not_supported(
-            "DROP TOPIC", cursor.text, span_of(cursor.tokens[: cursor.index + 1]), hint="DROP TABLE drops a topic."
-        )
-    if not cursor.at("TABLE"):
-        return ddl.read_drop(cursor, base)
-    found = ddl.read_drop(cursor, base)
-    return replace(found, kind="topic") if isinstance(found, Drop) else found
-
-
 def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """STOP PROCESSOR, DROP PROCESSOR: of the topic that it writes. The cursor stands behind the first word."""
+    """STOP PROCESSOR, DROP PROCESSOR: of the topic that it writes. The cursor stands after the first word."""
     cursor.expect("PROCESSOR")
-    name = cursor.relation_name()
-    cursor.end()
-    return StopProcessor(**base, name=name)
+    return StopProcessor(**base, name=_last_name(cursor))
 
 
-def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """START PROCESSOR. The cursor stands behind START."""
-    cursor.expect("PROCESSOR")
+def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """START PROCESSOR; None for START TRANSACTION. The cursor stands after START."""
+    return StartProcessor(**base, name=_last_name(cursor)) if cursor.take("PROCESSOR") else None
+
+
+def _last_name(cursor: Cursor) -> Name:
     name = cursor.relation_name()
     cursor.end()
-    return StartProcessor(**base, name=name)
+    return name
 
 
 def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
@@ -295,7 +269,7 @@ def goes_on(tokens: Sequence[Token]) -> bool:
     return True
 
 
-def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:
+def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
 
     INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a
@@ -314,10 +288,10 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], paramete
     if stored and key is None and value is None:
         raise cursor.error(detail="KEY AS or VALUE AS was expected here.")
     if cursor.at("WITH") or cursor.at("SELECT"):
-        tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
+        tree = query_of(cursor)
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
         if isinstance(query, RecordSelect):
-            if parameters:
+            if cursor.parameters:
                 raise error(
                     "INVALID_PARAMETER",
                     "a processor takes no parameters",
@@ -352,3 +326,20 @@ def _check_listed(cursor: Cursor) -> None:
             span_of(cursor.tokens[first : cursor.index]),
             hint="Name the fields with AS; they are matched by name.",
         )
+
+
+def _no_other(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    word = cursor.current.text.upper() if cursor.current else ""
+    span = span_of(cursor.tokens[: cursor.index + 1])
+    hint = "CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor."
+    return Refused(**base, error=not_supported(f"CREATE {word}".strip(), cursor.text, span, hint=hint))
+
+
+LACKING: Final[ddl.Lacking] = {**ddl.LACKING, "DROP TOPIC": "DROP TABLE drops a topic."}
+#: Without words: all others.
+CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "": _no_other}
+DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
+    **ddl.DROPS,
+    "TABLE": "topic",
+    "PROCESSOR": lambda cursor, base: StopProcessor(**base, name=_last_name(cursor)),
+}

@@ -1,19 +1,14 @@
-"""CREATE and DROP."""
+"""CREATE and DROP in every dialect, and the tables of data that say what a dialect adds or lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
 
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.statements import tables
-from watersmeet.dialects.statements.tables import (
-    Definition,
-    TypeReader,
-)
+from watersmeet.dialects.statements.tables import CreateCapturedTable, Definition, TypeReader
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,
@@ -25,34 +20,44 @@ from watersmeet.dialects.tree.definitions import (
     DropSchema,
     Emit,
 )
-from watersmeet.dialects.tree.queries import read_tree
+from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
+from watersmeet.dialects.tree.tokens import (
+    Cursor,
+    not_supported,
+    read_list,
+    read_new_name,
+    read_options,
+    span_of,
+    take_cascade,
+)
 from watersmeet.errors import error
 
+#: Reads a statement; the cursor stands after its words.
+Reader = Callable[[Cursor, dict[str, Any]], Statement]
+#: Statements that a dialect's system has and Watersmeet lacks: by their words the hint, or a function of the text.
+Lacking = Mapping[str, str | Callable[[str], str] | None]
+
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
-    ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON",
-      "ARRIVAL"): "arrival",
-}  # fmt: skip
-_KINDS: Final[dict[tuple[str, ...], DropWord]] = {
-    ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
-    ("INDEX",): "index", ("SINK",): "sink", ("CONNECTION",): "connection",
-    ("SUBSCRIPTION",): "subscription",
-}  # fmt: skip
+    ("EMIT", "CHANGES"): "changes",
+    ("EMIT", "ON", "WINDOW", "CLOSE"): "window close",
+    ("EMIT", "ON", "ARRIVAL"): "arrival",
+}
 
-#: What RisingWave creates and drops, and is not here.
-_LACKING: Final = (
-    "SINK",
-    "FUNCTION",
-    "AGGREGATE",
-    "DATABASE",
-    "TYPE",
-    "SEQUENCE",
-)
+#: The words of DROP, and the kinds of relations that they drop.
+DROPS: Final[Mapping[str, DropWord]] = {
+    "TABLE": "table",
+    "SOURCE": "source",
+    "VIEW": "view",
+    "MATERIALIZED VIEW": "materialized view",
+    "INDEX": "index",
+    "SINK": "sink",
+    "CONNECTION": "connection",
+    "SUBSCRIPTION": "subscription",
+}
 
-
-#: Runs of dbt's incremental models and snapshots begin with a temporary table of such a name.
+#: Temporary tables of dbt's incremental models and snapshots have such a name.
 _OF_DBT: Final = "__dbt_tmp"
 _INSTEAD_OF_DBT: Final = (
     "A materialized view follows its inputs by itself: "
@@ -61,137 +66,121 @@ _INSTEAD_OF_DBT: Final = (
 _INSTEAD_OF_TEMPORARY: Final = "Create it without that word, and drop it when it is no longer needed."
 
 
-def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE …: the cursor stands behind CREATE. base: the fields of `Statement`."""
-    readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
-        ("TABLE",): read_table, ("SOURCE",): _read_source, ("VIEW",): _read_view,
-        ("MATERIALIZED", "VIEW"): _read_materialized_view, ("INDEX",): _read_index,
-        ("SCHEMA",): read_create_schema,
-    }  # fmt: skip
-    for words, reader in readers.items():
-        if cursor.take(*words):
-            return reader(cursor, dialect, base)
-    token = cursor.current
-    if token is None:
-        raise cursor.error()
-    word = token.text.upper()
-    lacking = (
-        *_LACKING,
-        "TEMPORARY",
-        "TEMP",
-        "UNIQUE",
-        "EXTENSION",
-        "TRIGGER",
-        "RULE",
-        "POLICY",
-    )
-    if word in lacking:
-        span = span_of([cursor.tokens[0], token])
-        temporary = _INSTEAD_OF_DBT if _OF_DBT in cursor.text else _INSTEAD_OF_TEMPORARY
-        hint = temporary if word in ("TEMPORARY", "TEMP") else None
-        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, span, hint=hint))
-    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
+def _instead_of_temporary(text: str) -> str:
+    return _INSTEAD_OF_DBT if _OF_DBT in text else _INSTEAD_OF_TEMPORARY
 
 
-def _if_not_exists(cursor: Cursor) -> bool:
-    return cursor.take("IF", "NOT", "EXISTS")
+#: Objects of RisingWave and PostgreSQL.
+LACKING: Final[Lacking] = {
+    **dict.fromkeys(
+        f"{verb} {word}"
+        for verb in ("CREATE", "DROP")
+        for word in ("SINK", "FUNCTION", "AGGREGATE", "DATABASE", "TYPE", "SEQUENCE")
+    ),
+    **dict.fromkeys(f"CREATE {word}" for word in ("UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")),
+    **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _instead_of_temporary),
+}
+_SUPPORTED: Final = "TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported."
+
+T = TypeVar("T")
 
 
-def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:
-    """CREATE TABLE …: the cursor stands behind TABLE."""
-    if_not_exists = _if_not_exists(cursor)
-    name = cursor.relation_name()
-    definition = Definition(cursor, dialect, read_type)
+def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
+    """The entry of the words at the cursor, which moves past them; of several entries the one with the most words."""
+    for words in sorted(table, key=lambda w: -len(w.split())):
+        if cursor.take(*words.split()):
+            return table[words]
+    return None
+
+
+def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking) -> Refused | None:
+    """The refusal of a statement whose words are among `lacking`; the cursor stands after `verb`. None for others."""
+    for words, hint in lacking.items():
+        first, *rest = words.split()
+        if first == verb and rest and cursor.at(*rest):
+            span = span_of([cursor.tokens[0], cursor.tokens[cursor.index + len(rest) - 1]])
+            instead = hint(cursor.text) if callable(hint) else hint
+            return Refused(**base, error=not_supported(words, cursor.text, span, hint=instead))
+    return None
+
+
+def read_create(cursor: Cursor, base: dict[str, Any], readers: Mapping[str, Reader], lacking: Lacking) -> Statement:
+    """CREATE …: the cursor stands after CREATE. readers, lacking: of the dialect, by words."""
+    reader = taken(cursor, readers)
+    if reader is not None:
+        return reader(cursor, base)
+    found = refused_words(cursor, base, "CREATE", lacking)
+    if found is not None:
+        return found
+    raise cursor.error(hint=None if cursor.done else f"CREATE {_SUPPORTED}")
+
+
+def read_drop(
+    cursor: Cursor, base: dict[str, Any], kinds: Mapping[str, DropWord | Reader], lacking: Lacking
+) -> Statement:
+    """DROP …: the cursor stands after DROP. kinds: of the dialect, by words; lacking: as of `read_create`."""
+    kind = taken(cursor, kinds)
+    if callable(kind):
+        return kind(cursor, base)
+    if kind is not None:
+        if_exists = cursor.take("IF", "EXISTS")
+        names = read_list(cursor, cursor.relation_name)
+        return Drop(**base, kind=kind, names=names, if_exists=if_exists, cascade=take_cascade(cursor))
+    found = refused_words(cursor, base, "DROP", lacking)
+    if found is not None:
+        return found
+    raise cursor.error(hint=None if cursor.done else f"DROP {_SUPPORTED}")
+
+
+def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:
+    """CREATE TABLE …: the cursor stands after TABLE."""
+    made = read_new_name(cursor, base)
+    definition = Definition(cursor, read_type)
     definition.read_columns()
     definition.read_clauses()
     query = None
     if cursor.take("AS"):
         if definition.columns:
             raise cursor.error(detail="CREATE TABLE … AS takes column names without types.")
-        query = read_tree(cursor.originals(cursor.rest), cursor.text, dialect)
+        query = query_of(cursor)
         if definition.options or definition.primary_key:
-            definition.refuse("CREATE TABLE … AS with options or a primary key", name.span)
+            definition.refuse("CREATE TABLE … AS with options or a primary key", made["name_span"])
     elif definition.bare_names:
-        column = definition.bare_names[0]
-        raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
+        raise definition.no_type()
     elif not definition.columns and "connector" not in definition.options and definition.origin is None:
-        raise error("SYNTAX_ERROR", "a table needs columns", sql=cursor.text, span=name.span)
+        raise error("SYNTAX_ERROR", "a table needs columns", sql=cursor.text, span=made["name_span"])
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
-    said = _relation(name, definition, if_not_exists=if_not_exists)
+    made |= {**definition.fields(), "append_only": definition.append_only}
     if definition.origin is not None:
-        return tables.CreateCapturedTable(**base, **said, append_only=definition.append_only, origin=definition.origin)
-    return CreateTable(
-        **base,
-        **said,
-        append_only=definition.append_only,
-        query=query,
-        column_names=tuple(definition.bare_names),
-    )
+        return CreateCapturedTable(**made, origin=definition.origin)
+    return CreateTable(**made, query=query, column_names=tuple(definition.bare_names))
 
 
-def _read_source(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    if_not_exists = _if_not_exists(cursor)
-    name = cursor.relation_name()
-    definition = Definition(cursor, dialect)
+def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    made = read_new_name(cursor, base)
+    definition = Definition(cursor)
     definition.read_columns()
     definition.read_clauses()
     cursor.end()
     if definition.bare_names:
-        column = definition.bare_names[0]
-        raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
+        raise definition.no_type()
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
-    return CreateSource(**base, **_relation(name, definition, if_not_exists=if_not_exists))
+    return CreateSource(**made, **definition.fields())
 
 
-def _relation(name: Name, definition: Definition, *, if_not_exists: bool) -> dict[str, Any]:
-    """What CREATE TABLE and CREATE SOURCE say alike."""
-    return {
-        "name": name.name,
-        "name_span": name.span,
-        "schema": name.schema,
-        "columns": tuple(definition.columns),
-        "primary_key": definition.primary_key,
-        "options": definition.options,
-        "if_not_exists": if_not_exists,
-        "watermarks": tuple(definition.watermarks),
-        "arrivals": tuple(definition.arrivals),
-        "generated": definition.generated,
-        "declared": definition.declared,
-        "takes_columns": definition.takes_columns,
-        "format": definition.format,
-        "message_parts": definition.message_parts,
-    }
-
-
-def refused_create(
-    cursor: Cursor, base: dict[str, Any], lacking: Iterable[tuple[str, ...]], there: str
-) -> Refused | None:
-    """CREATE of something that the dialect's own system has, and is not here; None if the cursor is at another word.
-
-    lacking: the words behind CREATE. there: what can be created.
-    """
-    for words in lacking:
-        if cursor.at(*words):
-            span = span_of(cursor.tokens[: cursor.index + len(words)])
-            refusal = not_supported(
-                f"CREATE {' '.join(words)}", cursor.text, span, hint=f"CREATE {there} are supported."
-            )
-            return Refused(**base, error=refusal)
-    return None
-
-
-def _read_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    fields, emit = _view(cursor, dialect)
+def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    fields, emit = _view(cursor, base)
     if emit is not None:
         return Refused(**base, error=not_supported("EMIT in a view that is not materialized", cursor.text, emit.span))
-    return CreateView(**base, **fields)
+    return CreateView(**fields)
 
 
-def _read_materialized_view(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    fields, emit = _view(cursor, dialect)
-    return CreateMaterializedView(**base, **fields, emit=emit)
+def read_materialized_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE MATERIALIZED VIEW …: the cursor stands after VIEW."""
+    fields, emit = _view(cursor, base)
+    return CreateMaterializedView(**fields, emit=emit)
 
 
 def cut_emit(tokens: Sequence[Token]) -> tuple[Sequence[Token], Emit | None]:
@@ -202,10 +191,9 @@ def cut_emit(tokens: Sequence[Token]) -> tuple[Sequence[Token], Emit | None]:
     return tokens, None
 
 
-def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None]:
+def _view(cursor: Cursor, base: dict[str, Any]) -> tuple[dict[str, Any], Emit | None]:
     """The fields of a view's statement, and its EMIT clause."""
-    if_not_exists = _if_not_exists(cursor)
-    name = cursor.relation_name()
+    made = read_new_name(cursor, base)
     names: list[Name] = list(cursor.names()) if cursor.at("(") else []
     for i, column in enumerate(names):
         if column.name in [n.name for n in names[:i]]:
@@ -216,28 +204,18 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
                 span=column.span,
             )
     options = read_options(cursor) if cursor.take("WITH") else {}
-    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for who reads the statement
+    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for readers of the statement
         cursor.string()
     cursor.expect("AS")
     tokens, emit = cut_emit(cursor.rest)
     if not tokens:
         raise cursor.error()
-    query = read_tree(cursor.originals(tokens), cursor.text, dialect)
-    fields = {
-        "name": name.name,
-        "name_span": name.span,
-        "schema": name.schema,
-        "query": query,
-        "column_names": tuple(n.name for n in names),
-        "if_not_exists": if_not_exists,
-        "options": options,
-    }
-    return fields, emit
+    made |= {"query": query_of(cursor, tokens), "column_names": tuple(n.name for n in names), "options": options}
+    return made, emit
 
 
-def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Statement:
-    if_not_exists = _if_not_exists(cursor)
-    name = cursor.relation_name()
+def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    made = read_new_name(cursor, base)
     cursor.expect("ON")
     table = cursor.relation_name()
     columns = cursor.names()
@@ -247,21 +225,17 @@ def _read_index(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Stat
         read_options(cursor)
     cursor.end()
     return CreateIndex(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
+        **made,
         table=table,
         columns=tuple(c.name for c in columns),
         include=tuple(c.name for c in include),
         distributed_by=tuple(c.name for c in distributed),
-        if_not_exists=if_not_exists,
     )
 
 
-def read_create_schema(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE SCHEMA (Timeplus' CREATE DATABASE): the cursor stands behind the word."""
-    if_not_exists = _if_not_exists(cursor)
+def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE SCHEMA (Timeplus' CREATE DATABASE): the cursor stands after the word."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
     if not cursor.done:
         raise not_supported(f"{cursor.rest[0].text.upper()} of a schema", cursor.text, span_of(cursor.rest))
@@ -269,38 +243,18 @@ def read_create_schema(cursor: Cursor, _dialect: Dialect, base: dict[str, Any]) 
 
 
 def read_drop_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP SCHEMA (Timeplus' DROP DATABASE): the cursor stands behind the word."""
+    """DROP SCHEMA (Timeplus' DROP DATABASE): the cursor stands after the word."""
     if_exists = cursor.take("IF", "EXISTS")
-    names = [cursor.name(reserved=True)]
-    while cursor.take(","):
-        names.append(cursor.name(reserved=True))
-    cascade = cursor.take("CASCADE")
-    if not cascade:
-        cursor.take("RESTRICT")
-    cursor.end()
-    return DropSchema(**base, names=tuple(names), if_exists=if_exists, cascade=cascade)
+    names = read_list(cursor, lambda: cursor.name(reserved=True))
+    return DropSchema(**base, names=names, if_exists=if_exists, cascade=take_cascade(cursor))
 
 
-def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP …: the cursor stands behind DROP."""
-    if cursor.take("SCHEMA"):
-        return read_drop_schema(cursor, base)
-    for words, kind in _KINDS.items():
-        if not cursor.take(*words):
-            continue
-        if_exists = cursor.take("IF", "EXISTS")
-        names = [cursor.relation_name()]
-        while cursor.take(","):
-            names.append(cursor.relation_name())
-        cascade = cursor.take("CASCADE")
-        if not cascade:
-            cursor.take("RESTRICT")
-        cursor.end()
-        return Drop(**base, kind=kind, names=tuple(names), if_exists=if_exists, cascade=cascade)
-    token = cursor.current
-    if token is None:
-        raise cursor.error()
-    if token.text.upper() in _LACKING:
-        span = span_of([cursor.tokens[0], token])
-        return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, span))
-    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
+#: The words of CREATE in every dialect but Lenses'.
+CREATES: Final[Mapping[str, Reader]] = {
+    "TABLE": read_table,
+    "SOURCE": _read_source,
+    "VIEW": _read_view,
+    "MATERIALIZED VIEW": read_materialized_view,
+    "INDEX": _read_index,
+    "SCHEMA": read_create_schema,
+}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokens import Token
 
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, node_span, read_tree
+from watersmeet.dialects.tree.queries import is_default, is_folded, name_of, node_span, query_of
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Select, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
@@ -76,17 +74,15 @@ class CopyOut(Statement):
     stream: Span
 
 
-def read_copy(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[Token]], Statement]) -> Statement:
-    """COPY …: the cursor is behind COPY. inner: reads its query."""
+def read_copy(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """COPY …: the cursor is after COPY."""
     query: Statement | None = None
     table: Name | None = None
     columns: tuple[Name, ...] = ()
     if cursor.take("("):
         tokens = cursor.until(")")
         cursor.expect(")")
-        if not tokens:
-            raise cursor.error()
-        query = inner(cursor.originals(tokens))
+        query = cursor.statement(tokens)
     else:
         table = cursor.relation_name()
         columns = cursor.names() if cursor.at("(") else ()
@@ -206,9 +202,9 @@ def column_name(tree: exp.Expression, span: Span) -> Name:
     return replace(plain_name(first, span), path=tuple(name_of(p) for p in others))
 
 
-def read_dml(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement:
+def read_dml(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """INSERT, UPDATE and DELETE: the cursor stands at the first word."""
-    tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
+    tree = query_of(cursor)
     if isinstance(tree, exp.Insert):
         return _insert(tree, base)
     if isinstance(tree, exp.Update):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -39,8 +38,11 @@ class ExplainAnalyze(Statement):
     seconds: int | None = None
 
 
-def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
-    """EXPLAIN …: the cursor stands behind EXPLAIN; `read` reads the statement that is explained."""
+def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """EXPLAIN …: the cursor stands after EXPLAIN."""
+    of_row = _read_explain_row(cursor, base)
+    if of_row is not None:
+        return of_row
     first = cursor.index
     wanted: dict[str, Any] = {}
     if cursor.take("ANALYZE"):
@@ -60,13 +62,13 @@ def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], 
             cursor.text, cursor.tokens[first], detail="DURATION_SECS is for EXPLAIN ANALYZE of something that runs."
         )
     if not analyze:
-        return Explain(**base, statement=read(cursor), **wanted)
+        return Explain(**base, statement=cursor.statement(), **wanted)
     if wanted.keys() & {"level", "trace"}:
         raise syntax_error(
             cursor.text, cursor.tokens[first], detail="With ANALYZE the options are VERBOSE, FORMAT and DURATION_SECS."
         )
     if is_query:
-        return Explain(**base, statement=read(cursor), analyze=True, **wanted)
+        return Explain(**base, statement=cursor.statement(), analyze=True, **wanted)
     return _read_analyzed(cursor, base, wanted)
 
 
@@ -171,8 +173,8 @@ class ExplainRow(Statement):
     limit: int = ROWS
 
 
-def read_explain_row(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement | None:
-    """The statement; None if EXPLAIN, behind which the cursor stands, is about something else. `read` reads a query."""
+def _read_explain_row(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """EXPLAIN [MISSING] ROW; None for another EXPLAIN."""
     missing = cursor.take("MISSING", "ROW")
     if not missing and not (cursor.at("ROW") and not cursor.at("ROW", ",")):
         return None
@@ -182,9 +184,9 @@ def read_explain_row(cursor: Cursor, base: dict[str, Any], read: Callable[[Curso
     if cursor.done:
         raise cursor.error()
     if missing:
-        query = _of_condition(cursor, read)
+        query = _of_condition(cursor)
     else:
-        found = read(cursor)
+        found = cursor.statement()
         if not isinstance(found, Select):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -208,12 +210,12 @@ def _limit(cursor: Cursor) -> int:
     return found
 
 
-def _of_condition(cursor: Cursor, read: Callable[[Cursor], Statement]) -> exp.Expression:
+def _of_condition(cursor: Cursor) -> exp.Expression:
     """`relation [alias] WHERE condition` as the query of all rows that meet it."""
     rest = cursor.originals(cursor.rest)
     first = rest[0]
     leading = [Token(kind, text, first.line, first.col, first.start, first.start, []) for text, kind in _LEADING]
-    found = read(Cursor([*leading, *rest], cursor.text))
+    found = cursor.over([*leading, *rest]).statement()
     query = found.query if isinstance(found, Select) else None
     parts = {k for k, v in query.args.items() if v} if isinstance(query, exp.Select) else set()
     if query is None or not parts <= {"expressions", "from_", "from", "where", "kind"} or "where" not in parts:

@@ -6,7 +6,7 @@ A statement is parsed once, with a name for each parameter (`Unbound`). Each use
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -163,8 +163,8 @@ def _parameter(cursor: Cursor) -> Parameter:
     return Parameter(read_type(cursor))
 
 
-def read_execute(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[Token]], Statement]) -> Statement:
-    """The cursor is behind EXECUTE. inner: reads the query of the values."""
+def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is after EXECUTE."""
     name = cursor.name().name
     if not cursor.take("("):
         cursor.end()
@@ -182,7 +182,7 @@ def read_execute(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence
         return Execute(**base, name=name, values=None, count=0)
     first = listed[0]
     select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.start, [])
-    return Execute(**base, name=name, values=inner([select, *cursor.originals(listed)]), count=count)
+    return Execute(**base, name=name, values=cursor.over([select, *cursor.originals(listed)]).statement(), count=count)
 
 
 def read_deallocate(cursor: Cursor, base: dict[str, Any]) -> Statement:

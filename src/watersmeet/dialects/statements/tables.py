@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import LAKES, Encoding, MessageFormat, RowForm
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable, Watermark
-from watersmeet.dialects.tree.queries import read_expression
+from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
@@ -55,23 +54,6 @@ class CreateCapturedTable(CreateTable):
     takes: ClassVar[str | None] = ADMIN
 
     origin: Origin
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResetSource(Statement):
-    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
-
-    takes: ClassVar[str | None] = ADMIN
-    defines: ClassVar[bool] = True
-
-    name: Name
-
-
-def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind RESET SOURCE."""
-    name = cursor.relation_name()
-    cursor.end()
-    return ResetSource(**base, name=name)
 
 
 def read_origin(cursor: Cursor) -> Origin:
@@ -288,13 +270,10 @@ TypeReader = Callable[[Cursor], SqlType]
 class Definition:
     """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
 
-    def __init__(
-        self, cursor: Cursor, dialect: Dialect, read_type: TypeReader = read_type, *, has_values: bool = True
-    ) -> None:
+    def __init__(self, cursor: Cursor, read_type: TypeReader = read_type, *, has_values: bool = True) -> None:
         """has_values: whether columns may say what is in them, by DEFAULT or AS."""
         self.cursor = cursor
         self.has_values = has_values
-        self.dialect = dialect
         self.read_type = read_type
         self.columns: list[Field] = []
         self.bare_names: list[str] = []
@@ -337,7 +316,7 @@ class Definition:
             column = cursor.name()
             cursor.expect("AS")
             tokens = cursor.until(",", ")")
-            tree = read_expression(cursor.originals(tokens), cursor.text, self.dialect)
+            tree = expression_of(cursor, tokens)
             span = span_of(cursor.tokens[start : cursor.index])
             self.watermarks.append(Watermark(column.name, tree, span))
         elif cursor.take("PRIMARY", "KEY"):
@@ -406,13 +385,33 @@ class Definition:
         self.columns.append(Field(name.name, kind, nullable))
 
     def _read_value(self, tokens: Sequence[Token]) -> exp.Expression:
-        return read_expression(self.cursor.originals(tokens), self.cursor.text, self.dialect)
+        return expression_of(self.cursor, tokens)
 
     def _set_key(self, names: tuple[str, ...], span: Span) -> None:
         if self.primary_key:
             raise error("SYNTAX_ERROR", "multiple primary keys are not allowed", sql=self.cursor.text, span=span)
         self.primary_key = names
         self.key_span = span
+
+    def no_type(self) -> Error:
+        """SYNTAX_ERROR for a column without a type."""
+        name = self.bare_names[0]
+        return error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of `CreateRelation`."""
+        return {
+            "columns": tuple(self.columns),
+            "primary_key": self.primary_key,
+            "options": self.options,
+            "watermarks": tuple(self.watermarks),
+            "arrivals": tuple(self.arrivals),
+            "generated": self.generated,
+            "declared": self.declared,
+            "takes_columns": self.takes_columns,
+            "format": self.format,
+            "message_parts": self.message_parts,
+        }
 
     def finish(self) -> None:
         """Checks what was read, once nothing more is."""
@@ -451,8 +450,7 @@ class Definition:
                     span=mark.span,
                 )
         if self.bare_names and self.columns:
-            name = self.bare_names[0]
-            raise error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
+            raise self.no_type()
 
     def read_clauses(self) -> None:
         """The clauses between the columns and the end (or AS)."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlglot import Dialect, exp
+from sqlglot import exp
 
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.tree.queries import read_expression
+from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import numeric
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
@@ -195,9 +195,9 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
     return Field(name.name, kind.type, nullable), kind
 
 
-def read_default(cursor: Cursor, dialect: Dialect) -> exp.Expression:
+def read_default(cursor: Cursor) -> exp.Expression:
     """The expression behind DEFAULT of a column. SYNTAX_ERROR."""
-    return read_expression(cursor.originals(cursor.until(",", ")")), cursor.text, dialect)
+    return expression_of(cursor, cursor.until(",", ")"))
 
 
 def refuse_default(cursor: Cursor, of: str) -> None:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects.statements import alter, ddl
 from watersmeet.dialects.timeplus.columns import key_names, read_column, read_default, refuse_default
-from watersmeet.dialects.timeplus.external import (
-    read_dictionary,
-    read_external_stream,
-    read_external_table,
-)
 from watersmeet.dialects.tree.definitions import (
     Alter,
     AlterQuery,
     CreateMaterializedView,
     CreateStream,
-    Drop,
     StreamIndex,
 )
-from watersmeet.dialects.tree.queries import read_tree
+from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Name, Recover, Refused, Statement, Subscribe, Unsubscribe
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_setting, read_value, span_of
 from watersmeet.errors import Span, error
 from watersmeet.values.types import TIMESTAMP, Field
 
@@ -40,17 +34,6 @@ _MODES: Final[dict[str, StreamMode]] = {
     "versioned_kv": "versioned_kv",
     "changelog_kv": "changelog_kv",
 }
-
-_LACKING: Final = (
-    ("RANDOM", "STREAM"),
-    ("FUNCTION",),
-    ("TABLE",),
-    ("INPUT",),
-    ("TASK",),
-    ("ALERT",),
-    ("DISK",),
-    ("TEMPORARY",),
-)
 
 #: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
 _STORAGE: Final = (
@@ -66,50 +49,23 @@ _STORAGE: Final = (
 )
 
 
-def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE …: the cursor stands behind CREATE."""
-    if cursor.take("STREAM"):
-        return _Stream(cursor, dialect, base).read(mutable=False)
-    if cursor.take("MUTABLE", "STREAM"):
-        return _Stream(cursor, dialect, base).read(mutable=True)
-    if cursor.take("DATABASE"):
-        return ddl.read_create_schema(cursor, dialect, base)
-    if cursor.take("DICTIONARY"):
-        return read_dictionary(cursor, dialect, base)
-    for words, read in (
-        (("EXTERNAL", "TABLE"), read_external_table),
-        (("EXTERNAL", "STREAM"), read_external_stream),
-    ):
-        if cursor.take(*words):
-            return read(cursor, base)
-    there = (
-        "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW "
-        "and MATERIALIZED VIEW"
-    )
-    refused = ddl.refused_create(cursor, base, _LACKING, there)
-    if refused is not None:
-        return refused
-    if cursor.at("MATERIALIZED", "VIEW"):
-        texts = [t.text.upper() for t in cursor.tokens]
-        head = texts[: texts.index("AS")] if "AS" in texts else texts
-        if "INTO" in head:
-            return _view_into(cursor, dialect, base, head.index("INTO"))
-    return ddl.read_create(cursor, dialect, base)
-
-
-def _view_into(cursor: Cursor, dialect: Dialect, base: dict[str, Any], place: int) -> Statement:
-    """CREATE MATERIALIZED VIEW name INTO stream AS …: the rest is read as without INTO."""
-    begin, cursor.index = cursor.index, place + 1
+def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …: the rest is read as without INTO."""
+    texts = [t.text.upper() for t in cursor.tokens]
+    head = texts[: texts.index("AS")] if "AS" in texts else texts
+    if "INTO" not in head:
+        return ddl.read_materialized_view(cursor, base)
+    begin, first = cursor.index, head.index("INTO")
+    cursor.index = first + 1
     into = cursor.relation_name()
-    rest = cursor.originals([*cursor.tokens[:place]]) + cursor.originals([*cursor.rest])
-    inner = Cursor(rest, cursor.text, folding=cursor.folding)
+    inner = cursor.over([*cursor.originals(cursor.tokens[:first]), *cursor.originals(cursor.rest)])
     inner.index = begin
-    made = ddl.read_create(inner, dialect, base)
+    made = ddl.read_materialized_view(inner, base)
     return replace(made, into=into) if isinstance(made, CreateMaterializedView) else made
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """ALTER STREAM, ALTER VIEW …: the cursor stands behind ALTER."""
+    """ALTER STREAM, ALTER VIEW …: the cursor stands after ALTER."""
     if cursor.at("NAMED", "COLLECTION"):
         span = span_of(cursor.tokens[: cursor.index + 2])
         hint = "Streams take its settings over when they are created: drop them, and create it and them again."
@@ -153,41 +109,11 @@ def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     return field, {"default": default, "range": kind.range, "digits": digits}
 
 
-def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM (external ones and tables, too), DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW (of both
-    kinds), DATABASE.
-
-    The cursor stands behind DROP.
-    """
-    if cursor.take("DATABASE"):
-        return ddl.read_drop_schema(cursor, base)
-    words: dict[str, DropWord] = {
-        "STREAM": "stream",
-        "VIEW": "any view",
-        "DICTIONARY": "dictionary",
-        "FORMAT SCHEMA": "format schema",
-        "NAMED COLLECTION": "named collection",
-    }
-    if cursor.at("EXTERNAL", "STREAM") or cursor.at("EXTERNAL", "TABLE"):
-        cursor.index += 2
-        kind: DropWord | None = "stream"
-    else:
-        kind = next((k for word, k in words.items() if cursor.take(*word.split())), None)
-    if kind is None:
-        return ddl.read_drop(cursor, base)
-    if_exists = cursor.take("IF", "EXISTS")
-    name = cursor.relation_name()
-    cascade = cursor.take("CASCADE")
-    cursor.end()
-    return Drop(**base, kind=kind, names=(name,), if_exists=if_exists, cascade=cascade)
-
-
 class _Stream:
     """What is read of a CREATE STREAM."""
 
-    def __init__(self, cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> None:
+    def __init__(self, cursor: Cursor, base: dict[str, Any]) -> None:
         self.cursor = cursor
-        self.dialect = dialect
         self.base = base
         self.declared: dict[str, exp.Expression] = {}
         self.columns: list[Field] = []
@@ -199,16 +125,15 @@ class _Stream:
         self.mode_span = Span(0, 0)
 
     def read(self, *, mutable: bool) -> Statement:
-        """The statement; the cursor stands behind STREAM."""
+        """The statement; the cursor stands after STREAM."""
         cursor = self.cursor
-        if_not_exists = cursor.take("IF", "NOT", "EXISTS")
-        name = cursor.relation_name()
+        made = read_new_name(cursor, self.base)
         if not cursor.at("("):
             raise cursor.error(detail="The columns of the stream were expected here.")
         self._columns()
         self._clauses()
         cursor.end()
-        mode = self._mode(mutable, name)
+        mode = self._mode(mutable, made["name"], made["name_span"])
         self._check_names()
         keys = tuple(k.name for k in self.key)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
@@ -220,13 +145,9 @@ class _Stream:
             self.digits[TIME_COLUMN] = 3
         defaults[TIME_COLUMN] = ARRIVAL
         return CreateStream(
-            **self.base,
-            name=name.name,
-            name_span=name.span,
-            schema=name.schema,
+            **made,
             columns=tuple(columns),
             primary_key=keys,
-            if_not_exists=if_not_exists,
             mode=mode,
             defaults=defaults,
             declared=self.declared,
@@ -257,7 +178,7 @@ class _Stream:
         if kind.digits is not None and kind.digits < _DIGITS:
             self.digits[field.name] = kind.digits
         if self.cursor.take("DEFAULT"):
-            self.declared[field.name] = read_default(self.cursor, self.dialect)
+            self.declared[field.name] = read_default(self.cursor)
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""
@@ -304,7 +225,7 @@ class _Stream:
             if not cursor.take(","):
                 return
 
-    def _mode(self, mutable: bool, name: Name) -> StreamMode:
+    def _mode(self, mutable: bool, name: str, span: Span) -> StreamMode:
         given = self.settings.get("mode", "append")
         if given not in _MODES:
             raise error(
@@ -326,7 +247,7 @@ class _Stream:
             }
             raise error(
                 "INVALID_PARAMETER",
-                f'stream "{name.name}" of mode {mode} can\'t have a primary key',
+                f'stream "{name}" of mode {mode} can\'t have a primary key',
                 sql=self.cursor.text,
                 span=self.key[0].span,
                 hint=hints[mode],
@@ -334,9 +255,9 @@ class _Stream:
         if not keyless and not self.key:
             raise error(
                 "INVALID_PARAMETER",
-                f'stream "{name.name}" needs a primary key',
+                f'stream "{name}" needs a primary key',
                 sql=self.cursor.text,
-                span=name.span,
+                span=span,
                 detail=f"Streams of mode {mode} keep rows by their key.",
                 hint="Add PRIMARY KEY (column, …).",
             )
@@ -407,18 +328,60 @@ CODES: Final[dict[str, int]] = {
     "WINDOW_JOIN": 48,
 }
 
-#: The first words of the statements.
-WORDS: Final = ("RECOVER", "SUBSCRIBE", "UNSUBSCRIBE")
 
-
-def read_subscription(word: str, cursor: Cursor, grammar: Dialect, base: dict[str, Any]) -> Statement:
-    """One of `WORDS`: the cursor stands behind it."""
+def read_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """SUBSCRIBE TO SELECT …, RECOVER FROM 'id', UNSUBSCRIBE TO 'id'; None for SUBSCRIBE of relations. The cursor
+    stands after the first word.
+    """
+    word = cursor.tokens[cursor.index - 1].text.upper()
     if word == "SUBSCRIBE":
+        if not any(map(cursor.at, ("TO", "SELECT", "WITH", "VALUES", "("))):
+            return None
         cursor.expect("TO")
         if not any(cursor.at(w) for w in ("SELECT", "WITH", "(")):
             raise cursor.error(hint="Write SUBSCRIBE TO SELECT ….")
-        return Subscribe(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, grammar))
+        return Subscribe(**base, query=query_of(cursor))
     cursor.expect("FROM" if word == "RECOVER" else "TO")
     query_id = cursor.query_id()
     cursor.end()
     return (Recover if word == "RECOVER" else Unsubscribe)(**base, id=query_id)
+
+
+_HINT: Final = (
+    "CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW "
+    "and MATERIALIZED VIEW are supported."
+)
+LACKING: Final[ddl.Lacking] = {
+    **ddl.LACKING,
+    **dict.fromkeys(
+        (
+            "CREATE RANDOM STREAM",
+            "CREATE FUNCTION",
+            "CREATE TABLE",
+            "CREATE INPUT",
+            "CREATE TASK",
+            "CREATE ALERT",
+            "CREATE DISK",
+            "CREATE TEMPORARY",
+        ),
+        _HINT,
+    ),
+}
+CREATES: Final[Mapping[str, ddl.Reader]] = {
+    **{words: reader for words, reader in ddl.CREATES.items() if words != "TABLE"},
+    "STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=False),
+    "MUTABLE STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=True),
+    "DATABASE": ddl.read_create_schema,
+    "MATERIALIZED VIEW": _read_view,
+}
+DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
+    **ddl.DROPS,
+    "DATABASE": ddl.read_drop_schema,
+    "STREAM": "stream",
+    "EXTERNAL STREAM": "stream",
+    "EXTERNAL TABLE": "stream",
+    "VIEW": "any view",
+    "DICTIONARY": "dictionary",
+    "FORMAT SCHEMA": "format schema",
+    "NAMED COLLECTION": "named collection",
+}

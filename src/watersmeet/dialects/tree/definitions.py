@@ -9,16 +9,13 @@ from typing import ClassVar, Literal
 from sqlglot import exp
 
 from watersmeet.catalog import (
-    DictionaryTable,
     DropWord,
-    ExternalTable,
     Index,
     MaterializedView,
     MessageFormat,
     Processor,
     Pump,
     Relation,
-    Server,
     Sink,
     Source,
     Stream,
@@ -30,7 +27,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
-from watersmeet.values.types import Field, Schema, SqlType
+from watersmeet.values.types import Field, Schema
 
 
 @dataclass(frozen=True)
@@ -133,82 +130,10 @@ class CreateStream(CreateRelation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateExternalTable(CreateRelation):
-    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
-
-    No columns: those of the content. own: it is over a relation of this database.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = ExternalTable
-
-    own: bool = False
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateExternalStream(CreateRelation):
-    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings.
-
-    arrivals: the time at which a row came.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = Source
-
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class CreateOptions(Create):
     """What makes an object that consists of its options. options: names as they are written, folded by the reader."""
 
     options: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateServer(CreateOptions):
-    """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
-
-    options: names as they are written, those without quotes in upper case.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = Server
-
-    kind: str
-    kind_span: Span
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateForeignStream(CreateRelation):
-    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
-
-    spans: of the options.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = Source
-
-    server: Name
-    spans: Mapping[str, Span] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clause:
-    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
-
-    span: of the call. own: as a source it is a relation of this database.
-    """
-
-    name: str
-    options: Mapping[str, str]
-    span: Span
-    own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,30 +165,6 @@ class CreateProcessor(Create):
     query: exp.Expression
     key_format: str | None = None
     value_format: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateFunction(Create):
-    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS 'SELECT expression'`, or RETURN expression.
-
-    The fields are as in the catalog.
-    """
-
-    parameters: Schema
-    returns: SqlType
-    body: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropFunction(Statement):
-    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
-
-    defines: ClassVar[bool] = True
-
-    names: tuple[Name, ...]
-    signatures: tuple[tuple[SqlType, ...] | None, ...]
-    if_exists: bool = False
-    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -466,41 +367,6 @@ class Drop(Statement):
     names: tuple[Name, ...]
     if_exists: bool = False
     cascade: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateDictionary(CreateRelation):
-    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
-
-    lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
-    `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = DictionaryTable
-
-    source: Clause
-    layout: Clause
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    lifetime_s: tuple[int, int] | None = None
-    bounds: tuple[Name, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateForeignTable(CreateRelation):
-    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
-
-    spans: of the options. Without columns it has those of the table there.
-    """
-
-    takes: ClassVar[str | None] = ADMIN
-
-    makes: ClassVar[type[Relation]] = ExternalTable
-
-    server: Name
-    options: Mapping[str, str] = field(default_factory=dict)
-    spans: Mapping[str, Span] = field(default_factory=dict)
 
 
 Pairs = tuple[tuple[Name, exp.Expression], ...]

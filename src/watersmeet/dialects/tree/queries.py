@@ -20,7 +20,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
-from watersmeet.dialects.tree.tokens import syntax_error
+from watersmeet.dialects.tree.tokens import Cursor, Parameters, Unbound, syntax_error
 from watersmeet.errors import Error, Span, error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSON_DEPTH_RULE
@@ -79,16 +79,8 @@ _OPERAND_ENDS: Final = (
 _TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLON)
 
 
-class Unbound:
-    """Stands for values that come later: parameters stay in the tree, with their numbers."""
-
-
-UNBOUND: Final = Unbound()
-Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
-
-
 def node_span(node: exp.Expression) -> Span | None:
-    """The span of a tree: from its first to its last node that has one; that of its surroundings if none has one."""
+    """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
     around: exp.Expression | None = node
     while around is not None:
         places = [span for n in around.walk() if (span := own_span(n)) is not None]
@@ -127,6 +119,19 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
         set_span(tree, whole)
     _check(tree, text, whole)
     return tree if isinstance(parameters, Unbound) else bind_parameters(tree, parameters, text)
+
+
+def query_of(cursor: Cursor, tokens: Sequence[Token] | None = None) -> exp.Expression:
+    """The tree of a query, INSERT, UPDATE or DELETE: of some tokens, by default of all from the cursor on."""
+    assert cursor.grammar is not None
+    found = cursor.originals(cursor.rest if tokens is None else tokens)
+    return read_tree(found, cursor.text, cursor.grammar, cursor.parameters)
+
+
+def expression_of(cursor: Cursor, tokens: Sequence[Token]) -> exp.Expression:
+    """The tree of one scalar expression."""
+    assert cursor.grammar is not None
+    return read_expression(cursor.originals(tokens), cursor.text, cursor.grammar)
 
 
 def is_default(node: exp.Expression) -> bool:

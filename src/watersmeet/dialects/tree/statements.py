@@ -37,6 +37,10 @@ class Statement:
     sql: str
     span: Span
 
+    def role_for(self, user: str | None) -> str | None:  # noqa: ARG002 - most statements ask alike of all users
+        """The fixed role that a user needs to run the statement; None: none."""
+        return self.takes
+
 
 @dataclass(frozen=True)
 class Name:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.semantics import Folding
-from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.errors import Error, Span, error
 from watersmeet.system.secretvalues import reference
 
@@ -73,18 +74,57 @@ def syntax_error(
     )
 
 
+class Unbound:
+    """Stands for values that follow later: parameters stay in the tree, with their numbers."""
+
+
+UNBOUND: Final = Unbound()
+Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
+
+
 class Cursor:
     """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a span.
 
-    folding: what becomes of names without quotes.
+    folding: of names without quotes. grammar, parameters: of the queries inside. inner: reads a statement inside.
     """
 
-    def __init__(self, tokens: Sequence[Token], text: str, *, folding: Folding = "lower") -> None:
+    def __init__(
+        self,
+        tokens: Sequence[Token],
+        text: str,
+        *,
+        folding: Folding = "lower",
+        grammar: Dialect | None = None,
+        parameters: Parameters = (),
+        inner: Callable[[Sequence[Token]], Statement] | None = None,
+    ) -> None:
         self.tokens: Sequence[Token] = words_of(tokens)
         self.text = text
         self.folding = folding
+        self.grammar = grammar
+        self.parameters = parameters
         self.index = 0
         self._originals = tokens
+        self._inner = inner
+
+    def over(self, tokens: Sequence[Token]) -> Cursor:
+        """A cursor over other tokens of the same statement."""
+        return Cursor(
+            tokens,
+            self.text,
+            folding=self.folding,
+            grammar=self.grammar,
+            parameters=self.parameters,
+            inner=self._inner,
+        )
+
+    def statement(self, tokens: Sequence[Token] | None = None) -> Statement:
+        """The statement inside: of some tokens, by default of all from the cursor on."""
+        found = self.rest if tokens is None else tokens
+        if not found:
+            raise self.error()
+        assert self._inner is not None
+        return self._inner(self.originals(found))
 
     @property
     def current(self) -> Token | None:
@@ -247,6 +287,36 @@ _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.locatio
 def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
     """The error that Watersmeet lacks a feature of the dialect."""
     return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
+
+
+def refused(cursor: Cursor, base: dict[str, Any], feature: str, *, hint: str | None = None) -> Refused:
+    """A statement that is not supported because of `feature`, which is at the cursor."""
+    span = span_of(cursor.rest[:1] or cursor.tokens)
+    return Refused(**base, error=not_supported(feature, cursor.text, span, hint=hint))
+
+
+def read_new_name(cursor: Cursor, base: dict[str, Any]) -> dict[str, Any]:
+    """`[IF NOT EXISTS] [schema.]name`: `base` with the fields of `Create` that name the new object."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    return {**base, "name": name.name, "name_span": name.span, "schema": name.schema, "if_not_exists": if_not_exists}
+
+
+def read_list(cursor: Cursor, read: Callable[[], Name]) -> tuple[Name, ...]:
+    """One or more names with commas between them."""
+    found = [read()]
+    while cursor.take(","):
+        found.append(read())
+    return tuple(found)
+
+
+def take_cascade(cursor: Cursor) -> bool:
+    """`[CASCADE | RESTRICT]` at the end of the statement: whether it is CASCADE."""
+    cascade = cursor.take("CASCADE")
+    if not cascade:
+        cursor.take("RESTRICT")
+    cursor.end()
+    return cascade
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:

@@ -38,8 +38,8 @@ from watersmeet.server.catalog.tables import (
 from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
-from watersmeet.session.statements.roles import known_roles
-from watersmeet.session.statements.settings import put_variable
+from watersmeet.session.features.roles import known_roles
+from watersmeet.session.features.settings import put_variable
 from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
 from watersmeet.values.types import Field as SqlField

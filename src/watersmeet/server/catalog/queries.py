@@ -13,9 +13,9 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token
 
 from watersmeet.dialects.tree.nodes import infer_open
-from watersmeet.dialects.tree.queries import Parameters, numbered
+from watersmeet.dialects.tree.queries import numbered
 from watersmeet.dialects.tree.statements import Statement
-from watersmeet.dialects.tree.tokens import span_of
+from watersmeet.dialects.tree.tokens import Parameters, span_of
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES

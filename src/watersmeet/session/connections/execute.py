@@ -18,13 +18,13 @@ from watersmeet.database.sessions.context import Nested, Session, check_statemen
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.statements.dml import CopyFrom
-from watersmeet.dialects.statements.sessionstate import RollbackTo
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.features.lakedatabases import take_over_tables
-from watersmeet.session.handlers import NESTING, function_named, handler_of, insert_many
+from watersmeet.session.features.settings import RollbackTo
+from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
 
 #: Statements that begin and end transactions.
 CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
@@ -145,8 +145,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
             if (own := session.handlers.get(kind)) is not None:
                 return own.run(statement, nested)
             check_statement(session, statement)
-            result: Result = function_named(NESTING[kind])(session, statement, nested)
-            return result
+            return nested_handler_of(kind)(session, statement, nested)
     if not isinstance(statement, st.Select):
         return _run_locked(session, statement, lock, makes=statement.defines)
     with session.database.log.one_look():

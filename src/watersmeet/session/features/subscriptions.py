@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
@@ -17,7 +17,6 @@ from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.statements.cursors import Beginning
 from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
@@ -29,6 +28,33 @@ from watersmeet.subscribing.forms import Envelope, Form, OperationForm, ShownUpd
 from watersmeet.subscribing.subscriber import refusal, subscriber_of
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a cursor over a subscription begins: with the content, with what comes from now on, with the oldest change
+    there is, or with the changes from a time on (milliseconds since 1970, UTC).
+    """
+
+    kind: Literal["full", "now", "begin", "since"]
+    since_ms: int = 0
+
+
+def read_beginning(cursor: Cursor) -> Beginning:
+    """`FULL`, `SINCE now()`, `SINCE proctime()`, `SINCE begin()`, `SINCE 1715669376304`, or nothing; to the end."""
+    found = Beginning("now")
+    if cursor.take("FULL"):
+        found = Beginning("full")
+    elif cursor.take("SINCE"):
+        if cursor.take("NOW", "(", ")") or cursor.take("PROCTIME", "(", ")"):
+            pass
+        elif cursor.take("BEGIN", "(", ")"):
+            found = Beginning("begin")
+        else:
+            found = Beginning("since", cursor.integer())
+    cursor.end()
+    return found
+
 
 _TRUE: Final = ("true", "on", "1", "t", "yes")
 _FALSE: Final = ("false", "off", "0", "f", "no")
@@ -232,7 +258,7 @@ class CreateSubscription(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterRetention(Statement):
-    """`ALTER SUBSCRIPTION name SET retention = value`. place: of the setting."""
+    """`ALTER SUBSCRIPTION name SET retention = value`. retention_span: of the setting."""
 
     defines: ClassVar[bool] = True
 

@@ -53,7 +53,7 @@ from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import with_schema_columns
-from watersmeet.session.statements.sqlfunctions import drop_functions
+from watersmeet.session.features.sqlfunctions import drop_functions
 from watersmeet.session.statements.topics import drop_topics
 from watersmeet.values.types import Field, Schema, SqlType
 

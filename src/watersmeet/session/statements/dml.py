@@ -59,7 +59,7 @@ from watersmeet.database.reading import (
     split_by_key,
     table_tree,
 )
-from watersmeet.database.sessions.context import Nested, Session, error_at, located
+from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change
 from watersmeet.database.writing import (
@@ -73,7 +73,6 @@ from watersmeet.database.writing import (
     upserted,
     with_generated,
 )
-from watersmeet.dialects.statements.sessionstate import Truncate
 from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
@@ -595,12 +594,3 @@ def _result(
 
     table = rows_read(session, shown, query.sql, statement.text)
     return rows_result(command, *described(table, query.columns), query.origins)
-
-
-def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
-    """TRUNCATE: deletes all rows. Of several tables, in a transaction. NO_TRANSACTION."""
-    if len(statement.names) > 1 and session.transaction is None:
-        raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
-    for name in statement.names:
-        nested.run(Delete(text=statement.text, sql=statement.sql, span=statement.span, table=name, alias=None))
-    return Result("TRUNCATE TABLE")

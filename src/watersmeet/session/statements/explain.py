@@ -17,6 +17,7 @@ from watersmeet.dialects.tree import statements as st
 from watersmeet.maintenance.refreshing import sent
 from watersmeet.maintenance.views import bind_running
 from watersmeet.planner import ExplainOptions, explain
+from watersmeet.session.features.sqlfunctions import DropFunction
 from watersmeet.session.handlers import bind, handler_of
 from watersmeet.session.statements.select import read_now
 
@@ -26,7 +27,7 @@ TITLE: Final = "QUERY PLAN"
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
 #: Statements that EXPLAIN of a script really runs, so that later statements find what they name.
-_MADE: Final = (df.Create, df.CreateSchema, df.Drop, df.DropFunction, df.DropSchema, st.SetVariable)
+_MADE: Final = (df.Create, df.CreateSchema, df.Drop, DropFunction, df.DropSchema, st.SetVariable)
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:

@@ -16,7 +16,6 @@ from watersmeet.database.reading import bounded, runs_on
 from watersmeet.database.sessions.context import Nested, Session, check_statement, error_at
 from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.sessions.result import Result, lines_result, python_rows
-from watersmeet.dialects.statements.cursors import Fetch
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.dialects.statements.preparing import (
     Deallocate,
@@ -27,7 +26,7 @@ from watersmeet.dialects.statements.preparing import (
     uuid_casts,
 )
 from watersmeet.dialects.tree.nodes import infer_open, open_parameter
-from watersmeet.dialects.tree.queries import UNBOUND, literal_of
+from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.dialects.tree.statements import (
     Delete,
     Explain,
@@ -36,7 +35,9 @@ from watersmeet.dialects.tree.statements import (
     Statement,
     Update,
 )
+from watersmeet.dialects.tree.tokens import UNBOUND
 from watersmeet.errors import error
+from watersmeet.session.features.cursors import Fetch
 from watersmeet.session.features.subscriptions import SubscribeChanges, described
 from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change

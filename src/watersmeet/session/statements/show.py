@@ -39,11 +39,11 @@ from watersmeet.runtime.status import (
     ViewStatus,
     failure_text,
 )
+from watersmeet.session.features.roles import show_grants, show_roles
 from watersmeet.session.features.sharedoptions import show_connections, show_secrets
+from watersmeet.session.features.sqlfunctions import like, show_create_function, show_functions
 from watersmeet.session.features.subscriptions import show_subscriptions
-from watersmeet.session.statements.roles import show_grants, show_roles
 from watersmeet.session.statements.sinks import show_sinks
-from watersmeet.session.statements.sqlfunctions import like, show_create_function, show_functions
 from watersmeet.session.statements.topics import processors, topics, undelivered
 from watersmeet.session.status import database_status, memory_status
 from watersmeet.store import retention

@@ -31,8 +31,8 @@ from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.clauses import OPTIONS, event_time, with_connections, with_schema_columns
+from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
-from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.values.types import Field
 
 Made = TypeVar("Made", bound=Input)

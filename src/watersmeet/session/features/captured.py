@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, NamedTuple
 
 from watersmeet.capture.capturing import Captures, committed, dropping, tables_of
 from watersmeet.capture.tablechanges import check_version, emptied_table
-from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
+from watersmeet.catalog import (
+    Captured,
+    CapturedDatabase,
+    CapturedTable,
+    Relation,
+)
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.databases.captures import (
     DatabaseOptions,
@@ -34,11 +40,36 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.statements.tables import CreateCapturedTable, ResetSource
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.statements.tables import CreateCapturedTable
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
+from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import did_you_mean, error
+from watersmeet.session.handlers import handles
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetSource(Statement):
+    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+
+    name: Name
+
+
+@reads("RESET SOURCE")
+def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """`RESET SOURCE name`; None for RESET of a variable `source`."""
+    if cursor.done:
+        return None
+    name = cursor.relation_name()
+    cursor.end()
+    return ResetSource(**base, name=name)
+
 
 #: RisingWave's connectors of databases that are not captured here.
 _OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "sqlserver-cdc")
@@ -107,6 +138,7 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
     return Result("CREATE TABLE")
 
 
+@handles(CreateCapturedTable)
 def create_table_from(session: Session, statement: CreateCapturedTable) -> Result:
     """CREATE TABLE … FROM source TABLE."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -146,7 +178,7 @@ class _Opened(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
-    """The database that options name, in a transaction. Errors have their place."""
+    """The database that options name, in a transaction. Errors have their span."""
     system = system_of(given["connector"])
     with located(statement, statement.name_span):
         options = {**system.defaults(given), **given, "connector": system.connector}
@@ -159,7 +191,7 @@ def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str
 
 @contextlib.contextmanager
 def _begun(session: Session, opened: _Opened, database: CapturedDatabase) -> Iterator[CapturedDatabase]:
-    """The entry with its place. What was made is dropped if the statement, or its transaction, fails."""
+    """The entry with its start. What was made is dropped if the statement, or its transaction, fails."""
     start, more = opened.system.begin(opened.connection, opened.options)
     made = replace(database, start=start, made=(*database.made, *more))
     if made.made:
@@ -291,8 +323,9 @@ def _takes(system: System, declared: SqlType, theirs: SqlType | None) -> bool:
 _COMMAND = "RESET SOURCE"
 
 
+@handles(ResetSource)
 def reset_source(session: Session, statement: ResetSource) -> Result:
-    """RESET SOURCE: one commit empties the tables, with the place from which they are read again.
+    """RESET SOURCE: one commit empties the tables, with the position from which they are read again.
 
     Of a table of a source that several share, that table alone. CATALOG_TYPE_MISMATCH for what is not captured;
     UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if a table there does not fit any more; those of the client.

@@ -5,10 +5,13 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Streams", "External Table", "D
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
 from watersmeet.catalog import (
     ARRIVAL,
+    TIME_COLUMN,
     External,
     ExternalTable,
     ExternalView,
@@ -16,7 +19,7 @@ from watersmeet.catalog import (
     Relation,
     Source,
 )
-from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import file_connector
 from watersmeet.connectors.iceberg.tables import iceberg_options
@@ -29,17 +32,116 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.producing import take_computed_parts
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import find_relation, near_relations
-from watersmeet.dialects.tree.definitions import Clause, CreateExternalStream, CreateExternalTable, CreateRelation
+from watersmeet.dialects.timeplus.columns import read_columns
+from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor, read_new_name, read_setting
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.refreshing import refresh
 from watersmeet.session.features.sharedoptions import with_format_schema, with_named_collection
+from watersmeet.session.handlers import handles
 from watersmeet.store.changes import quoted
-from watersmeet.values.types import Schema
+from watersmeet.values.types import TIMESTAMP, Field, Schema
+
+#: The kind of what is outside that this is itself, unless another host is named.
+OWN: Final = "timeplus"
 
 
+@reads("CREATE EXTERNAL TABLE", own="external table")
+def read_external_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after EXTERNAL TABLE (TP-18)."""
+    made = read_new_name(cursor, base)
+    columns, ranges = read_columns(cursor) if cursor.at("(") else ((), {})
+    options = _settings(cursor, "an external table")
+    return CreateExternalTable(
+        **made,
+        columns=columns,
+        ranges=ranges,
+        options=options,
+        own=options["type"].lower() == OWN and "hosts" not in options,
+    )
+
+
+@reads("CREATE EXTERNAL STREAM", own="external stream")
+def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after EXTERNAL STREAM (TP-12)."""
+    made = read_new_name(cursor, base)
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the stream were expected here.")
+    columns, ranges = read_columns(cursor)
+    arrivals: tuple[str, ...] = ()
+    if TIME_COLUMN not in [c.name for c in columns]:
+        columns, arrivals = (*columns, Field(TIME_COLUMN, TIMESTAMP, nullable=False)), (TIME_COLUMN,)
+    return CreateExternalStream(
+        **made,
+        columns=columns,
+        ranges=ranges,
+        options=_settings(cursor, "an external stream"),
+        arrivals=arrivals,
+    )
+
+
+def _settings(cursor: Cursor, what: str) -> dict[str, str]:
+    """`SETTINGS type = '…', …` up to the end. CONNECTOR_OPTION."""
+    if not cursor.take("SETTINGS"):
+        raise cursor.error(detail=f"SETTINGS type = '…' of {what} were expected here.")
+    options: dict[str, str] = {}
+    read_setting(cursor, options)
+    while cursor.take(","):
+        read_setting(cursor, options)
+    cursor.end()
+    if "type" not in options:
+        raise cursor.error(detail=f"{what[0].upper()}{what[1:]} needs the setting type.")
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalTable(CreateRelation):
+    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
+
+    No columns: those of the content. own: it is over a relation of this database.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = ExternalTable
+
+    own: bool = False
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalStream(CreateRelation):
+    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings.
+
+    arrivals: the time at which a row came.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = Source
+
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
+
+    span: of the call. own: as a source it is a relation of this database.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    span: Span
+    own: bool = False
+
+
+@handles(CreateExternalTable)
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
     """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -108,6 +210,7 @@ def query_of(below: Relation, columns: Schema) -> str:
     return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
 
 
+@handles(CreateExternalStream)
 def create_external_stream(session: Session, statement: CreateExternalStream) -> Result:
     """A stream that a connector feeds (TP-12). Its readers see an append-only stream."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):

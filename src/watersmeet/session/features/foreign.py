@@ -6,11 +6,24 @@ writing to databases"; "Stream-Table Join": a query over streams takes the table
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
-from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, ExternalTable, Server, Source
-from watersmeet.connectors.base.targets import connector_of, view_delivery
+from sqlglot.tokens import TokenType
+
+from watersmeet.catalog import (
+    ARRIVAL,
+    ROWTIME,
+    EventTime,
+    ExternalTable,
+    Relation,
+    Server,
+    Source,
+)
+from watersmeet.catalog.roles import ADMIN
+from watersmeet.connectors.base.deliveries import view_delivery
+from watersmeet.connectors.base.targets import connector_of
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
     FILE_PART_TYPES,
@@ -32,19 +45,197 @@ from watersmeet.connectors.registry import check_connector, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateForeignTable, CreateServer
-from watersmeet.errors import did_you_mean
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.sqlstream.ddl import read_column_type, skip_description
+from watersmeet.dialects.statements.tables import Definition
+from watersmeet.dialects.tree.definitions import (
+    CreateOptions,
+    CreateRelation,
+)
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
+from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.views import queried_options
 from watersmeet.session.clauses import event_time
-from watersmeet.session.statements.external import fill
+from watersmeet.session.features.external import fill
+from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
+
+#: The wrapper of all adapters of streams that are here, and that of databases.
+_WRAPPER: Final = "ECDA"
+
+_DATABASES: Final = "SYS_JDBC"
+
+
+@reads("CREATE SERVER", own="server")
+def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`CREATE SERVER name [TYPE 'type'] FOREIGN DATA WRAPPER wrapper [OPTIONS (…)]`: the cursor is after SERVER."""
+    made = read_new_name(cursor, base)
+    start = cursor.index
+    kind = cursor.string() if cursor.take("TYPE") else ""
+    kind_span = span_of(cursor.tokens[start : cursor.index]) if kind else made["name_span"]
+    cursor.expect("FOREIGN", "DATA", "WRAPPER")
+    wrapper = cursor.name(reserved=True)
+    options = read_options(cursor, {}) if cursor.take("OPTIONS") else {}
+    skip_description(cursor)
+    cursor.end()
+    if wrapper.name.upper() == _DATABASES:
+        kind = _DATABASES
+    elif wrapper.name.upper() != _WRAPPER:
+        refusal = not_supported(f"foreign data wrapper {wrapper.name}", cursor.text, wrapper.span)
+        return Refused(**base, error=refusal)
+    if not kind:
+        raise error(
+            "SYNTAX_ERROR",
+            "a server of wrapper ECDA needs a type",
+            sql=cursor.text,
+            span=made["name_span"],
+            hint="Write TYPE 'KAFKA10' or TYPE 'FILE'.",
+        )
+    return CreateServer(
+        **made,
+        kind=kind.upper(),
+        kind_span=kind_span,
+        options=options,
+    )
+
+
+@reads("CREATE FOREIGN STREAM", own="foreign stream")
+def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`; the cursor stands after STREAM."""
+    made = read_new_name(cursor, base)
+    definition = Definition(cursor, read_column_type, has_values=False)
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the stream were expected here.")
+    definition.read_columns()
+    cursor.expect("SERVER")
+    server = cursor.relation_name()
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.take("OPTIONS") else {}
+    skip_description(cursor)
+    cursor.end()
+    if definition.bare_names or not definition.columns:
+        raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=made["name_span"])
+    if definition.primary_key:
+        definition.refuse("PRIMARY KEY of a stream", definition.key_span)
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    return CreateForeignStream(
+        **made,
+        columns=tuple(definition.columns),
+        watermarks=tuple(definition.watermarks),
+        server=server,
+        options=options,
+        spans=spans,
+    )
+
+
+@reads("CREATE FOREIGN TABLE", own="foreign table")
+def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`; the cursor stands after TABLE."""
+    made = read_new_name(cursor, base)
+    definition = Definition(cursor, read_column_type, has_values=False)
+    if cursor.at("("):
+        definition.read_columns()
+    cursor.expect("SERVER")
+    server = cursor.relation_name()
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.take("OPTIONS") else {}
+    skip_description(cursor)
+    cursor.end()
+    if definition.bare_names:
+        raise error("SYNTAX_ERROR", "the columns of a table need types", sql=cursor.text, span=made["name_span"])
+    if definition.primary_key:
+        definition.refuse("PRIMARY KEY of a foreign table", definition.key_span)
+    if definition.watermarks:
+        definition.refuse("WATERMARK of a foreign table", definition.watermarks[0].span)
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    return CreateForeignTable(
+        **made,
+        columns=tuple(definition.columns),
+        server=server,
+        options=options,
+        spans=spans,
+    )
+
+
+def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
+    """`("NAME" 'value', name 'value', …)`: names as they are written, those without quotes in upper case.
+
+    spans: gets that of each option. CONNECTOR_OPTION for one that is given twice.
+    """
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        token = cursor.current
+        if token is None or token.token_type == TokenType.STRING:
+            raise cursor.error(detail="The name of an option was expected here.")
+        name = cursor.name(reserved=True)
+        cursor.take("=")
+        if name.name in options:
+            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+        options[name.name] = read_value(cursor)
+        spans[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateServer(CreateOptions):
+    """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
+
+    options: names as they are written, those without quotes in upper case.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = Server
+
+    kind: str
+    kind_span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateForeignStream(CreateRelation):
+    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
+
+    spans: of the options.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = Source
+
+    server: Name
+    spans: Mapping[str, Span] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateForeignTable(CreateRelation):
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
+
+    spans: of the options. Without columns it has those of the table there.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = ExternalTable
+
+    server: Name
+    options: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[str, Span] = field(default_factory=dict)
+
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.
 _EVER_US: Final = 1 << 62
 
 
+@handles(CreateServer)
 def create_server(session: Session, statement: CreateServer) -> Result:
     """A server: options that its foreign streams inherit, as they are when these are created."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -61,6 +252,7 @@ def create_server(session: Session, statement: CreateServer) -> Result:
     return Result("CREATE SERVER")
 
 
+@handles(CreateForeignStream)
 def create_foreign_stream(session: Session, statement: CreateForeignStream) -> Result:
     """A stream of a topic's messages, or of the records of files. Its ROWTIME is the time at which rows come, unless it
     has a watermark of its own.
@@ -163,6 +355,7 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])
 
 
+@handles(CreateForeignTable)
 def create_foreign_table(session: Session, statement: CreateForeignTable) -> Result:
     """A table that is read when a statement names it, and written by INSERT and by pumps."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):

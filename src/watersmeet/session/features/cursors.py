@@ -1,33 +1,28 @@
-"""Cursors: DECLARE, FETCH, MOVE and CLOSE, in every dialect.
+"""DECLARE, FETCH, MOVE and CLOSE.
+
+Cursors: DECLARE, FETCH, MOVE and CLOSE, in every dialect.
 
 PostgreSQL, "DECLARE", "FETCH". RisingWave, "Subscription cursors".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
-from sqlglot.tokens import Token
-
+from watersmeet.database.sessions.context import Nested, Session
+from watersmeet.database.sessions.cursors import Flow, OpenCursor
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_options, span_of
 from watersmeet.errors import error
+from watersmeet.session.features.subscriptions import Beginning, read_beginning, subscription_rows
+from watersmeet.session.handlers import handles, handles_nested
 from watersmeet.values.times import length_us
 
 #: More rows than any cursor has.
 ALL_ROWS: Final = 1 << 62
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where a cursor over a subscription begins: with the content, with what comes from now on, with the oldest change
-    there is, or with the changes from a time on (milliseconds since 1970, UTC).
-    """
-
-    kind: Literal["full", "now", "begin", "since"]
-    since_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,24 +77,9 @@ class CloseCursor(Statement):
     name: str | None
 
 
-def read_beginning(cursor: Cursor) -> Beginning:
-    """`FULL`, `SINCE now()`, `SINCE proctime()`, `SINCE begin()`, `SINCE 1715669376304`, or nothing; to the end."""
-    found = Beginning("now")
-    if cursor.take("FULL"):
-        found = Beginning("full")
-    elif cursor.take("SINCE"):
-        if cursor.take("NOW", "(", ")") or cursor.take("PROCTIME", "(", ")"):
-            pass
-        elif cursor.take("BEGIN", "(", ")"):
-            found = Beginning("begin")
-        else:
-            found = Beginning("since", cursor.integer())
-    cursor.end()
-    return found
-
-
-def read_declare(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence[Token]], Statement]) -> Statement:
-    """The cursor is behind DECLARE. inner: reads the query."""
+@reads("DECLARE")
+def read_declare(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is after DECLARE."""
     name = cursor.name().name
     if cursor.take("SUBSCRIPTION", "CURSOR"):
         cursor.expect("FOR")
@@ -115,13 +95,14 @@ def read_declare(cursor: Cursor, base: dict[str, Any], inner: Callable[[Sequence
     if not held:
         cursor.take("WITHOUT", "HOLD")
     cursor.expect("FOR")
-    if cursor.done:
-        raise cursor.error()
-    return DeclareCursor(**base, name=name, query=inner(cursor.originals(cursor.rest)), binary=binary, held=held)
+    return DeclareCursor(**base, name=name, query=cursor.statement(), binary=binary, held=held)
 
 
-def read_fetch(cursor: Cursor, base: dict[str, Any], *, moves: bool = False) -> Statement:
-    """The cursor is behind FETCH or MOVE."""
+@reads("FETCH")
+@reads("MOVE")
+def read_fetch(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """FETCH and MOVE."""
+    moves = cursor.tokens[0].text.upper() == "MOVE"
     kind, count = _direction(cursor)
     if not cursor.take("FROM"):
         cursor.take("IN")
@@ -129,11 +110,6 @@ def read_fetch(cursor: Cursor, base: dict[str, Any], *, moves: bool = False) -> 
     timeout_s = _timeout(cursor) if cursor.take("WITH") else None
     cursor.end()
     return Fetch(**base, name=name, kind=kind, count=count, moves=moves, timeout_s=timeout_s)
-
-
-def read_move(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind MOVE."""
-    return read_fetch(cursor, base, moves=True)
 
 
 def _timeout(cursor: Cursor) -> float:
@@ -181,8 +157,61 @@ def _number(cursor: Cursor) -> int:
     return -cursor.integer() if cursor.take("-") else cursor.integer()
 
 
+@reads("CLOSE")
 def read_close(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor is behind CLOSE."""
     name = None if cursor.take("ALL") else cursor.name().name
     cursor.end()
     return CloseCursor(**base, name=name)
+
+
+@handles_nested(DeclareCursor)
+def declare(session: Session, statement: DeclareCursor, nested: Nested) -> Result:
+    """DECLARE … CURSOR. Outside of a transaction, only a cursor WITH HOLD or over a query that runs can be declared."""
+    session.cursors.check_new(statement.name)
+    alone = session.transaction is None
+    result = nested.run(statement.query)
+    if result.running is None and alone and not statement.held:
+        raise error("NO_TRANSACTION", "DECLARE CURSOR can only be used in transaction blocks")
+    if result.table is None and result.running is None:
+        raise error("FEATURE_NOT_SUPPORTED", "a cursor of this statement is not supported")
+    flow = None if result.running is None else Flow(result.running, session.cancellation)
+    # A query that runs belongs to no moment: outside of a transaction its cursor stays until CLOSE.
+    held = statement.held or (flow is not None and alone)
+    session.cursors[statement.name] = OpenCursor(result, declared=True, held=held, binary=statement.binary, flow=flow)
+    session.cursors.check_size(session.result_bytes)
+    return Result("DECLARE CURSOR")
+
+
+@handles(DeclareSubscriptionCursor)
+def declare_subscription(session: Session, statement: DeclareSubscriptionCursor) -> Result:
+    """DECLARE … SUBSCRIPTION CURSOR."""
+    session.cursors.check_new(statement.name)
+    result = subscription_rows(session, statement.subscription, statement.beginning, statement.text)
+    assert result.running is not None
+    flow = Flow(result.running, session.cancellation, waits=False)
+    session.cursors[statement.name] = OpenCursor(result, declared=True, held=True, flow=flow)
+    return Result("DECLARE CURSOR")
+
+
+@handles_nested(Fetch)
+def fetch(session: Session, statement: Fetch, nested: Nested) -> Result:
+    """FETCH and MOVE. Holds no lock: it may wait for rows."""
+    del nested
+    cursor = session.cursors.named(statement.name)
+    rows = cursor.fetch(statement.kind, statement.count, statement.timeout_s)
+    if statement.moves:
+        return Result("MOVE", rowcount=rows.num_rows)
+    assert cursor.result is not None
+    return replace(cursor.result, command="FETCH", table=rows, rowcount=rows.num_rows, running=None, notices=())
+
+
+@handles(CloseCursor)
+def close(session: Session, statement: CloseCursor) -> Result:
+    """CLOSE."""
+    if statement.name is None:
+        session.cursors.drop(n for n, c in session.cursors.items() if c.declared)
+        return Result("CLOSE CURSOR ALL")
+    session.cursors.named(statement.name)
+    session.cursors.drop([statement.name])
+    return Result("CLOSE CURSOR")

@@ -8,18 +8,187 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from sqlglot.tokens import TokenType
 
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
-from watersmeet.catalog import Relation, SqlFunction
+from watersmeet.catalog import (
+    Relation,
+    SqlFunction,
+)
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
 from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import find_function, schema_meant
-from watersmeet.dialects.tree.definitions import CreateFunction, DropFunction
-from watersmeet.dialects.tree.statements import Name, Show, Statement
-from watersmeet.errors import did_you_mean
+from watersmeet.dialects.tree.definitions import Create
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of, take_cascade
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.session.handlers import handles
+from watersmeet.values.types import Field, Schema, SqlType
+
+#: What may stand in a definition and changes nothing: the body follows from its arguments wherever it is inlined.
+_KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
+
+
+@reads("CREATE FUNCTION", own="function")
+def read_create_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS '…'`, or `RETURN expression`."""
+    made = read_new_name(cursor, base)
+    parameters = _parameters(cursor)
+    returns: SqlType | None = None
+    body: str | None = None
+    language: str | None = None
+    while not cursor.done:
+        start = cursor.index
+        if cursor.take("RETURNS"):
+            if cursor.at("TABLE") or cursor.at("SETOF"):
+                return _refused(cursor, base, f"a function that returns {cursor.rest[0].text.upper()}")
+            returns = read_type(cursor)
+        elif cursor.take("LANGUAGE"):
+            language = _language(cursor)
+            if language != "sql":
+                return _refused(cursor, base, f"a function in {language.upper()}", start)
+        elif cursor.take("AS"):
+            body = _text(cursor)
+        elif cursor.take("RETURN"):
+            rest = cursor.rest
+            if not rest:
+                raise cursor.error()
+            body = f"SELECT {cursor.text[rest[0].start : rest[-1].end + 1]}"
+            cursor.index = len(cursor.tokens)
+        elif cursor.at("WITH") or cursor.at("USING") or cursor.at("STRICT"):
+            return _refused(cursor, base, f"{cursor.rest[0].text.upper()} of a function")
+        elif not any(cursor.take(word) for word in _KINDS):
+            raise cursor.error()
+    if language is None:
+        raise cursor.error(detail="LANGUAGE SQL is missing.")
+    if body is None or returns is None:
+        raise cursor.error(detail=f"{'RETURNS and a type are' if returns is None else 'AS and the body are'} missing.")
+    return CreateFunction(
+        **made,
+        parameters=parameters,
+        returns=returns,
+        body=body,
+    )
+
+
+@reads("DROP FUNCTION", own="function")
+def read_drop_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`."""
+    if_exists = cursor.take("IF", "EXISTS")
+    names = [cursor.relation_name()]
+    signatures = [_signature(cursor)]
+    while cursor.take(","):
+        names.append(cursor.relation_name())
+        signatures.append(_signature(cursor))
+    return DropFunction(
+        **base,
+        names=tuple(names),
+        signatures=tuple(signatures),
+        if_exists=if_exists,
+        cascade=take_cascade(cursor),
+    )
+
+
+def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
+    return tuple(p.type for p in _parameters(cursor)) if cursor.at("(") else None
+
+
+def _parameters(cursor: Cursor) -> tuple[Field, ...]:
+    """`([name] type, …)`; the name of one without is empty."""
+    cursor.expect("(")
+    found: list[Field] = []
+    while not cursor.at(")"):
+        for word in ("OUT", "INOUT", "VARIADIC"):
+            if cursor.at(word):
+                raise not_supported(f"{word} of a function", cursor.text, span_of(cursor.rest[:1]))
+        cursor.take("IN")
+        place = cursor.rest[:1]
+        found.append(_parameter(cursor))
+        if found[-1].name and found[-1].name in [p.name for p in found[:-1]]:
+            raise error(
+                "DUPLICATE_COLUMN",
+                f'parameter name "{found[-1].name}" used more than once',
+                sql=cursor.text,
+                span=span_of(place),
+            )
+        if cursor.at("DEFAULT") or cursor.at("="):
+            raise not_supported("DEFAULT of a parameter", cursor.text, span_of(cursor.rest[:1]))
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return tuple(found)
+
+
+def _parameter(cursor: Cursor) -> Field:
+    start, refused = cursor.index, None
+    try:
+        kind = read_type(cursor)
+    except Error as err:
+        refused = err
+    else:
+        if cursor.at(",") or cursor.at(")"):
+            return Field("", kind)
+    cursor.index = start
+    name = cursor.name()
+    if refused is not None and (cursor.at(",") or cursor.at(")")):
+        raise refused  # the only word is a type that does not exist
+    return Field(name.name, read_type(cursor))
+
+
+def _language(cursor: Cursor) -> str:
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        return cursor.string().lower()
+    return cursor.word().name
+
+
+def _text(cursor: Cursor) -> str:
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.HEREDOC_STRING:
+        cursor.index += 1
+        return str(token.text)
+    return cursor.string()
+
+
+def _refused(cursor: Cursor, base: dict[str, Any], feature: str, start: int | None = None) -> Statement:
+    place = cursor.tokens[cursor.index if start is None else start :]
+    return Refused(
+        **base,
+        error=not_supported(
+            feature, cursor.text, span_of(place[:2]), hint="Functions are SQL: LANGUAGE SQL AS $$ … $$."
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFunction(Create):
+    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS 'SELECT expression'`, or RETURN expression.
+
+    The fields are as in the catalog.
+    """
+
+    parameters: Schema
+    returns: SqlType
+    body: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropFunction(Statement):
+    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
+
+    defines: ClassVar[bool] = True
+
+    names: tuple[Name, ...]
+    signatures: tuple[tuple[SqlType, ...] | None, ...]
+    if_exists: bool = False
+    cascade: bool = False
 
 
 def like(text: str, pattern: str) -> bool:
@@ -37,8 +206,9 @@ def like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(pieces), text, re.DOTALL) is not None
 
 
+@handles(CreateFunction)
 def create_function(session: Session, statement: CreateFunction) -> Result:
-    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors in the body with their places."""
+    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors in the body with their spans."""
     session.require_definer("CREATE")
     command = "CREATE FUNCTION"
     schema = schema_for(session, statement)
@@ -77,6 +247,7 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
     return Result(command)
 
 
+@handles(DropFunction)
 def drop_function(session: Session, statement: DropFunction) -> Result:
     """DROP FUNCTION: all or none. UNDEFINED_FUNCTION; without CASCADE, DEPENDENT_OBJECTS if something calls one."""
     command = "DROP FUNCTION"

@@ -6,23 +6,213 @@ Timeplus, "Dictionary", "Direct JOIN with Dictionary"; ClickHouse, "Dictionaries
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
-from watersmeet.catalog import AddressRanges, Dictionary, DictionaryTable, DictionaryView, Relation
+from sqlglot import exp
+
+from watersmeet.catalog import (
+    AddressRanges,
+    Dictionary,
+    DictionaryTable,
+    DictionaryView,
+    Relation,
+)
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.circuit.operators import FOREVER_US
 from watersmeet.database.assignment import default_values
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.tree.definitions import Clause, CreateDictionary
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.timeplus.columns import key_names, read_columns, read_default
+from watersmeet.dialects.tree.definitions import CreateRelation
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_default
-from watersmeet.errors import Span, did_you_mean
+from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
+from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.maintenance.refreshing import FIRST, LAST, NETWORK, PLACES
-from watersmeet.session.statements.external import columns_of, external_of, fill, query_of, stream_of
+from watersmeet.session.features.external import OWN, Clause, columns_of, external_of, fill, query_of, stream_of
+from watersmeet.session.handlers import handles
 from watersmeet.values.times import SECOND_US
-from watersmeet.values.types import VARCHAR, Schema, SqlType
+from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
+
+
+@reads("CREATE DICTIONARY", own="dictionary")
+def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after DICTIONARY (TP-45 to TP-48). The clauses may come in any order."""
+    made = read_new_name(cursor, base)
+    if not cursor.at("("):
+        raise cursor.error(detail="The columns of the dictionary were expected here.")
+    declared: dict[str, exp.Expression] = {}
+
+    def declare(column: str) -> None:
+        declared[column] = read_default(cursor)
+
+    columns, ranges = read_columns(cursor, declare)
+    key: tuple[Name, ...] = ()
+    bounds: tuple[Name, ...] = ()
+    source = layout = lifetime_s = None
+    while not cursor.done:
+        start = cursor.index
+        if cursor.take("PRIMARY", "KEY"):
+            key = key_names(cursor)
+            while cursor.take(","):
+                key = (*key, cursor.name())
+        elif cursor.take("SOURCE"):
+            source = _clause(cursor)
+        elif cursor.take("LAYOUT"):
+            layout = _clause(cursor)
+        elif cursor.take("LIFETIME"):
+            lifetime_s = _lifetime(cursor)
+        elif cursor.take("RANGE"):
+            bounds = _range(cursor)
+        elif cursor.at("SETTINGS") or cursor.at("COMMENT"):
+            cursor.index += 1
+            span = span_of(cursor.tokens[start : cursor.index])
+            raise not_supported(f"{cursor.tokens[start].text.upper()} of a dictionary", cursor.text, span)
+        else:
+            raise cursor.error()
+    for word, found in (("PRIMARY KEY", key), ("SOURCE", source), ("LAYOUT", layout)):
+        if not found:
+            raise cursor.error(detail=f"A dictionary needs {word}.")
+    assert source is not None
+    assert layout is not None
+    _check_names((*key, *bounds), [c.name for c in columns], cursor)
+    for part in key:
+        if part.name in declared:
+            raise not_supported("DEFAULT of a column of the key", cursor.text, node_span(declared[part.name]))
+    keys = tuple(k.name for k in key)
+    return CreateDictionary(
+        **made,
+        primary_key=keys,
+        ranges=ranges,
+        columns=tuple(Field(c.name, c.type, c.nullable and c.name not in keys) for c in columns),
+        source=source,
+        layout=layout,
+        lifetime_s=lifetime_s,
+        bounds=bounds,
+        declared=declared,
+    )
+
+
+def _clause(cursor: Cursor) -> Clause:
+    """`(NAME(option value …))` or `(NAME)`."""
+    cursor.expect("(")
+    start = cursor.index
+    name = cursor.name(reserved=True)
+    options: dict[str, str] = {}
+    if cursor.take("("):
+        while not cursor.at(")"):
+            option = cursor.name(reserved=True)
+            if option.name.lower() in options:
+                raise error(
+                    "CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span
+                )
+            nested = _NESTED.get(option.name.lower())
+            if nested is not None and cursor.take("("):
+                options |= nested(cursor)
+                continue
+            options[option.name.lower()] = read_value(cursor)
+            if cursor.at("("):
+                raise not_supported("a call as the value of an option", cursor.text, option.span)
+        cursor.expect(")")
+    span = span_of(cursor.tokens[start : cursor.index])
+    cursor.expect(")")
+    kind = name.name.lower()
+    return Clause(name=kind, options=options, span=span, own=kind == OWN and "host" not in options)
+
+
+def _credentials(cursor: Cursor) -> dict[str, str]:
+    """`USER 'u' PASSWORD 'p')`: names begin with `credentials.`."""
+    options: dict[str, str] = {}
+    while not cursor.take(")"):
+        name = cursor.name(reserved=True).name.lower()
+        options[f"credentials.{name}"] = read_value(cursor)
+    return options
+
+
+def _headers(cursor: Cursor) -> dict[str, str]:
+    """`HEADER(NAME 'n' VALUE 'v') …)`: names begin with `headers.`."""
+    options: dict[str, str] = {}
+    while not cursor.take(")"):
+        cursor.expect("HEADER", "(", "NAME")
+        name = read_value(cursor)
+        cursor.expect("VALUE")
+        options[f"headers.{name}"] = read_value(cursor)
+        cursor.expect(")")
+    return options
+
+
+#: The options of sources whose values are options themselves.
+_NESTED: Final = {"credentials": _credentials, "headers": _headers}
+
+
+def _range(cursor: Cursor) -> tuple[Name, Name]:
+    """`(MIN first MAX last)`: the columns between which a row is valid, both included."""
+    cursor.expect("(")
+    cursor.expect("MIN")
+    first = cursor.name()
+    cursor.expect("MAX")
+    last = cursor.name()
+    cursor.expect(")")
+    return first, last
+
+
+def _lifetime(cursor: Cursor) -> tuple[int, int]:
+    """`(300)`, `(MIN 1 MAX 10)`: the least and the greatest number of seconds."""
+    cursor.expect("(")
+    least = greatest = None
+    while not cursor.at(")"):
+        if cursor.take("MIN"):
+            least = cursor.integer()
+        else:
+            cursor.take("MAX")
+            greatest = cursor.integer()
+    end = cursor.index
+    cursor.expect(")")
+    if greatest is None or (least is not None and least > greatest):
+        raise error(
+            "INVALID_PARAMETER",
+            "LIFETIME has no maximum, or one below its minimum",
+            sql=cursor.text,
+            span=span_of(cursor.tokens[end : end + 1]),
+            hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.",
+        )
+    return (greatest if least is None else least), greatest
+
+
+def _check_names(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> None:
+    for part in key:
+        if part.name not in known:
+            raise error(
+                "UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist', sql=cursor.text, span=part.span
+            )
+    if len({p.name for p in key}) < len(key):
+        raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=cursor.text, span=key[-1].span)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateDictionary(CreateRelation):
+    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
+
+    lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
+    `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    makes: ClassVar[type[Relation]] = DictionaryTable
+
+    source: Clause
+    layout: Clause
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lifetime_s: tuple[int, int] | None = None
+    bounds: tuple[Name, ...] = ()
+
 
 #: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
 #: depends.
@@ -34,6 +224,7 @@ _WHOLE: Final = {
     "ip_trie": ("access_to_key_from_attributes",),
     "range_hashed": ("range_lookup_strategy",),
 }
+
 _CACHES: Final = {
     "cache": (
         "size_in_cells",
@@ -45,21 +236,29 @@ _CACHES: Final = {
     "ssd_cache": ("block_size", "file_size", "read_buffer_size", "write_buffer_size", "path"),
     "hybrid_hash_cache": ("ttl", "path", "max_hot_key_count"),
 }
+
 _OTHERS: Final = {"direct": (), "mutable_cache": ("db", "stream", "update_from_source")}
 _LACKING: Final = ("polygon", "regexp_tree")
+
 #: The layout whose keys are networks of IP addresses.
 _NETWORKS: Final = "ip_trie"
+
 #: For messages.
 _SOURCE: Final = "the source of a dictionary"
+
 #: Layouts that have no form with several columns as the key.
 _SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
+
 #: Layouts of Timeplus alone, which take any key.
 _ANY_KEY: Final = ("mutable_cache", "hybrid_hash_cache")
+
 #: What FLAT(MAX_ARRAY_SIZE n) is without that option.
 _FLAT_KEYS: Final = 500_000
+
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
+@handles(CreateDictionary)
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
     """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout says how joins look it
     up.

@@ -1,0 +1,700 @@
+"""CREATE, ALTER and DROP ROLE; GRANT and REVOKE; SET ROLE; SHOW ROLES and SHOW GRANTS.
+
+Roles and what they are granted: the same statements in every dialect.
+
+PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "GRANT", "REVOKE", "SET ROLE". Names of roles are in lower case,
+unless they are in quotes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from sqlglot.tokens import TokenType
+
+from watersmeet.catalog import Relation, RoleChange, View, one
+from watersmeet.catalog.roles import (
+    ADMIN,
+    FIXED,
+    OWNER,
+    PRIVILEGES,
+    PUBLIC,
+    ChangeGrants,
+    ChangeMembership,
+    Privilege,
+    PutRole,
+    RemoveRole,
+    Role,
+    actor_of,
+    all_of,
+)
+from watersmeet.catalog.roles import RenameRole as Renamed
+from watersmeet.database.definitions import undefined_schema
+from watersmeet.database.sessions.context import Session, denied, error_at, located
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.variables import check_setting
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.session.handlers import handles
+from watersmeet.store.positions import keep_secret
+from watersmeet.system.passwords import Verifier
+from watersmeet.system.secretvalues import reference
+
+#: What may stand in front of the name of a relation, and says nothing more.
+_KINDS: Final = (("TABLE",), ("VIEW",), ("MATERIALIZED", "VIEW"), ("SOURCE",), ("STREAM",), ("DICTIONARY",))
+
+#: Words of PostgreSQL that say what is so of every role here.
+_WITHOUT_EFFECT: Final = ("NOCREATEDB", "NOCREATEROLE", "NOREPLICATION", "NOBYPASSRLS", "INHERIT")
+
+_LACKING: Final = {
+    "CREATEDB": "There is one database.",
+    "CREATEROLE": f"Members of the role {ADMIN} create roles: GRANT {ADMIN} TO name.",
+    "REPLICATION": None,
+    "BYPASSRLS": None,
+    "NOINHERIT": "Members of a role have its rights.",
+    "VALID": None,
+    "ADMIN": None,
+    "SYSID": None,
+}
+
+#: What is granted on others than relations, and that everybody has.
+_OPEN: Final = (
+    ("USAGE", "SCHEMA"),
+    ("CONNECT", "DATABASE"),
+    ("EXECUTE", "FUNCTION"),
+    ("EXECUTE", "FUNCTIONS"),
+    ("USAGE", "TYPE"),
+)
+
+_OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAGE", "FOREIGN", "TABLESPACE", "DOMAIN")
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """What CREATE ROLE and ALTER ROLE say; None of what they do not mention.
+
+    password: in plain, or a verifier; empty: there is none any more. connections: -1: any number. admin: whether it is
+    a member of that role. member_of, members: roles.
+    """
+
+    login: bool | None = None
+    admin: bool | None = None
+    password: str | None = field(default=None, repr=False)
+    connections: int | None = None
+    member_of: tuple[Name, ...] = ()
+    members: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRole(Statement):
+    """`CREATE ROLE | USER | GROUP name [WITH] options`. word: which of these."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    name: Name
+    options: RoleOptions
+    word: str
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterRole(Statement):
+    """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
+
+    settings: value None: back to the default. resets: all others go back.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    name: Name
+    options: RoleOptions = RoleOptions()
+    settings: tuple[tuple[str, str | None], ...] = ()
+    resets: bool = False
+
+    def role_for(self, user: str | None) -> str | None:
+        """None for a user who only sets the own password."""
+        only = replace(self, options=RoleOptions(password=self.options.password), settings=(), resets=False)
+        own = self.name.name == user and self.options.password is not None
+        return None if own and self == only else self.takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameRole(Statement):
+    """`ALTER ROLE name RENAME TO new`."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    name: Name
+    new: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropRole(Statement):
+    """`DROP ROLE names`."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    names: tuple[Name, ...]
+    word: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant(Statement):
+    """`GRANT privileges ON relations TO roles`, `REVOKE … FROM …`.
+
+    relations: empty with `schemas`, whose relations are meant. open_to_all: it is about what everybody has.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+
+    gives: bool
+    privileges: tuple[Privilege, ...]
+    relations: tuple[Name, ...]
+    schemas: tuple[Name, ...]
+    roles: tuple[Name, ...]
+    open_to_all: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRole(Statement):
+    """`GRANT roles TO members`, `REVOKE roles FROM members`."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    gives: bool
+    roles: tuple[Name, ...]
+    members: tuple[Name, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetRole(Statement):
+    """`SET ROLE name`; None: `SET ROLE NONE` and `RESET ROLE`, as whom one logged in."""
+
+    takes: ClassVar[str | None] = None
+
+    name: Name | None
+
+
+@reads("CREATE ROLE")
+@reads("CREATE USER")
+@reads("CREATE GROUP")
+def read_create_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE ROLE, USER or GROUP."""
+    word = _word(cursor)
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = _role(cursor)
+    base = {**base, "sql": f"CREATE {word} {name.name}"}  # the rest may have a password
+    read = _options(cursor, base)
+    if isinstance(read, Statement):
+        return read
+    options = read if read.login is not None else replace(read, login=word == "USER")
+    return CreateRole(**base, name=name, options=options, word=word, if_not_exists=if_not_exists)
+
+
+@reads("ALTER ROLE")
+@reads("ALTER USER")
+@reads("ALTER GROUP")
+def read_alter_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """ALTER ROLE, USER or GROUP."""
+    word = _word(cursor)
+    name = _role(cursor)
+    base = {**base, "sql": f"ALTER {word} {name.name}"}
+    if cursor.take("RENAME", "TO"):
+        new = _role(cursor)
+        cursor.end()
+        return RenameRole(**base, name=name, new=new)
+    if cursor.at("IN", "DATABASE"):
+        return refused(cursor, base, "ALTER ROLE … IN DATABASE", hint="There is one database.")
+    if cursor.take("RESET"):
+        if cursor.take("ALL"):
+            cursor.end()
+            return AlterRole(**base, name=name, resets=True)
+        setting = cursor.word().name
+        cursor.end()
+        return AlterRole(**base, name=name, settings=((setting, None),))
+    if cursor.take("SET"):
+        setting = cursor.word().name
+        if not cursor.take("TO"):
+            cursor.expect("=")
+        value = None if cursor.take("DEFAULT") else _values(cursor)
+        cursor.end()
+        return AlterRole(**base, name=name, settings=((setting, value),))
+    read = _options(cursor, base)
+    return read if isinstance(read, Statement) else AlterRole(**base, name=name, options=read)
+
+
+@reads("DROP ROLE")
+@reads("DROP USER")
+@reads("DROP GROUP")
+def read_drop_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP ROLE, USER or GROUP."""
+    word = _word(cursor)
+    if_exists = cursor.take("IF", "EXISTS")
+    names = _roles(cursor)
+    cursor.end()
+    return DropRole(**base, names=names, word=word, if_exists=if_exists)
+
+
+@reads("GRANT")
+def read_grant(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """GRANT: the cursor stands behind it."""
+    return _grant(cursor, base, gives=True)
+
+
+@reads("REVOKE")
+def read_revoke(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """REVOKE: the cursor stands behind it."""
+    if cursor.at("GRANT", "OPTION") or cursor.at("ADMIN", "OPTION"):
+        return refused(cursor, base, "REVOKE … OPTION FOR", hint="There are no such options.")
+    return _grant(cursor, base, gives=False)
+
+
+@reads("SET ROLE")
+@reads("SET SESSION ROLE")
+def read_set_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET ROLE."""
+    if not cursor.take("TO"):
+        cursor.take("=")
+    name = None if cursor.take("NONE") or cursor.take("DEFAULT") else _role(cursor, text=True)
+    cursor.end()
+    return SetRole(**base, name=name if name is None or name.name != "none" else None)
+
+
+@reads("SET LOCAL ROLE")
+def read_set_local_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET LOCAL ROLE, which is not supported."""
+    return Refused(**base, error=not_supported("SET LOCAL ROLE", cursor.text, span_of(cursor.tokens[:3])))
+
+
+@reads("RESET ROLE")
+def read_reset_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """RESET ROLE."""
+    cursor.end()
+    return SetRole(**base, name=None)
+
+
+def _word(cursor: Cursor) -> str:
+    """The word in front of the cursor: ROLE, USER or GROUP."""
+    return str(cursor.tokens[cursor.index - 1].text.upper())
+
+
+def _role(cursor: Cursor, *, text: bool = False) -> Name:
+    """A name of a role. text: it may be in single quotes."""
+    token = cursor.current
+    if text and token is not None and token.token_type == TokenType.STRING:
+        return Name(cursor.string(), span_of([token]))
+    name = cursor.name()
+    quoted = token is not None and token.token_type == TokenType.IDENTIFIER
+    return name if quoted or token is None else Name(token.text.lower(), name.span)
+
+
+def _roles(cursor: Cursor) -> tuple[Name, ...]:
+    cursor.take("GROUP")
+    found = [_role(cursor)]
+    while cursor.take(","):
+        cursor.take("GROUP")
+        found.append(_role(cursor))
+    return tuple(found)
+
+
+def _values(cursor: Cursor) -> str:
+    values = [read_value(cursor)]
+    while cursor.take(","):
+        values.append(read_value(cursor))
+    return ", ".join(values)
+
+
+def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
+    """What stands behind the name, up to the end; a statement that refuses it."""
+    cursor.take("WITH")
+    found: dict[str, Any] = {}
+    while not cursor.done:
+        if cursor.take("LOGIN") or cursor.take("NOLOGIN"):
+            found["login"] = cursor.tokens[cursor.index - 1].text.upper() == "LOGIN"
+        elif cursor.take("SUPERUSER") or cursor.take("NOSUPERUSER"):
+            found["admin"] = cursor.tokens[cursor.index - 1].text.upper() == "SUPERUSER"
+        elif cursor.at("PASSWORD") or cursor.at("ENCRYPTED", "PASSWORD"):
+            cursor.take("ENCRYPTED")
+            cursor.expect("PASSWORD")
+            found["password"] = "" if cursor.take("NULL") else cursor.string()
+        elif cursor.take("CONNECTION", "LIMIT"):
+            found["connections"] = -cursor.integer() if cursor.take("-") else cursor.integer()
+        elif cursor.take("IN", "ROLE") or cursor.take("IN", "GROUP"):
+            found["member_of"] = _roles(cursor)
+        elif cursor.take("ROLE") or cursor.take("USER"):
+            found["members"] = _roles(cursor)
+        elif not any(cursor.take(word) for word in _WITHOUT_EFFECT):
+            token = cursor.current
+            word = "" if token is None else token.text.upper()
+            if word not in _LACKING:
+                raise cursor.error()
+            return refused(cursor, base, f"{word} of a role", hint=_LACKING[word])
+    return RoleOptions(**found)
+
+
+def _grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
+    start = cursor.index
+    before = cursor.until("TO" if gives else "FROM")
+    is_of_roles = not any(t.text.upper() == "ON" and t.token_type != TokenType.IDENTIFIER for t in before)
+    cursor.index = start
+    if is_of_roles:
+        roles = _roles(cursor)
+        cursor.expect("TO" if gives else "FROM")
+        members = _roles(cursor)
+        return _ended(cursor, base, gives, GrantRole(**base, gives=gives, roles=roles, members=members))
+    privileges = _privileges(cursor, base)
+    if isinstance(privileges, Statement):
+        return privileges
+    return _on(cursor, base, privileges, gives=gives)
+
+
+def _privileges(cursor: Cursor, base: dict[str, Any]) -> tuple[str, ...] | Statement:
+    """The words in front of ON."""
+    if cursor.take("ALL"):
+        cursor.take("PRIVILEGES")
+        cursor.expect("ON")
+        return ("ALL",)
+    found = [cursor.word().name.upper()]
+    while cursor.take(","):
+        found.append(cursor.word().name.upper())
+    if cursor.at("("):
+        return refused(cursor, base, "a privilege on columns", hint="Grant SELECT on a view of them.")
+    cursor.expect("ON")
+    return tuple(found)
+
+
+def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: bool) -> Statement:
+    """What stands behind ON."""
+    schemas: tuple[Name, ...] = ()
+    relations: tuple[Name, ...] = ()
+    kind = "" if cursor.current is None else cursor.current.text.upper()
+    every = cursor.at("ALL") and cursor.tokens[cursor.index + 2 : cursor.index + 3]
+    other = cursor.tokens[cursor.index + 1].text.upper() if every else kind
+    if other in (*_OTHERS, "FUNCTIONS", "SEQUENCES", "ROUTINES") and _is_kind(cursor):
+        if len(words) > 1 or (words[0], other) not in _OPEN or not gives:
+            shown = f"{'GRANT' if gives else 'REVOKE'} {', '.join(words)} ON {other}"
+            hint = "Rights are of relations, and of the roles reader, writer and admin."
+            return refused(cursor, base, shown, hint=hint)
+        cursor.until("TO")
+        open_to_all = True
+    else:
+        open_to_all = False
+        if cursor.take("ALL", "TABLES", "IN", "SCHEMA"):
+            schemas = _names(cursor)
+        else:
+            next(
+                (k for k in _KINDS if len(cursor.rest) > len(k) and _is_kind(cursor, len(k)) and cursor.take(*k)), None
+            )
+            relations = _names(cursor)
+    for word in words:
+        if not open_to_all and word not in (*PRIVILEGES, "ALL"):
+            hint = f"There are {', '.join(PRIVILEGES)} and ALL; the role writer changes definitions."
+            return refused(cursor, base, f"the privilege {word}", hint=hint)
+    privileges = PRIVILEGES if words == ("ALL",) else tuple(p for p in PRIVILEGES if p in words)
+    cursor.expect("TO" if gives else "FROM")
+    roles = _roles(cursor)
+    made = Grant(
+        **base,
+        gives=gives,
+        privileges=privileges,
+        relations=relations,
+        schemas=schemas,
+        roles=roles,
+        open_to_all=open_to_all,
+    )
+    return _ended(cursor, base, gives, made)
+
+
+def _is_kind(cursor: Cursor, words: int = 1) -> bool:
+    """Whether the next words say of what kind the name behind them is, and are no name themselves."""
+    behind = cursor.tokens[cursor.index + words : cursor.index + words + 1]
+    return bool(behind) and behind[0].text.upper() not in (".", ",", "TO", "FROM")
+
+
+def _names(cursor: Cursor) -> tuple[Name, ...]:
+    found = [cursor.relation_name()]
+    while cursor.take(","):
+        found.append(cursor.relation_name())
+    return tuple(found)
+
+
+def _ended(cursor: Cursor, base: dict[str, Any], gives: bool, made: Statement) -> Statement:
+    """The statement, if nothing that counts stands behind it."""
+    if gives and (cursor.at("WITH", "GRANT", "OPTION") or cursor.at("WITH", "ADMIN")):
+        hint = f"Members of the role {ADMIN} grant."
+        return refused(cursor, base, "GRANT … WITH … OPTION", hint=hint)
+    if cursor.at("GRANTED", "BY"):
+        return refused(cursor, base, "GRANTED BY")
+    if not gives and not cursor.take("CASCADE"):
+        cursor.take("RESTRICT")
+    cursor.end()
+    return made
+
+
+_RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")
+_MOST_BYTES: Final = 63
+_ID_BYTES: Final = 8
+
+
+@handles(CreateRole)
+def create_role(session: Session, statement: CreateRole) -> Result:
+    """CREATE ROLE, USER, GROUP."""
+    command = f"CREATE {statement.word}"
+    session.require_definer(command)
+    with session.database.guard:
+        name = statement.name.name
+        if name in session.catalog.roles:
+            if not statement.if_not_exists:
+                raise error_at(statement, statement.name.span, "DUPLICATE_OBJECT", f'role "{name}" already exists')
+            session.notice(f'role "{name}" already exists, skipping')
+            return Result(command)
+        _check_name(statement, statement.name)
+        _check_roles(session, statement, statement.options)
+        properties = {"id": secrets.token_hex(_ID_BYTES), **_properties(session, statement, statement.options)}
+        made = PutRole(name, properties, makes=True)
+        session.put_roles([made, *_memberships(statement.options, name)])
+    return Result(command)
+
+
+@handles(AlterRole)
+def alter_role(session: Session, statement: AlterRole) -> Result:
+    """ALTER ROLE … options, SET and RESET."""
+    session.require_definer("ALTER ROLE")
+    with session.database.guard:
+        role = _existing(session, statement, statement.name)
+        _check_roles(session, statement, statement.options)
+        changes = _properties(session, statement, statement.options)
+        if statement.resets:
+            changes["settings"] = {}
+        for setting, value in statement.settings:
+            kept = {n: v for n, v in role.settings.items() if n != setting}
+            with located(statement, statement.span):
+                checked = {} if value is None else {setting: check_setting(setting, value)}
+            changes["settings"] = {**kept, **checked}
+        session.put_roles([PutRole(role.name, changes), *_memberships(statement.options, role.name)])
+        if session.user == actor_of(session.catalog.roles, role.name) and "verifier" in changes:
+            session.verifiers.add(changes["verifier"])
+    return Result("ALTER ROLE")
+
+
+@handles(RenameRole)
+def rename_role(session: Session, statement: RenameRole) -> Result:
+    """ALTER ROLE … RENAME TO."""
+    session.require_definer("ALTER ROLE")
+    with session.database.guard:
+        role = _existing(session, statement, statement.name)
+        if statement.new.name in session.catalog.roles:
+            shown = statement.new.name
+            raise error_at(statement, statement.new.span, "DUPLICATE_OBJECT", f'role "{shown}" already exists')
+        _check_name(statement, statement.new)
+        session.put_roles([Renamed(role.name, statement.new.name)])
+    return Result("ALTER ROLE")
+
+
+@handles(DropRole)
+def drop_role(session: Session, statement: DropRole) -> Result:
+    """DROP ROLE: all or none, with what they were granted."""
+    command = f"DROP {statement.word}"
+    session.require_definer(command)
+    with session.database.guard:
+        found = []
+        for name in statement.names:
+            if statement.if_exists and name.name not in (*session.catalog.roles, *FIXED):
+                session.notice(f'role "{name.name}" does not exist, skipping')
+                continue
+            role = _existing(session, statement, name)
+            if actor_of(session.catalog.roles, role.name) in (session.user, session.role):
+                raise error_at(statement, name.span, "DEPENDENT_OBJECTS", "current user cannot be dropped")
+            found.append(role)
+        session.put_roles([RemoveRole(role.name) for role in found])
+    return Result(command)
+
+
+@handles(Grant)
+def grant(session: Session, statement: Grant) -> Result:
+    """GRANT and REVOKE of privileges on relations."""
+    command = "GRANT" if statement.gives else "REVOKE"
+    session.require_definer(command)
+    with session.database.guard:
+        roles = [_grantee(session, statement, name, everybody=True) for name in statement.roles]
+        if statement.open_to_all:
+            session.notice("this has no effect: everybody has this privilege")
+            return Result(command)
+        relations = [_granted(session, statement, name) for name in statement.relations]
+        for name in statement.schemas:
+            schema = schema_meant(name.name, session.catalog)
+            if schema is None:
+                raise undefined_schema(session, name, statement)
+            known = session.catalog.relations.values()
+            relations += [r for r in known if r.schema == schema and r.is_named and _has_rows(r)]
+        ids = tuple(r.id for r in relations)
+        session.put_roles([ChangeGrants(role, ids, statement.privileges, statement.gives) for role in roles])
+    return Result(command)
+
+
+@handles(GrantRole)
+def grant_role(session: Session, statement: GrantRole) -> Result:
+    """GRANT and REVOKE of membership in roles."""
+    command = "GRANT ROLE" if statement.gives else "REVOKE ROLE"
+    session.require_definer(command)
+    with session.database.guard:
+        known = session.catalog.roles
+        others = [_grantee(session, statement, name, everybody=False) for name in statement.roles]
+        members = []
+        for name in statement.members:
+            member = _existing(session, statement, name).name
+            around = next((o for o in others if o == member or (o in known and member in all_of(known, o))), None)
+            if statement.gives and around is not None:
+                raise error_at(
+                    statement, name.span, "INVALID_PARAMETER", f'role "{around}" is a member of role "{member}"'
+                )
+            members.append(member)
+        session.put_roles([ChangeMembership(m, tuple(others), statement.gives) for m in members])
+    return Result(command)
+
+
+@handles(SetRole)
+def set_role(session: Session, statement: SetRole) -> Result:
+    """SET ROLE, RESET ROLE: what the session may do follows from that role. PERMISSION_DENIED for one that is none of
+    the user's, whether there is such a role or not.
+    """
+    roles = session.catalog.roles
+    if statement.name is None:
+        session.role = session.user
+        return Result("SET")
+    name = statement.name.name
+    found = actor_of(roles, name)
+    if session.user is not None:
+        own = _own_roles(session)
+        if ADMIN not in own and (name == PUBLIC or name not in own):
+            raise denied(f'setting role "{name}"', statement.text)
+    if found is None:
+        raise _undefined(session, statement, statement.name)
+    session.role = found
+    return Result("SET")
+
+
+def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
+    """The roles of which the session may know: of all that it is or is a member of; a member of `admin` of all."""
+    rows = [
+        (r.name, str(r.login).lower(), ", ".join(r.member_of), "" if r.connections is None else str(r.connections))
+        for r in known_roles(session)
+        if r.name != PUBLIC and is_like(r.name)
+    ]
+    return text_result("SHOW", ("Name", "Login", "Member Of", "Connections"), rows)
+
+
+def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
+    """What these roles were granted on relations."""
+    relations = session.catalog.relations
+    rows = [
+        (role.name, relations[i].shown, ", ".join(privileges))
+        for role in known_roles(session)
+        for i, privileges in role.grants.items()
+        if i in relations and is_like(role.name)
+    ]
+    return text_result("SHOW", ("Role", "Relation", "Privileges"), rows)
+
+
+def known_roles(session: Session) -> list[Role]:
+    """The roles of the database of which the session may know, by name."""
+    roles = session.catalog.roles
+    names = roles.keys() if session.rights.has(ADMIN) else _own_roles(session)
+    return [roles[name] for name in sorted(roles.keys() & names)]
+
+
+def _own_roles(session: Session) -> set[str]:
+    """The names of the roles that the session's user is, and is a member of."""
+    roles, actor = session.catalog.roles, session.user or session.role
+    return all_of(roles, actor.name if actor is not None and actor_of(roles, actor.name) == actor else "")
+
+
+def _check_name(statement: Statement, name: Name) -> None:
+    if name.name.lower() in _RESERVED:
+        hint = f"Make a user a member of it: GRANT {name.name} TO name." if name.name in FIXED else None
+        raise error_at(statement, name.span, "INVALID_NAME", f'role name "{name.name}" is reserved', hint=hint)
+    if len(name.name.encode()) > _MOST_BYTES or "\0" in name.name:
+        raise error_at(statement, name.span, "INVALID_NAME", "a role can't have this name")
+
+
+def _properties(session: Session, statement: Statement, options: RoleOptions) -> dict[str, Any]:
+    """The fields of a role that the options set. The verifier of a password is kept as a secret."""
+    found: dict[str, Any] = {}
+    if options.login is not None:
+        found["login"] = options.login
+    if options.connections is not None:
+        found["connections"] = None if options.connections < 0 else options.connections
+    if options.password is not None:
+        found["verifier"] = ""
+        if options.password:
+            with located(statement, statement.span):
+                verifier = str(Verifier.given(options.password))
+            layout = session.database.layout
+            found["verifier"] = reference(keep_secret(layout, verifier), layout.id)
+    return found
+
+
+def _check_roles(session: Session, statement: Statement, options: RoleOptions) -> None:
+    for name in options.member_of:
+        _grantee(session, statement, name, everybody=False)
+    for name in options.members:
+        _existing(session, statement, name)
+
+
+def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
+    """The changes of memberships that the options of a role say."""
+    made: list[RoleChange] = []
+    if options.admin is not None:
+        made.append(ChangeMembership(name, (ADMIN,), options.admin))
+    if options.member_of:
+        made.append(ChangeMembership(name, tuple(n.name for n in options.member_of), gives=True))
+    return [*made, *(ChangeMembership(member.name, (name,), gives=True) for member in options.members)]
+
+
+def _existing(session: Session, statement: Statement, name: Name) -> Role:
+    """A role that can be changed. UNDEFINED_OBJECT, INVALID_NAME for one that is always there."""
+    if name.name in FIXED:
+        raise error_at(statement, name.span, "INVALID_NAME", f'role "{name.name}" is always there as it is')
+    role = session.catalog.roles.get(name.name)
+    if role is None or name.name == PUBLIC:
+        raise _undefined(session, statement, name)
+    return role
+
+
+def _grantee(session: Session, statement: Statement, name: Name, *, everybody: bool) -> str:
+    """A role to which something is granted, or which is granted. everybody: whether that may be PUBLIC."""
+    if name.name == PUBLIC and everybody:
+        return PUBLIC
+    if name.name in FIXED:
+        if not everybody:
+            return name.name
+        raise error_at(statement, name.span, "INVALID_NAME", f'what role "{name.name}" may do can\'t be changed')
+    return _existing(session, statement, name).name
+
+
+def _undefined(session: Session, statement: Statement, name: Name) -> Error:
+    hint = did_you_mean(name.name, session.catalog.roles)
+    return error_at(statement, name.span, "UNDEFINED_OBJECT", f'role "{name.name}" does not exist', hint=hint)
+
+
+def _has_rows(relation: Relation) -> bool:
+    return relation.has_rows or isinstance(relation, View)
+
+
+def _granted(session: Session, statement: Grant, name: Name) -> Relation:
+    relation = session.relation(name, statement)
+    if not _has_rows(relation):
+        raise error_at(
+            statement,
+            name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'"{relation.shown}" is {one(relation.what)}, which has no rows',
+        )
+    return relation

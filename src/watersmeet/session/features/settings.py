@@ -1,0 +1,485 @@
+"""Statements about the session itself, in every dialect: variables, transactions, savepoints, DISCARD, FLUSH, TRUNCATE.
+
+PostgreSQL, "SAVEPOINT", "DISCARD", "SET TRANSACTION", "TRUNCATE".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from sqlglot.tokens import TokenType
+
+from watersmeet.database.committing import (
+    commit,
+    flush,
+    new_transaction,
+    release_savepoint,
+    rollback,
+    rollback_to,
+    savepoint,
+)
+from watersmeet.database.definitions import USER_SCHEMA, set_schema
+from watersmeet.database.sessions.context import Nested, Session, error_at
+from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.variables import variables
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.schemas import listed, schema_meant
+from watersmeet.dialects.tree.statements import (
+    Begin,
+    Commit,
+    Delete,
+    Flush,
+    Name,
+    Refused,
+    Rollback,
+    SetVariable,
+    ShowVariable,
+    Statement,
+)
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, quoted, read_value, span_of, unquoted
+from watersmeet.dialects.variables import Variable
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.session.handlers import handles, handles_nested
+
+
+@reads("SET")
+def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET …: the cursor stands behind SET."""
+    local = not cursor.take("SESSION") and cursor.take("LOCAL")
+    if cursor.take("SCHEMA"):
+        return _set_schema(cursor, base)
+    if cursor.take("TIME", "ZONE"):
+        name = "timezone"
+        if cursor.take("INTERVAL"):
+            offset = cursor.string()
+            cursor.take("HOUR", "TO", "MINUTE")
+            cursor.end()
+            return SetVariable(**base, name=name, value=offset, local=local)
+    elif (of_mode := read_set_mode(cursor, base)) is not None:
+        return of_mode
+    else:
+        name = cursor.word().name
+        while cursor.take("."):
+            name += "." + cursor.word().name
+        if not cursor.take("TO"):
+            cursor.expect("=")
+    if cursor.take("DEFAULT"):
+        cursor.end()
+        return SetVariable(**base, name=name, value=None, local=local)
+    read = read_schema if name == "search_path" else read_value
+    values = [read(cursor)]
+    while cursor.take(","):
+        values.append(read(cursor))
+    cursor.end()
+    return SetVariable(**base, name=name, value=", ".join(values), local=local)
+
+
+def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """SET SCHEMA 'name' (SQLstream's document; PostgreSQL): the text is read as a name."""
+    span = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
+    name = unquoted(cursor.string(), cursor.folding)
+    cursor.end()
+    return SetVariable(**base, name="search_path", value=None, schema=Name(name, span))
+
+
+def read_schema(cursor: Cursor) -> str:
+    """A schema of `search_path` in the form that the variable keeps: with quotes where they are needed."""
+    token = cursor.current
+    if token is not None and token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING):
+        return quoted(unquoted(cursor.string(), cursor.folding))
+    return quoted(cursor.name(reserved=True).name)
+
+
+@reads("RESET")
+def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """RESET name, RESET ALL, RESET SESSION AUTHORIZATION."""
+    if cursor.take("ALL"):
+        cursor.end()
+        return Discard(**base, what="settings")
+    if cursor.take("SESSION", "AUTHORIZATION"):
+        cursor.end()
+        return Accepted(**base, command="RESET")
+    name = cursor.word().name
+    cursor.end()
+    return SetVariable(**base, name=name, value=None)
+
+
+@reads("BEGIN")
+@reads("START")
+def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """BEGIN or START: the cursor stands behind it."""
+    if not cursor.take("TRANSACTION"):
+        cursor.take("WORK")
+    read_only = False
+    while not cursor.done:
+        if cursor.take("READ", "ONLY"):
+            read_only = True
+        elif cursor.take("ISOLATION", "LEVEL", "READ", "COMMITTED") or cursor.take("READ", "WRITE"):
+            pass
+        elif cursor.at("ISOLATION"):
+            hint = "There is one level: READ COMMITTED."
+            refused = not_supported("this isolation level", cursor.text, span_of(cursor.rest), hint=hint)
+            return Refused(**base, error=refused)
+        elif not cursor.take(","):
+            break
+    cursor.end()
+    return Begin(**base, read_only=read_only)
+
+
+@reads("COMMIT")
+@reads("END")
+def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """COMMIT or END."""
+    if not cursor.take("TRANSACTION"):
+        cursor.take("WORK")
+    cursor.end()
+    return Commit(**base)
+
+
+@reads("FLUSH")
+@reads("WAIT")
+def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """FLUSH or WAIT."""
+    cursor.end()
+    return Flush(**base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savepoint(Statement):
+    """`SAVEPOINT name`."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseSavepoint(Statement):
+    """`RELEASE [SAVEPOINT] name`."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollbackTo(Statement):
+    """`ROLLBACK TO [SAVEPOINT] name`."""
+
+    takes: ClassVar[str | None] = None
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncate(Statement):
+    """`TRUNCATE [TABLE] names`: there are no sequences to restart, and no foreign keys to follow."""
+
+    takes: ClassVar[str | None] = None
+
+    names: tuple[Name, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discard(Statement):
+    """`DISCARD what`, and RESET ALL."""
+
+    takes: ClassVar[str | None] = None
+
+    what: Literal["all", "plans", "sequences", "temp", "temporary", "settings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted(Statement):
+    """A statement of PostgreSQL that has nothing to change. command: its tag."""
+
+    takes: ClassVar[str | None] = None
+
+    command: str
+
+
+_DISCARDED: Final = ("all", "plans", "sequences", "temp", "temporary")
+
+
+@reads("SAVEPOINT")
+def read_savepoint(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind SAVEPOINT."""
+    return Savepoint(**base, name=_last_name(cursor))
+
+
+@reads("RELEASE")
+def read_release(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind RELEASE."""
+    cursor.take("SAVEPOINT")
+    return ReleaseSavepoint(**base, name=_last_name(cursor))
+
+
+@reads("ROLLBACK")
+@reads("ABORT")
+def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """ROLLBACK, ABORT, ROLLBACK TO: the cursor is behind the first word."""
+    if not cursor.take("TRANSACTION"):
+        cursor.take("WORK")
+    if cursor.take("TO"):
+        cursor.take("SAVEPOINT")
+        return RollbackTo(**base, name=_last_name(cursor))
+    cursor.end()
+    return Rollback(**base)
+
+
+def _last_name(cursor: Cursor) -> str:
+    name = cursor.name().name
+    cursor.end()
+    return name
+
+
+@reads("TRUNCATE")
+def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind TRUNCATE."""
+    cursor.take("TABLE")
+    names = []
+    while True:
+        cursor.take("ONLY")
+        names.append(cursor.relation_name())
+        if not cursor.take(","):
+            break
+    if not cursor.take("RESTART", "IDENTITY"):
+        cursor.take("CONTINUE", "IDENTITY")
+    if not cursor.take("CASCADE"):
+        cursor.take("RESTRICT")
+    cursor.end()
+    return Truncate(**base, names=tuple(names))
+
+
+@reads("DISCARD")
+def read_discard(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is behind DISCARD."""
+    for what in _DISCARDED:
+        if cursor.take(what.upper()):
+            cursor.end()
+            return Discard(**base, what=what)
+    raise cursor.error()
+
+
+@reads("UNLISTEN")
+def read_unlisten(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """UNLISTEN: no session listens."""
+    del cursor
+    return Accepted(**base, command="UNLISTEN")
+
+
+def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """SET TRANSACTION …, SET SESSION CHARACTERISTICS …, SET SESSION AUTHORIZATION DEFAULT, SET NAMES; None for other
+    settings. The cursor is behind SET [SESSION | LOCAL].
+    """
+    if cursor.take("NAMES"):
+        value = read_value(cursor)
+        cursor.end()
+        return SetVariable(**base, name="client_encoding", value=value)
+    if cursor.take("AUTHORIZATION"):
+        cursor.expect("DEFAULT")
+        cursor.end()
+        return Accepted(**base, command="SET")
+    if not cursor.take("CHARACTERISTICS", "AS", "TRANSACTION") and not cursor.take("TRANSACTION"):
+        return None
+    while not cursor.done:
+        if cursor.take("ISOLATION", "LEVEL"):
+            if not cursor.take("READ", "COMMITTED") and not cursor.take("READ", "UNCOMMITTED"):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "this isolation level is not supported",
+                    sql=cursor.text,
+                    hint="There is one level: READ COMMITTED.",
+                )
+        elif cursor.take("READ", "ONLY"):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "SET TRANSACTION READ ONLY is not supported",
+                sql=cursor.text,
+                hint="Write BEGIN READ ONLY, or serve with --read-only.",
+            )
+        elif not cursor.take("READ", "WRITE") and not cursor.take(",") and not cursor.take("NOT", "DEFERRABLE"):
+            raise cursor.error()
+    return Accepted(**base, command="SET")
+
+
+#: What SHOW accepts beside variables, for hints.
+SHOWN: Final = (
+    "dead letters",
+    "errors",
+    "indexes",
+    "jobs",
+    "materialized views",
+    "memory",
+    "parameters",
+    "relations",
+    "sources",
+    "processors",
+    "tables",
+    "topics",
+    "views",
+)
+
+
+@handles(SetVariable)
+def set_variable(session: Session, statement: SetVariable) -> Result:
+    """SET name = value, RESET name."""
+    if statement.schema is not None:
+        return set_schema(session, statement, statement.schema)
+    try:
+        variable = put_variable(session, statement.name, statement.value, local=statement.local)
+    except Error as err:
+        raise _of_processor(session, statement, err) from None
+    if not variable.effect:
+        session.notice(
+            f"{variable.name} has no effect: Watersmeet itself decides what it controls in {variable.system}"
+        )
+    if variable.name == "search_path" and statement.value is not None:
+        _tell_missing(session)
+    return Result("SET")
+
+
+def put_variable(session: Session, name: str, value: str | None, *, local: bool) -> Variable:
+    """Set a variable; local: until the transaction ends. The errors of `Variables.set`."""
+    known, before = session.variables.own(name)
+    transaction = session.transaction
+    variable = session.variables.set(name, value)
+    if transaction is not None and local:
+        transaction.local.setdefault(known, before)
+    elif transaction is not None:
+        transaction.local.pop(known, None)
+    elif local:
+        session.variables.put_back({known: before})
+    return variable
+
+
+@handles(Discard)
+def discard(session: Session, statement: Discard) -> Result:
+    """DISCARD, RESET ALL. TRANSACTION_STATE for DISCARD ALL in a transaction."""
+    if statement.what == "settings":
+        session.variables.reset()
+        return Result("RESET")
+    if statement.what == "all":
+        session.require_no_transaction("DISCARD ALL")
+        session.cursors.drop(session.cursors)
+        session.variables.reset()
+    if statement.what in ("all", "plans"):
+        session.prepared.clear()
+    return Result(f"DISCARD {statement.what.upper()}")
+
+
+@handles(Accepted)
+def accept(session: Session, statement: Accepted) -> Result:
+    """A statement that changes nothing."""
+    del session
+    return Result(statement.command)
+
+
+def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
+    """The error with its span; FEATURE_NOT_SUPPORTED for a name that only looks like a processor setting of Lenses."""
+    if (
+        failure.condition == "UNDEFINED_OBJECT"
+        and session.semantics.processors_have_settings
+        and "." in statement.name
+        and did_you_mean(statement.name, variables()) is None
+    ):
+        return error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"setting {statement.name} is not supported",
+            hint="Some processor settings of defaults.topic are supported: SHOW ALL lists them.",
+        )
+    failure.sql, failure.span = statement.text, statement.span
+    return failure
+
+
+def _tell_missing(session: Session) -> None:
+    """Notes the schemas of the path that do not exist. Names are looked up there once they do."""
+    for name in listed(session.variables.get("search_path")):
+        if name != USER_SCHEMA and schema_meant(name, session.catalog) is None:
+            session.notice(f'schema "{name}" does not exist')
+
+
+@handles(ShowVariable)
+def show_variable(session: Session, statement: ShowVariable) -> Result:
+    """SHOW name."""
+    try:
+        value = session.variables.shown(statement.name)
+    except Error as err:
+        err.sql, err.span = statement.text, statement.name_span
+        err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
+        raise
+    return text_result("SHOW", (statement.name,), [(value,)])
+
+
+@handles(Begin)
+def begin_statement(session: Session, statement: Begin) -> Result:
+    """BEGIN."""
+    if session.transaction is not None:
+        session.notice("there is already a transaction in progress")
+        return Result("BEGIN")
+    session.transaction = new_transaction(session, read_only=statement.read_only)
+    return Result("BEGIN")
+
+
+@handles(Commit)
+def commit_statement(session: Session, statement: Commit) -> Result:
+    """COMMIT."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        commit(session)
+    return Result("COMMIT")
+
+
+@handles(Rollback)
+def rollback_statement(session: Session, statement: Rollback) -> Result:
+    """ROLLBACK."""
+    del statement
+    if session.transaction is None:
+        session.notice("there is no transaction in progress")
+    else:
+        rollback(session)
+    return Result("ROLLBACK")
+
+
+@handles(Savepoint)
+def savepoint_statement(session: Session, statement: Savepoint) -> Result:
+    """SAVEPOINT."""
+    savepoint(session, statement.name)
+    return Result("SAVEPOINT")
+
+
+@handles(ReleaseSavepoint)
+def release_statement(session: Session, statement: ReleaseSavepoint) -> Result:
+    """RELEASE SAVEPOINT."""
+    release_savepoint(session, statement.name)
+    return Result("RELEASE")
+
+
+@handles(RollbackTo)
+def rollback_to_statement(session: Session, statement: RollbackTo) -> Result:
+    """ROLLBACK TO SAVEPOINT."""
+    rollback_to(session, statement.name)
+    return Result("ROLLBACK")
+
+
+@handles(Flush)
+def flush_statement(session: Session, statement: Flush) -> Result:
+    """FLUSH: waits until all views show what was committed before."""
+    del statement
+    flush(session)
+    return Result("FLUSH")
+
+
+@handles_nested(Truncate)
+def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
+    """TRUNCATE: deletes all rows. Of several tables, in a transaction. NO_TRANSACTION."""
+    if len(statement.names) > 1 and session.transaction is None:
+        raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
+    for name in statement.names:
+        nested.run(Delete(text=statement.text, sql=statement.sql, span=statement.span, table=name, alias=None))
+    return Result("TRUNCATE TABLE")
