@@ -258,7 +258,7 @@ class CreateSubscription(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterRetention(Statement):
-    """`ALTER SUBSCRIPTION name SET retention = value`. retention_span: of the setting."""
+    """`ALTER SUBSCRIPTION name SET retention = value`. value_span: of the setting."""
 
     defines: ClassVar[bool] = True
 
