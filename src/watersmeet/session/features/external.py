@@ -20,6 +20,7 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
 from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import file_connector
 from watersmeet.connectors.iceberg.tables import iceberg_options

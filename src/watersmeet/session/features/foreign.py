@@ -22,8 +22,7 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.connectors.base.deliveries import view_delivery
-from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.base.targets import connector_of, view_delivery
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
     FILE_PART_TYPES,
