@@ -36,16 +36,16 @@ kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a sche
 databases: setup ## PostgreSQL, MariaDB, S3 and an Iceberg catalog on loopback until Ctrl-C
 	@$(BIN)/python -m scripts.servers databases
 
-test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
+test-fast: setup ## text tests, the front end, one seed of each law (times of tests: docs/TESTING.md)
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka and not postgres and not mysql and not clickhouse and not objectstores and not browser" tests $(addprefix --ignore=tests/,$(BACK))
 
-test: setup ## what shows that everything works, Spark included (about ten minutes)
+test: setup ## all that shows that everything works, Spark included
 	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m "not slow" tests
 
 test-more: setup ## the slow rest, and more of what is random
 	@WATERSMEET_TIER=more $(PYTEST) $(PARALLEL) -m "slow or hypothesis" tests
 
-thorough: setup ## all tests with all their tries, and fresh seeds each time, then a soak (hours); ARGS=tests/slt: a part alone
+thorough: setup ## all tests with all their tries, and fresh seeds each time, then a soak; ARGS=tests/slt: a part alone
 	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -o faulthandler_timeout=3600 $(or $(ARGS),tests)
 	@$(if $(ARGS),,$(BIN)/python -m tests.soak --minutes 60 --rate 20)
 
