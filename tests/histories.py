@@ -1,4 +1,4 @@
-"""A checker of histories: what clients of one server saw, against what the server promises (docs/SERVING.md).
+"""A checker of histories: what clients of one server saw, against what the server promises (docs/CLIENTS.md).
 
 Clients append numbers to lists, and read them. A number is appended once, so a list tells which transactions wrote it,
 and in which order (as Elle does it). What is promised:

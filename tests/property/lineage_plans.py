@@ -1,6 +1,6 @@
 """Random queries whose rows know in plain Python which rows of tables they come from, and where missing rows end.
 
-The rules are those of docs/SERVING.md, "Why a row is there". Nothing here is taken from the product: a query is a tree
+The rules are those of docs/LINEAGE.md. Nothing here is taken from the product: a query is a tree
 of the classes below, each with its SQL and its rows. Conditions stand right above what they are about, so that no
 rewrite of a query moves them.
 """
