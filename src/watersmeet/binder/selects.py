@@ -58,6 +58,7 @@ from watersmeet.dialects.tree.nodes import CommaJoin, kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.context import Context, Value, columns_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import (
@@ -180,7 +181,9 @@ class Chain:
                     node,
                     hint=did_you_mean(name, ["generate_series", "unnest", *sorted(self.binding.rules.readers)]),
                 )
-            found.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), node, ctx))
+            found.append(
+                set_function(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx))
+            )
         return found
 
     def _constant(self, call: TableCall) -> Sourced:

@@ -12,7 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import AggregateCall, AggregateFunction, SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error
-from watersmeet.expressions.calls import by_duckdb, constant_of
+from watersmeet.expressions.calls import FunctionCall, by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import is_aggregate
@@ -175,7 +175,7 @@ class _Binder:
         if call.within:
             raise ctx.not_supported(f"{call.name} WITHIN GROUP", call.node)
         values = [bind_value(n, ctx) for n in call.arguments]
-        kind = by_duckdb(call.name, call.name, values, call.node, ctx).type
+        kind = by_duckdb(FunctionCall(call.name, values, call.arguments, call.node, ctx)).type
         scalars = tuple(v.finish() for v in values)
         first = scalars[0] if scalars else None
         return AggregateCall(self.name, first, self.filter, call.distinct, kind, scalars[1:], self._order())

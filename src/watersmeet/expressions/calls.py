@@ -14,13 +14,14 @@ The arguments have the types of the parameters, and the body that of the functio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import is_open
+from watersmeet.errors import Error
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import CLOCKS, refused
 from watersmeet.expressions.context import (
@@ -55,95 +56,136 @@ from watersmeet.values.types import (
 )
 
 Arguments = Sequence[Value]
-Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
 
-#: Functions that DuckDB's text can't be written for without arguments.
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a function by its name: bound arguments, the nodes that they were bound from, the call's own node."""
+
+    name: str
+    arguments: Arguments
+    nodes: Sequence[exp.Expression]
+    node: exp.Expression
+    ctx: Context
+
+    @property
+    def shown(self) -> str:
+        """The call in messages, with the types of its arguments."""
+        return f"{self.name}({', '.join('unknown' if a.unknown else a.type.sql for a in self.arguments)})"
+
+    def cast(self, index: int, kind: SqlType) -> Value:
+        """An argument as a value of a type."""
+        return cast(self.arguments[index], kind, self.ctx, self.node)
+
+    def text(self, index: int, *, example: str, what: str = "a format") -> str:
+        """An argument that has to be a constant text, see `constant_text`."""
+        return constant_text(self.arguments[index], self.name, self.node, self.ctx, example=example, what=what)
+
+    def over(self, arguments: Arguments, nodes: Sequence[exp.Expression] | None = None) -> FunctionCall:
+        """The call with other arguments."""
+        return replace(self, arguments=arguments, nodes=self.nodes if nodes is None else nodes)
+
+    def error(self, condition: str, message: str, hint: str | None = None) -> Error:
+        """An error at the call."""
+        return self.ctx.error(condition, message, self.node, hint=hint)
+
+    def not_supported(self, feature: str, hint: str | None = None) -> Error:
+        """FEATURE_NOT_SUPPORTED at the call."""
+        return self.ctx.not_supported(feature, self.node, hint=hint)
+
+    def mismatch(self, detail: str) -> Error:
+        """PostgreSQL's error for a function that exists, but not with these argument types."""
+        return self.ctx.error("DATATYPE_MISMATCH", f"function {self.shown} does not exist", self.node, detail=detail)
+
+
+Builder = Callable[[FunctionCall], Value]
+
+
+def counted(build: Builder, *counts: int, name: str | None = None) -> Builder:
+    """Checks the number of arguments before `build` runs; DATATYPE_MISMATCH. name: the function's name for users."""
+    return _checked(build, lambda _: counts, name)
+
+
+def at_least(build: Builder, count: int, name: str | None = None) -> Builder:
+    """The same for a function of `count` or more arguments."""
+    return _checked(build, lambda c: (max(count, len(c.arguments)),), name)
+
+
+def _checked(build: Builder, counts: Callable[[FunctionCall], tuple[int, ...]], name: str | None) -> Builder:
+    def checked(c: FunctionCall) -> Value:
+        named = c if name is None else replace(c, name=name)
+        check_count(named, *counts(named))
+        return build(named)
+
+    return checked
+
+
+def check_count(c: FunctionCall, *counts: int) -> None:
+    """DATATYPE_MISMATCH unless the call has one of these numbers of arguments."""
+    if len(c.arguments) not in counts:
+        noun = "argument" if counts == (1,) else "arguments"
+        raise c.mismatch(f"It takes {' or '.join(map(str, counts))} {noun}, not {len(c.arguments)}.")
+
+
+#: Functions for which DuckDB's parser needs arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
-#: What follows from the clock beside `clock.CLOCKS`.
+#: Functions of the clock beside `clock.CLOCKS`.
 _TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
 
 _RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
 
 
-def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
+def refuse_volatile(c: FunctionCall) -> None:
     """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
-    if ctx.volatile_allowed:
+    if c.ctx.volatile_allowed:
         return
-    if name in CLOCKS:
-        raise refused(node, ctx, name)
-    if name in _TIMES:
+    if c.name in CLOCKS:
+        raise refused(c.node, c.ctx, c.name)
+    if c.name in _TIMES:
         hint = (
-            "Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 "
-            "day'. Or write the "
-            "time into a column when the row is inserted: INSERT INTO t SELECT …, now()."
+            "Compare a column with now(), in the view or when it is read: WHERE t > now() - INTERVAL '1 day'. "
+            "Or write the time into a column when the row is inserted: INSERT INTO t SELECT …, now()."
         )
-    elif name in _RANDOM:
-        hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {name}()."
+    elif c.name in _RANDOM:
+        hint = f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {c.name}()."
     else:
-        hint = f"Ask for it in the query that reads the view: SELECT …, {name}() FROM v."
-    raise ctx.error(
+        hint = f"Ask for it in the query that reads the view: SELECT …, {c.name}() FROM v."
+    raise c.ctx.error(
         "FEATURE_NOT_SUPPORTED",
-        f"{name}() is not supported in a view",
-        node,
+        f"{c.name}() is not supported in a view",
+        c.node,
         hint=hint,
         detail="The content of a view must depend only on the rows of its relations.",
     )
 
 
-def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
-    """A call of DuckDB's function `target`, typed by DuckDB."""
-    if not arguments and target in _NEVER_EMPTY:
-        count_checked(name, arguments, (2,), node, ctx)
-    expression = call(target, *[a.expression for a in arguments])
-    probe = call(target, *map(_typed, arguments))
+def by_duckdb(c: FunctionCall) -> Value:
+    """A call of DuckDB's function of that name, typed by DuckDB."""
+    if not c.arguments and c.name in _NEVER_EMPTY:
+        check_count(c, 2)
     try:
-        kind, duckdb_name = ctx.type_of(probe)
+        kind, duckdb_name = c.ctx.type_of(call(c.name, *map(_typed, c.arguments)))
     except duckdb.BinderException as err:
-        raise mismatch(name, arguments, node, ctx, err) from None
+        candidates = [line.strip() for line in str(err).splitlines() if "->" in line and "(" in line]
+        exists = f"The function exists as {'; '.join(candidates[:4])}." if candidates else f"{first_line(err)}."
+        raise c.mismatch(exists) from None
     except duckdb.Error as err:
-        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+        raise c.error("INVALID_VALUE", first_line(err)) from None
     if kind is None:
-        raise ctx.error(
-            "DATATYPE_MISMATCH", f"function {name} returns a {duckdb_name}, which is not a supported type", node
-        )
+        raise c.error("DATATYPE_MISMATCH", f"function {c.name} returns a {duckdb_name}, which is not a supported type")
+    expression = call(c.name, *[a.expression for a in c.arguments])
     return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
 
 
 def _typed(value: Value) -> exp.Expression:
-    """Stands for a value when DuckDB is asked for the type of a call: of a NULL array, DuckDB sorts no elements and
-    forgets the type.
+    """Stands for a value when DuckDB is asked for the type of a call. Not a NULL array: DuckDB sorts no elements of it
+    and forgets the type.
     """
     found = typed_null(value)
     if value.type.name == "array" and isinstance(found, exp.Cast) and isinstance(found.this, exp.Null):
         found.set("this", exp.Array(expressions=[]))
     return found
-
-
-def mismatch(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, err: duckdb.Error) -> Exception:
-    """PostgreSQL's error for a function that exists, but not with these argument types."""
-    candidates = [line.strip() for line in str(err).splitlines() if "->" in line and "(" in line]
-    detail = "The function exists as " + "; ".join(candidates[:4]) + "." if candidates else first_line(err) + "."
-    return mismatch_of(name, arguments, node, ctx, detail)
-
-
-def mismatch_of(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, detail: str) -> Exception:
-    """The same error with a reason of ours."""
-    shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
-    return ctx.error("DATATYPE_MISMATCH", f"function {name}({shown}) does not exist", node, detail=detail)
-
-
-def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node: exp.Expression, ctx: Context) -> None:
-    """DATATYPE_MISMATCH unless there are as many arguments as `wanted` says."""
-    if len(arguments) not in wanted:
-        shown = ", ".join("unknown" if a.unknown else a.type.sql for a in arguments)
-        noun = "argument" if wanted == (1,) else "arguments"
-        raise ctx.error(
-            "DATATYPE_MISMATCH",
-            f"function {name}({shown}) does not exist",
-            node,
-            detail=f"It takes {' or '.join(map(str, wanted))} {noun}, not {len(arguments)}.",
-        )
 
 
 def constant_text(
@@ -223,16 +265,16 @@ def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
 
 
 def _builder(name: str, signatures: Sequence[Signature]) -> Builder:
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        chosen = _chosen(arguments, signatures)
+    def build(c: FunctionCall) -> Value:
+        chosen = _chosen(c.arguments, signatures)
         if chosen is None:
             shown = "; ".join(f"{name}({', '.join(_shown(p) for p in s.parameters)})" for s in signatures[:4])
-            raise mismatch_of(name, arguments, node, ctx, f"The function exists as {shown}.")
+            raise c.mismatch(f"The function exists as {shown}.")
         values = [
-            a if p == "any" and not a.unknown else cast(a, _TYPES.get(p, VARCHAR), ctx, n)
-            for a, p, n in zip(arguments, chosen.parameters, nodes, strict=True)
+            a if p == "any" and not a.unknown else cast(a, _TYPES.get(p, VARCHAR), c.ctx, n)
+            for a, p, n in zip(c.arguments, chosen.parameters, c.nodes, strict=True)
         ]
-        return apply(chosen.template, values, _TYPES[chosen.result], ctx, node)
+        return apply(chosen.template, values, _TYPES[chosen.result], c.ctx, c.node)
 
     return build
 

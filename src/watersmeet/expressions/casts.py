@@ -540,7 +540,9 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
     return Value(duckdb_cast(value.expression, target), target, nullable)
 
 
-def unify(values: list[Value], nodes: list[exp.Expression], ctx: Context, what: str) -> tuple[list[Value], SqlType]:
+def unify(
+    values: Sequence[Value], nodes: Sequence[exp.Expression], ctx: Context, what: str
+) -> tuple[list[Value], SqlType]:
     """The values converted to their common type; DATATYPE_MISMATCH `what types a and b cannot be matched`."""
     known = [v.type for v in values if not v.unknown]
     kind = _meeting_type(values)

@@ -8,16 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions.calls import (
-    Arguments,
-    Builder,
-    builders,
-    constant_text,
-    count_checked,
-    mismatch_of,
-    refuse_volatile,
-    signature,
-)
+from watersmeet.expressions.calls import Builder, FunctionCall, builders, counted, refuse_volatile, signature
 from watersmeet.expressions.casts import at_time_zone, cast
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
 from watersmeet.values.times import DAY_US
@@ -27,52 +18,33 @@ _DATES: Final = ("timestamp", "timestamptz", "date")
 
 
 def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`extract(part FROM value)`, a numeric; INVALID_VALUE for a field that the type has not."""
+    """`extract(part FROM value)`, a numeric; INVALID_VALUE for a field that the type lacks."""
     if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
         raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
-    if part in ("second", "seconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.000001")
-    if part in ("millisecond", "milliseconds"):
-        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
+    if part in _OF_MICROSECONDS:
+        micros = exp.Extract(this=exp.var("microseconds"), expression=value.expression)
+        return _scaled(micros, _OF_MICROSECONDS[part])
+    if part == "epoch" and value.type.name in _DATES:
+        moment = duckdb_cast(value.expression, TIMESTAMP) if value.type == DATE else value.expression
+        return _scaled(call("epoch_us", moment), "0.000001")
     if part == "epoch":
-        if value.type.name in _DATES:
-            return _scaled(
-                call(
-                    "epoch_us",
-                    duckdb_cast(value.expression, TIMESTAMP) if value.type.name == "date" else value.expression,
-                ),
-                "0.000001",
-            )
         return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
-    if part == "julian" and value.type.name in _DATES:
-        return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
     if part in ("timezone", "timezone_hour", "timezone_minute") and value.type == TIMESTAMPTZ:
         return Value(fill("CASE WHEN a0 IS NOT NULL THEN CAST(0 AS DECIMAL(38,10)) END", value.expression), NUMERIC)
-    if part not in _EXTRACTED:
+    if part not in _EXTRACTED and not (part == "julian" and value.type.name in _DATES):
         raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
     return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
 
 
-_EXTRACTED: Final = frozenset(
-    {
-        "century",
-        "day",
-        "decade",
-        "dow",
-        "doy",
-        "hour",
-        "isodow",
-        "isoyear",
-        "microsecond",
-        "microseconds",
-        "millennium",
-        "minute",
-        "month",
-        "quarter",
-        "week",
-        "year",
-    }
-)
+#: Fields that are computed of the microseconds, and their factors.
+_OF_MICROSECONDS: Final = {
+    "second": "0.000001", "seconds": "0.000001", "millisecond": "0.001", "milliseconds": "0.001",
+}  # fmt: skip
+
+_EXTRACTED: Final = frozenset({
+    "century", "day", "decade", "dow", "doy", "hour", "isodow", "isoyear", "microsecond", "microseconds", "millennium",
+    "minute", "month", "quarter", "week", "year",
+})  # fmt: skip
 
 
 def _scaled(count: exp.Expression, factor: str) -> Value:
@@ -208,62 +180,50 @@ def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
     return call("upper", text) if piece.ordinal == "TH" else text
 
 
-def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("to_char", arguments, (2,), node, ctx)
-    if arguments[0].type.name not in ("timestamp", "timestamptz", "date") or arguments[0].unknown:
-        raise ctx.not_supported(
-            f"to_char of {arguments[0].type.sql}", node, hint="Cast it to varchar, or use lpad and round."
+def _to_char(c: FunctionCall) -> Value:
+    if c.arguments[0].type.name not in ("timestamp", "timestamptz", "date") or c.arguments[0].unknown:
+        raise c.not_supported(
+            f"to_char of {c.arguments[0].type.sql}", hint="Cast it to varchar, or use lpad and round."
         )
-    return Value(
-        formatted(arguments[0].expression, constant_text(arguments[1], "to_char", node, ctx, example="YYYY")), VARCHAR
-    )
+    return Value(formatted(c.arguments[0].expression, c.text(1, example="YYYY")), VARCHAR)
 
 
-def _read(name: str, kind: SqlType) -> Builder:
-    """`to_date` and `to_timestamp` of a text."""
-
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (2,), node, ctx)
-        pattern = strptime_format(constant_text(arguments[1], name, node, ctx, example="YYYY"), node, ctx)
-        text = cast(arguments[0], VARCHAR, ctx, node)
-        return Value(duckdb_cast(call("strptime", text.expression, string(pattern)), kind), kind)
-
-    return build
+def _read(c: FunctionCall, kind: SqlType) -> Value:
+    pattern = strptime_format(c.text(1, example="YYYY"), c.node, c.ctx)
+    return Value(duckdb_cast(call("strptime", c.cast(0, VARCHAR).expression, string(pattern)), kind), kind)
 
 
-def _to_timestamp(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("to_timestamp", arguments, (1, 2), node, ctx)
-    if len(arguments) == 1:
-        seconds = cast(arguments[0], DOUBLE, ctx, node)
-        return Value(call("to_timestamp", seconds.expression), TIMESTAMPTZ)
-    return _read("to_timestamp", TIMESTAMPTZ)(arguments, nodes, node, ctx)
+def _to_date(c: FunctionCall) -> Value:
+    return _read(c, DATE)
 
 
-def _date_part(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("date_part", arguments, (2,), node, ctx)
-    field = constant_text(arguments[0], "date_part", node, ctx, example="year").lower()
-    return Value(duckdb_cast(extracted(field, arguments[1], ctx, node).expression, DOUBLE), DOUBLE)
+def _to_timestamp(c: FunctionCall) -> Value:
+    if len(c.arguments) == 1:
+        return Value(call("to_timestamp", c.cast(0, DOUBLE).expression), TIMESTAMPTZ)
+    return _read(c, TIMESTAMPTZ)
 
 
-def _date_trunc(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("date_trunc", arguments, (2, 3), node, ctx)
-    written = constant_text(arguments[0], "date_trunc", node, ctx, example="year")
+def _date_part(c: FunctionCall) -> Value:
+    field = c.text(0, example="year").lower()
+    return Value(duckdb_cast(extracted(field, c.arguments[1], c.ctx, c.node).expression, DOUBLE), DOUBLE)
+
+
+def _date_trunc(c: FunctionCall) -> Value:
+    written = c.text(0, example="year")
     field = written.lower()
     if field not in _TRUNCATED:
-        raise ctx.error("INVALID_VALUE", f'unit "{written}" not recognized', node, hint=did_you_mean(field, _TRUNCATED))
-    value = cast(arguments[1], TIMESTAMP, ctx, node) if arguments[1].unknown else arguments[1]
+        raise c.error("INVALID_VALUE", f'unit "{written}" not recognized', hint=did_you_mean(field, _TRUNCATED))
+    value = c.cast(1, TIMESTAMP) if c.arguments[1].unknown else c.arguments[1]
     kind = TIMESTAMP if value.type == DATE else value.type
-    if kind not in (TIMESTAMP, TIMESTAMPTZ, INTERVAL) or (len(arguments) == 3 and kind != TIMESTAMPTZ):
-        raise mismatch_of(
-            "date_trunc", arguments, node, ctx, "It takes a field, a timestamp or interval, and for timestamptz a zone."
-        )
-    if len(arguments) == 3:
-        zone = cast(arguments[2], VARCHAR, ctx, node)
-        local = at_time_zone(zone, value, ctx, nodes[2])
+    if kind not in (TIMESTAMP, TIMESTAMPTZ, INTERVAL) or (len(c.arguments) == 3 and kind != TIMESTAMPTZ):
+        raise c.mismatch("It takes a field, a timestamp or interval, and for timestamptz a zone.")
+    if len(c.arguments) == 3:
+        zone = c.cast(2, VARCHAR)
+        local = at_time_zone(zone, value, c.ctx, c.nodes[2])
         truncated = Value(_truncated(field, local, TIMESTAMP), TIMESTAMP)
         if field in _WITHIN_DAY:  # in an hour that comes twice, it stays in its own
             return Value(fill("a0 - (a1 - a2)", value.expression, local.expression, truncated.expression), kind)
-        return at_time_zone(zone, truncated, ctx, nodes[2])
+        return at_time_zone(zone, truncated, c.ctx, c.nodes[2])
     return Value(duckdb_cast(_truncated(field, value, kind), kind), kind)
 
 
@@ -280,9 +240,9 @@ _WITHIN_DAY: Final = ("microseconds", "milliseconds", "second", "minute", "hour"
 _TRUNCATED: Final = (*_WITHIN_DAY, "day", "week", "month", "quarter", "year", "decade", "century", "millennium")
 
 
-def _now(name: str, kind: SqlType) -> Builder:
-    def build(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        refuse_volatile(name, node, ctx)
+def _now(kind: SqlType) -> Builder:
+    def build(c: FunctionCall) -> Value:
+        refuse_volatile(c)
         return Value(duckdb_cast(call("now"), kind), kind, nullable=False)
 
     return build
@@ -353,37 +313,35 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 })  # fmt: skip
 
 
-def _age(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    if len(arguments) == 1:
-        refuse_volatile("age", node, ctx)  # it counts from today
+def _age(c: FunctionCall) -> Value:
+    if len(c.arguments) == 1:
+        refuse_volatile(c)  # it counts from today
         midnight = Value(duckdb_cast(duckdb_cast(call("now"), DATE), TIMESTAMP), TIMESTAMP)
-        return _BY_SIGNATURE["age"]([midnight, arguments[0]], [nodes[0], nodes[0]], node, ctx)
-    return _BY_SIGNATURE["age"](arguments, nodes, node, ctx)
+        c = c.over([midnight, c.arguments[0]], [c.nodes[0], c.nodes[0]])
+    return _BY_SIGNATURE["age"](c)
 
 
-def _make_timestamptz(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    if len(arguments) != 7:
-        return _BY_SIGNATURE["make_timestamptz"](arguments, nodes, node, ctx)
-    local = _BY_SIGNATURE["make_timestamp"](arguments[:6], nodes[:6], node, ctx)
-    return at_time_zone(cast(arguments[6], VARCHAR, ctx, nodes[6]), local, ctx, nodes[6])
+def _make_timestamptz(c: FunctionCall) -> Value:
+    if len(c.arguments) != 7:
+        return _BY_SIGNATURE["make_timestamptz"](c)
+    local = _BY_SIGNATURE["make_timestamp"](c.over(c.arguments[:6], c.nodes[:6]))
+    return at_time_zone(cast(c.arguments[6], VARCHAR, c.ctx, c.nodes[6]), local, c.ctx, c.nodes[6])
 
 
-def _timezone(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("timezone", arguments, (2,), node, ctx)
-    zone, value = arguments
+def _timezone(c: FunctionCall) -> Value:
+    zone, value = c.arguments
     if value.unknown or value.type == DATE:
-        value = cast(value, TIMESTAMPTZ, ctx, nodes[1])
+        value = cast(value, TIMESTAMPTZ, c.ctx, c.nodes[1])
     if zone.type != VARCHAR or value.type not in (TIMESTAMP, TIMESTAMPTZ):
-        raise mismatch_of("timezone", arguments, node, ctx, "It takes the name of a zone and a timestamp.")
-    return at_time_zone(zone, value, ctx, nodes[0])
+        raise c.mismatch("It takes the name of a zone and a timestamp.")
+    return at_time_zone(zone, value, c.ctx, c.nodes[0])
 
 
 DATE_FUNCTIONS: Final[dict[str, Builder]] = {
-    **_BY_SIGNATURE, "age": _age, "date_part": _date_part,
-    "current_date": _now("current_date", DATE), "current_timestamp": _now("current_timestamp", TIMESTAMPTZ),
-    "date_trunc": _date_trunc, "clock_timestamp": _now("clock_timestamp", TIMESTAMPTZ),
-    "statement_timestamp": _now("statement_timestamp", TIMESTAMPTZ),
-    "localtimestamp": _now("localtimestamp", TIMESTAMP), "now": _now("now", TIMESTAMPTZ),
-    "proctime": _now("proctime", TIMESTAMPTZ), "to_char": _to_char, "to_date": _read("to_date", DATE),
-    "to_timestamp": _to_timestamp, "make_timestamptz": _make_timestamptz, "timezone": _timezone,
+    **_BY_SIGNATURE, "age": _age, "make_timestamptz": _make_timestamptz,
+    "current_date": _now(DATE), "localtimestamp": _now(TIMESTAMP), "clock_timestamp": _now(TIMESTAMPTZ),
+    "current_timestamp": _now(TIMESTAMPTZ), "now": _now(TIMESTAMPTZ), "proctime": _now(TIMESTAMPTZ),
+    "statement_timestamp": _now(TIMESTAMPTZ),
+    "date_part": counted(_date_part, 2), "date_trunc": counted(_date_trunc, 2, 3), "timezone": counted(_timezone, 2),
+    "to_char": counted(_to_char, 2), "to_date": counted(_to_date, 2), "to_timestamp": counted(_to_timestamp, 1, 2),
 }  # fmt: skip

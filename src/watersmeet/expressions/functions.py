@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
@@ -12,12 +12,13 @@ from sqlglot import exp
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions import nestedfunctions, textfunctions
 from watersmeet.expressions.calls import (
-    Arguments,
     Builder,
+    FunctionCall,
+    at_least,
     by_duckdb,
     constant_of,
     constant_text,
-    count_checked,
+    counted,
     limited,
     refuse_volatile,
 )
@@ -58,21 +59,19 @@ _AGGREGATES: Final = frozenset({
 })  # fmt: skip
 
 
-def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    """The value of `name(arguments)`; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
-    check_function(name, node, ctx)
+def function(c: FunctionCall) -> Value:
+    """The value of a call; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
+    name = c.name
+    check_function(name, c.node, c.ctx)
     if is_set_function(name):
-        return ctx.rows_of(name, lambda: set_function(name, arguments, nodes, node, ctx), node)
+        return c.ctx.rows_of(name, lambda: set_function(c), c.node)
     if name in LENIENT_FUNCTIONS:  # put there by a grammar
-        return LENIENT_FUNCTIONS[name](arguments, nodes, node, ctx)
-    known = ctx.oracle.functions()
-    if name in _VOLATILE or known.get(name, ("", ""))[1] not in ("", "CONSISTENT"):
-        refuse_volatile(name, node, ctx)
+        return LENIENT_FUNCTIONS[name](c)
+    if name in _VOLATILE or c.ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
+        refuse_volatile(c)
     if name in _SPECIAL:
-        return _SPECIAL[name](arguments, nodes, node, ctx)
-    if name in ("array_resize", "list_resize"):
-        arguments = _resized(arguments)
-    return by_duckdb(name, name, arguments, node, ctx)
+        return _SPECIAL[name](c)
+    return by_duckdb(c.over(_resized(c.arguments)) if name in ("array_resize", "list_resize") else c)
 
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
@@ -98,30 +97,18 @@ def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:
     return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=hint)
 
 
-def _at_least(count: int, arguments: Arguments) -> tuple[int, ...]:
-    return (max(count, len(arguments)),)
+def _coalesce(c: FunctionCall) -> Value:
+    values, kind = unify(c.arguments, c.nodes, c.ctx, "COALESCE")
+    first, *others = [v.expression for v in values]
+    return Value(exp.Coalesce(this=first, expressions=others), kind, all(v.nullable for v in values))
 
 
-def _coalesce(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("coalesce", arguments, _at_least(1, arguments), node, ctx)
-    values, kind = unify(list(arguments), nodes, ctx, "COALESCE")
-    return Value(
-        exp.Coalesce(this=values[0].expression, expressions=[v.expression for v in values[1:]]),
-        kind,
-        all(v.nullable for v in values),
-    )
+def _extreme(c: FunctionCall) -> Value:
+    values, kind = unify(c.arguments, c.nodes, c.ctx, c.name.upper())
+    return Value(call(c.name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
 
 
-def _extreme(name: str) -> Builder:
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, _at_least(1, arguments), node, ctx)
-        values, kind = unify(list(arguments), nodes, ctx, name.upper())
-        return Value(call(name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
-
-    return build
-
-
-def _resized(arguments: Arguments) -> Arguments:
+def _resized(arguments: Sequence[Value]) -> Sequence[Value]:
     """The arguments of a function that makes an array as long as its second one says.
 
     If the number is too large, also the array is NULL: DuckDB returns an empty one if only the number is.
@@ -136,32 +123,29 @@ def _resized(arguments: Arguments) -> Arguments:
     return [replace(arguments[0], expression=whole), replace(count, expression=number), *arguments[2:]]
 
 
-def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("nullif", arguments, (2,), node, ctx)
-    if arguments[0].unknown and not arguments[1].unknown:
-        arguments = [cast(arguments[0], arguments[1].type, ctx, node), arguments[1]]
-    values, _ = unify(list(arguments), nodes, ctx, "NULLIF")
-    first = arguments[0].finish() if not arguments[0].unknown else values[0].finish()
+def _nullif(c: FunctionCall) -> Value:
+    one, other = c.arguments
+    if one.unknown and not other.unknown:
+        one = c.cast(0, other.type)
+    values, _ = unify([one, other], c.nodes, c.ctx, "NULLIF")
+    first = values[0].finish() if one.unknown else one.finish()
     condition = exp.EQ(this=wrap(values[0].expression), expression=wrap(values[1].expression))
     whole = exp.Case(ifs=[exp.If(this=condition, true=exp.null())], default=first.expression)
     return Value(exp.Paren(this=whole), first.type)
 
 
-def _nulls(name: str, *, counted: str) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, _at_least(1, arguments), node, ctx)
-        parts = [fill(f"CASE WHEN a0 IS {counted} THEN 1 ELSE 0 END", a.expression) for a in arguments]
-        total = reduce(lambda a, b: exp.Add(this=a, expression=b), parts)
-        return Value(duckdb_cast(total, INTEGER), INTEGER, nullable=False)
-
-    return build
+def _nulls(c: FunctionCall) -> Value:
+    wanted = "NULL" if c.name == "num_nulls" else "NOT NULL"
+    parts = [fill(f"CASE WHEN a0 IS {wanted} THEN 1 ELSE 0 END", a.expression) for a in c.arguments]
+    total = reduce(lambda a, b: exp.Add(this=a, expression=b), parts)
+    return Value(duckdb_cast(total, INTEGER), INTEGER, nullable=False)
 
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
     **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
-    "coalesce": _coalesce, "greatest": _extreme("greatest"), "least": _extreme("least"), "nullif": _nullif,
-    "num_nonnulls": _nulls("num_nonnulls", counted="NOT NULL"), "num_nulls": _nulls("num_nulls", counted="NULL"),
+    "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
+    "nullif": counted(_nullif, 2), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
 }  # fmt: skip
 
 Bind = Callable[[exp.Expression, Context], Value]
@@ -178,11 +162,7 @@ def _as_text(node: exp.Expression, owner: exp.Expression, sign: str, ctx: Contex
     return value
 
 
-def _like(node: Any, ctx: Context, bind: Bind) -> Value:
-    return _matched(node, None, ctx, bind)
-
-
-def _matched(node: Any, escape: exp.Expression | None, ctx: Context, bind: Bind) -> Value:
+def _like(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None = None) -> Value:
     sign = "~~" if isinstance(node, exp.Like) else "~~*"
     text = _as_text(node.this, node, sign, ctx, bind)
     if isinstance(node.expression, (exp.Any, exp.All)):
@@ -224,10 +204,10 @@ def _negated(node: Any, match: exp.Expression) -> exp.Expression:
 
 def _escape(node: Any, ctx: Context, bind: Bind) -> Value:
     if isinstance(node.this, exp.SimilarTo):
-        return _similar_to(node.this, node.expression, ctx, bind)
+        return _similar(node.this, ctx, bind, node.expression)
     if not isinstance(node.this, (exp.Like, exp.ILike)):
         raise ctx.not_supported("ESCAPE here", node)
-    return _matched(node.this, node.expression, ctx, bind)
+    return _like(node.this, ctx, bind, node.expression)
 
 
 def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -238,13 +218,9 @@ def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
     return Value(textfunctions.matched(text, pattern, "i" if insensitive else "", node, ctx), BOOLEAN)
 
 
-def _similar(node: Any, ctx: Context, bind: Bind) -> Value:
-    return _similar_to(node, string("\\"), ctx, bind)
-
-
-def _similar_to(node: Any, escape: exp.Expression, ctx: Context, bind: Bind) -> Value:
+def _similar(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None = None) -> Value:
     text = _as_text(node.this, node, "SIMILAR TO", ctx, bind)
-    given, sign = bind(node.expression, ctx), bind(escape, ctx)
+    given, sign = bind(node.expression, ctx), bind(escape or string("\\"), ctx)
     pattern = textfunctions.similar(
         constant_text(given, "SIMILAR TO", node, ctx, example="", what="a pattern"),
         constant_text(sign, "SIMILAR TO", node, ctx, example="\\", what="an escape character"),
@@ -254,9 +230,14 @@ def _similar_to(node: Any, escape: exp.Expression, ctx: Context, bind: Bind) -> 
     return Value(call("regexp_full_match", text.expression, pattern, string("s")), BOOLEAN)
 
 
+def _of_parts(name: str, node: Any, parts: tuple[str, ...], ctx: Context, bind: Bind) -> Value:
+    """A function of those parts of a node that it has."""
+    nodes = [n for part in parts if (n := node.args.get(part)) is not None]
+    return function(FunctionCall(name, [bind(n, ctx) for n in nodes], nodes, node, ctx))
+
+
 def _position(node: Any, ctx: Context, bind: Bind) -> Value:
-    nodes = [node.this, node.args["substr"]]
-    return function("strpos", [bind(n, ctx) for n in nodes], nodes, node, ctx)
+    return _of_parts("strpos", node, ("this", "substr"), ctx, bind)
 
 
 def _substring(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -268,31 +249,28 @@ def _substring(node: Any, ctx: Context, bind: Bind) -> Value:
     if len(values) == 2 and (values[1].unknown or values[1].type == VARCHAR) and not values[1].is_null:
         text = _as_text(node.this, node, "SUBSTRING", ctx, bind)
         return textfunctions.substring(text, cast(values[1], VARCHAR, ctx, node), node, ctx)
-    return function("substring", values, nodes, node, ctx)
+    return function(FunctionCall("substring", values, nodes, node, ctx))
 
 
 def _trim(node: Any, ctx: Context, bind: Bind) -> Value:
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get((node.args.get("position") or "").upper(), "btrim")
-    nodes = [n for n in (node.this, node.args.get("expression")) if n is not None]
-    return function(name, [bind(n, ctx) for n in nodes], nodes, node, ctx)
+    return _of_parts(name, node, ("this", "expression"), ctx, bind)
 
 
 def _overlay(node: Any, ctx: Context, bind: Bind) -> Value:
-    nodes = [n for n in (node.this, node.expression, node.args["from_"], node.args.get("for_")) if n is not None]
-    return function("overlay", [bind(n, ctx) for n in nodes], nodes, node, ctx)
+    return _of_parts("overlay", node, ("this", "expression", "from_", "for_"), ctx, bind)
 
 
 def _called(name: str) -> Reader:
     """An operator that is a function of its operand or operands."""
+    return lambda node, ctx, bind: _of_parts(name, node, ("this", "expression"), ctx, bind)
 
-    def read(node: Any, ctx: Context, bind: Bind) -> Value:
-        nodes = [n for n in (node.this, node.args.get("expression")) if n is not None]
-        values = [bind(n, ctx) for n in nodes]
-        if name in ("sqrt", "cbrt"):
-            values = [cast(v, DOUBLE, ctx, node) for v in values]
-        return function(name, values, nodes, node, ctx)
 
-    return read
+def _root(name: str) -> Reader:
+    """A square or cube root, in double precision."""
+    return lambda node, ctx, bind: function(
+        FunctionCall(name, [cast(bind(node.this, ctx), DOUBLE, ctx, node)], [node.this], node, ctx)
+    )
 
 
 def _json(node: Any, ctx: Context, bind: Bind) -> Value:
@@ -323,41 +301,29 @@ def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
     return json_extract(document, keys, text=as_text)
 
 
-def _json_exists(how: str) -> Reader:
-    name = {"one": "jsonb_exists", "any": "jsonb_exists_any", "all": "jsonb_exists_all"}[how]
-    return _called(name)
-
-
-def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
+def _of_arrays(node: Any, ctx: Context, bind: Bind) -> Value:
+    """`@>`, `<@` and `&&` of arrays; the first two also of jsonb."""
     left, right = bind(node.this, ctx), bind(node.expression, ctx)
     if isinstance(node, exp.ArrayContainedBy):
         left, right = right, left
     left = cast(left, right.type, ctx, node) if left.unknown else left
     right = cast(right, left.type, ctx, node) if right.unknown else right
-    if left.type == JSONB:
+    overlaps = isinstance(node, exp.ArrayOverlaps)
+    if left.type == JSONB and not overlaps:
         return nestedfunctions.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
-        raise no_operator(ctx, node, "@>", left.type, right.type)
+        raise no_operator(ctx, node, "&&" if overlaps else "@>", left.type, right.type)
     # NULL is no element of any array, which DuckDB leaves out.
-    template = "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
+    template = "list_has_any(a0, a1)" if overlaps else "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
     return Value(fill(template, left.expression, right.expression), BOOLEAN)
-
-
-def _array_overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
-    left, right = bind(node.this, ctx), bind(node.expression, ctx)
-    left = cast(left, right.type, ctx, node) if left.unknown else left
-    right = cast(right, left.type, ctx, node) if right.unknown else right
-    if left.type.name != "array" or right.type != left.type:
-        raise no_operator(ctx, node, "&&", left.type, right.type)
-    return Value(call("list_has_any", left.expression, right.expression), BOOLEAN)
 
 
 READERS: Final[dict[type, Reader]] = {
     exp.Like: _like, exp.ILike: _like, exp.Escape: _escape, exp.RegexpLike: _regexp, exp.RegexpILike: _regexp,
     exp.SimilarTo: _similar, exp.StrPosition: _position, exp.Substring: _substring, exp.Trim: _trim,
     exp.Overlay: _overlay, exp.JSONExtract: _json, exp.JSONExtractScalar: _json, exp.JSONBExtract: _json_path,
-    exp.JSONBContainsTopKey: _json_exists("one"), exp.JSONBContainsAnyTopKeys: _json_exists("any"),
-    exp.JSONBContainsAllTopKeys: _json_exists("all"), exp.ArrayOverlaps: _array_overlaps,
-    exp.Sqrt: _called("sqrt"), exp.Cbrt: _called("cbrt"), exp.StartsWith: _called("starts_with"),
-    exp.JSONBExtractScalar: _json_path, exp.ArrayContainsAll: _contains, exp.ArrayContainedBy: _contains,
+    exp.JSONBExtractScalar: _json_path, exp.JSONBContainsTopKey: _called("jsonb_exists"),
+    exp.JSONBContainsAnyTopKeys: _called("jsonb_exists_any"), exp.JSONBContainsAllTopKeys: _called("jsonb_exists_all"),
+    exp.ArrayContainsAll: _of_arrays, exp.ArrayContainedBy: _of_arrays, exp.ArrayOverlaps: _of_arrays,
+    exp.Sqrt: _root("sqrt"), exp.Cbrt: _root("cbrt"), exp.StartsWith: _called("starts_with"),
 }  # fmt: skip

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlglot import exp
-
-from watersmeet.expressions.calls import Arguments, Builder, Signature, builders, signature
-from watersmeet.expressions.casts import cast
+from watersmeet.expressions.calls import Builder, FunctionCall, Signature, builders, signature
 from watersmeet.expressions.context import (
     COMPLEX,
     OVERFLOW,
     UNDERFLOW,
     ZERO_TO_NEGATIVE,
-    Context,
     Value,
     call,
     duckdb_cast,
@@ -24,14 +20,18 @@ from watersmeet.values.types import NUMERIC
 _PI: Final = "pi()"
 
 
-def _both(template: str) -> list[Signature]:
-    """A function of one number: DuckDB computes it as double."""
-    double = template.replace("a0", "CAST(a0 AS DOUBLE)")
-    return [signature("double", "double", template), signature("numeric", "numeric", double)]
-
-
 def _double(template: str) -> list[Signature]:
     return [signature("double", "double", template)]
+
+
+def _both(template: str) -> list[Signature]:
+    """A function of one number: DuckDB computes it as double."""
+    return [*_double(template), signature("numeric", "numeric", template.replace("a0", "CAST(a0 AS DOUBLE)"))]
+
+
+def _exact(template: str) -> list[Signature]:
+    """A function of one number that DuckDB also computes of decimals."""
+    return [*_double(template), signature("numeric", "numeric", template)]
 
 
 def _of_degrees(exact: dict[int, str], template: str) -> list[Signature]:
@@ -94,10 +94,9 @@ def _digits(name: str) -> str:
 
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "abs": _same("abs(a0)"),
-    "acos": _double("acos(a0)"), "asin": _double("asin(a0)"), "atan": _double("atan(a0)"), "cos": _double("cos(a0)"),
-    "sin": _double("sin(a0)"), "tan": _double("tan(a0)"), "cot": _double("cot(a0)"), "sinh": _double("sinh(a0)"),
-    "cosh": _double("cosh(a0)"), "tanh": _double("tanh(a0)"), "asinh": _double("asinh(a0)"),
-    "acosh": _double("acosh(a0)"), "atanh": _double("atanh(a0)"),
+    **{f: _double(f"{f}(a0)") for f in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "cot", "degrees", "radians", "sin",
+        "sinh", "tan", "tanh")},
     "atan2": [signature("double double", "double", "atan2(a0, a1)")],
     "atan2d": [signature("double double", "double", f"atan2(a0, a1) * 180 / {_PI}")],
     "acosd": _to_degrees({"1": 0, "0.5": 60, "0": 90, "-0.5": 120, "-1": 180}, "degrees(acos(a0))"),
@@ -109,11 +108,8 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                         "cos(radians(a0))"),
     "tand": _of_degrees({0: "0", 45: "1", 135: "-1", 180: "0", -45: "-1"}, "tan(radians(a0))"),
     "cotd": _of_degrees({45: "1", 90: "0", 135: "-1", -45: "-1"}, "cot(radians(a0))"),
-    "cbrt": _double("cbrt(a0)"), "degrees": _double("degrees(a0)"), "radians": _double("radians(a0)"),
     "pi": [signature("", "double", "pi()")],
-    "ceil": [signature("double", "double", "ceil(a0)"), signature("numeric", "numeric", "ceil(a0)")],
-    "ceiling": [signature("double", "double", "ceil(a0)"), signature("numeric", "numeric", "ceil(a0)")],
-    "floor": [signature("double", "double", "floor(a0)"), signature("numeric", "numeric", "floor(a0)")],
+    "ceil": _exact("ceil(a0)"), "ceiling": _exact("ceil(a0)"), "floor": _exact("floor(a0)"), "sign": _exact("sign(a0)"),
     "div": [signature("numeric numeric", "numeric", f"trunc(a0 / ({_NOT_ZERO}))")],
     "exp": [signature("double", "double", _EXP),
             signature("numeric", "numeric", "exp(CAST(a0 AS DOUBLE))")],
@@ -129,7 +125,6 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "round": [signature("double", "double", "round_even(a0, 0)"), signature("numeric", "numeric", "round(a0)"),
               signature("numeric int", "numeric", _digits("round")),
               signature("double int", "double", "round(a0, a1)")],
-    "sign": [signature("double", "double", "sign(a0)"), signature("numeric", "numeric", "sign(a0)")],
     # digits behind the point that are not 0: a numeric keeps no others here
     "scale": [signature("numeric", "int", "length(rtrim(regexp_extract(CAST(a0 AS VARCHAR), '\\.(.*)', 1), '0'))")],
     "trim_scale": [signature("numeric", "numeric", "a0")],
@@ -140,21 +135,13 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 })  # fmt: skip
 
 
-def _with_digits(name: str) -> Builder:
+def _with_digits(c: FunctionCall) -> Value:
     """`round` and `trunc`: to digits that are written out in one step."""
-
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        found = _BY_SIGNATURE[name](arguments, nodes, node, ctx)
-        if len(arguments) == 2 and arguments[1].is_number_literal and found.type == NUMERIC:
-            value = cast(arguments[0], NUMERIC, ctx, node)
-            return Value(duckdb_cast(call(name, value.expression, arguments[1].expression), NUMERIC), NUMERIC)
-        return found
-
-    return build
+    found = _BY_SIGNATURE[c.name](c)
+    if len(c.arguments) == 2 and c.arguments[1].is_number_literal and found.type == NUMERIC:
+        value = c.cast(0, NUMERIC)
+        return Value(duckdb_cast(call(c.name, value.expression, c.arguments[1].expression), NUMERIC), NUMERIC)
+    return found
 
 
-MATH_FUNCTIONS: Final[dict[str, Builder]] = {
-    **_BY_SIGNATURE,
-    "round": _with_digits("round"),
-    "trunc": _with_digits("trunc"),
-}
+MATH_FUNCTIONS: Final[dict[str, Builder]] = {**_BY_SIGNATURE, "round": _with_digits, "trunc": _with_digits}

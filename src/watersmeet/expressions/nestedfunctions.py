@@ -10,12 +10,13 @@ from sqlglot import exp
 from watersmeet.dialects.tree.nodes import sql_of
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import (
-    Arguments,
     Builder,
+    FunctionCall,
+    at_least,
     builders,
+    check_count,
     constant_of,
-    count_checked,
-    mismatch_of,
+    counted,
     signature,
 )
 from watersmeet.expressions.casts import cast, coerce, text_of, unify
@@ -155,12 +156,6 @@ def without(document: Value, part: Value, ctx: Context, node: exp.Expression) ->
     return Value(fill(template, document.expression, part.expression), JSONB)
 
 
-def exists(document: Value, keys: Value, *, how: str) -> Value:
-    """`document ? key`, `?|`, `?&`. how: one, any, all."""
-    template = {"one": "list_contains({0}, a1)", "any": "list_has_any({0}, a1)", "all": "list_has_all({0}, a1)"}[how]
-    return Value(fill(template.format(f"({_TOP})"), document.expression, keys.expression), BOOLEAN)
-
-
 _TYPEOF: Final = (
     "CASE json_type(a0) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string' "
     "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE CASE WHEN a0 IS NOT NULL THEN 'number' END END"
@@ -204,48 +199,45 @@ def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Va
     return Value(call("json_extract_string", found, string("$")), VARCHAR) if text else Value(found, JSONB)
 
 
-def _path(name: str, *, text: bool) -> Builder:
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (max(2, len(arguments)),), node, ctx)
-        document = cast(arguments[0], JSONB, ctx, node) if arguments[0].unknown else arguments[0]
-        if document.type != JSONB:
-            raise mismatch_of(name, arguments, node, ctx, "It takes a jsonb and keys.")
-        keys = [cast(a, VARCHAR, ctx, n) for a, n in zip(arguments[1:], nodes[1:], strict=True)]
-        if all(k.expression.is_string for k in keys):
-            return json_extract(document, [k.expression.name for k in keys], text=text)
-        return walked(document, [k.expression for k in keys], text=text)
-
-    return build
+def _path(c: FunctionCall) -> Value:
+    text, document = c.name.endswith("_text"), c.arguments[0]
+    document = c.cast(0, JSONB) if document.unknown else document
+    if document.type != JSONB:
+        raise c.mismatch("It takes a jsonb and keys.")
+    keys = [cast(a, VARCHAR, c.ctx, n) for a, n in zip(c.arguments[1:], c.nodes[1:], strict=True)]
+    if all(k.expression.is_string for k in keys):
+        return json_extract(document, [k.expression.name for k in keys], text=text)
+    return walked(document, [k.expression for k in keys], text=text)
 
 
-def _exists(name: str, how: str, kind: SqlType) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (2,), node, ctx)
-        document, keys = cast(arguments[0], JSONB, ctx, node), arguments[1]
-        keys = cast(keys, kind, ctx, node) if keys.unknown else keys
+def _exists(template: str, kind: SqlType) -> Builder:
+    """`document ? key`, `?|`, `?&`: a template over the keys {0} of the document."""
+
+    def build(c: FunctionCall) -> Value:
+        document, keys = c.cast(0, JSONB), c.arguments[1]
+        keys = c.cast(1, kind) if keys.unknown else keys
         if keys.type != kind:
-            raise mismatch_of(name, arguments, node, ctx, f"It takes a jsonb and a {kind.sql}.")
-        return exists(document, keys, how=how)
+            raise c.mismatch(f"It takes a jsonb and a {kind.sql}.")
+        return Value(fill(template.format(f"({_TOP})"), document.expression, keys.expression), BOOLEAN)
 
-    return build
-
-
-def _made(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("to_jsonb", arguments, (1,), node, ctx)
-    return made_of(_known(arguments[0], nodes[0], ctx))
+    return counted(build, 2)
 
 
-def _array(arguments: Arguments, nodes: list[exp.Expression], _node: exp.Expression, ctx: Context) -> Value:
-    items = [made_of(_known(a, n, ctx)).expression for a, n in zip(arguments, nodes, strict=True)]
+def _made(c: FunctionCall) -> Value:
+    return made_of(_known(c.arguments[0], c.nodes[0], c.ctx))
+
+
+def _array(c: FunctionCall) -> Value:
+    items = [made_of(_known(a, n, c.ctx)).expression for a, n in zip(c.arguments, c.nodes, strict=True)]
     return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
 
 
-def _object(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    if len(arguments) % 2:
-        raise ctx.error("INVALID_VALUE", "argument list must have even number of elements", node)
+def _object(c: FunctionCall) -> Value:
+    if len(c.arguments) % 2:
+        raise c.error("INVALID_VALUE", "argument list must have even number of elements")
     items = []
-    for i, (argument, written) in enumerate(zip(arguments, nodes, strict=True)):
-        value = _known(argument, written, ctx)
+    for i, (argument, written) in enumerate(zip(c.arguments, c.nodes, strict=True)):
+        value = _known(argument, written, c.ctx)
         items.append(made_of(value).expression if i % 2 else text_of(value))
     return Value(duckdb_cast(call("json_object", *items), JSONB), JSONB, nullable=False)
 
@@ -259,23 +251,20 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     **builders({
-        "jsonb_array_length": [signature("jsonb", "int",
-        "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
+        "jsonb_array_length": [
+            signature("jsonb", "int", "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
         "jsonb_typeof": [signature("jsonb", "text", _TYPEOF)],
         "jsonb_strip_nulls": [signature("jsonb", "jsonb", WITHOUT_NULLS)],
     }),
-    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": _made,
-    "jsonb_exists": _exists("jsonb_exists", "one", VARCHAR), "jsonb_exists_all": _exists("jsonb_exists_all", "all",
-    _TEXTS),
-    "jsonb_exists_any": _exists("jsonb_exists_any", "any", _TEXTS),
-    "jsonb_extract_path": _path("jsonb_extract_path", text=False),
-    "jsonb_extract_path_text": _path("jsonb_extract_path_text", text=True),
+    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": counted(_made, 1),
+    "jsonb_exists": _exists("list_contains({0}, a1)", VARCHAR),
+    "jsonb_exists_all": _exists("list_has_all({0}, a1)", _TEXTS),
+    "jsonb_exists_any": _exists("list_has_any({0}, a1)", _TEXTS),
+    "jsonb_extract_path": at_least(_path, 2), "jsonb_extract_path_text": at_least(_path, 2),
 }  # fmt: skip
 
 #: What an array function gives for arrays of an element type.
 Result = Callable[[SqlType], SqlType]
-
-_INTEGERS: Final = SqlType("array", element=INTEGER)
 
 
 def dimensions(kind: SqlType) -> int:
@@ -295,94 +284,81 @@ def _sum(kind: SqlType) -> SqlType:
     return kind if kind.is_float else BIGINT if kind.name in ("smallint", "integer") else NUMERIC
 
 
-def _fixed(kind: SqlType) -> Result:
-    return lambda _element: kind
+def _shaped(shape: str, template: str, result: Result | SqlType) -> Builder:
+    """A function of arrays. shape: a letter an argument: `a` an array, `e` an element, `i` an integer."""
 
-
-def _function(name: str, shape: str, template: str, result: Result) -> Builder:
-    """shape: a letter an argument: `a` an array, `e` an element, `i` an integer."""
-
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (len(shape),), node, ctx)
+    def build(c: FunctionCall) -> Value:
+        pairs = list(zip(c.arguments, shape, strict=True))
         known = [
             a.type if s == "e" else a.type.element
-            for a, s in zip(arguments, shape, strict=True)
+            for a, s in pairs
             if not a.unknown and (s == "e" or (s == "a" and a.type.name == "array"))
         ]
         kinds = [k for k in known if k is not None]
         kind = common_type(kinds) if kinds else None
         fits = all(
-            a.unknown or s == "e" or (a.type.name == "array" if s == "a" else a.type.is_integer)
-            for a, s in zip(arguments, shape, strict=True)
+            a.unknown or s == "e" or (a.type.name == "array" if s == "a" else a.type.is_integer) for a, s in pairs
         )
         if kind is None or not fits:
             words = {"a": "an array", "e": "an element", "i": "an integer"}
-            raise mismatch_of(name, arguments, node, ctx, f"It takes {', '.join(words[s] for s in shape)}.")
+            raise c.mismatch(f"It takes {', '.join(words[s] for s in shape)}.")
         wanted = {"a": _array_of(kind), "e": kind, "i": INTEGER}
         values = [
-            cast(a, wanted[s], ctx, n) if a.unknown else coerce(a, wanted[s], ctx, n) if a.type != wanted[s] else a
-            for a, s, n in zip(arguments, shape, nodes, strict=True)
+            a if a.type == wanted[s] and not a.unknown else coerce(a, wanted[s], c.ctx, n)
+            for (a, s), n in zip(pairs, c.nodes, strict=True)
         ]
-        found = result(kind)
+        found = result if isinstance(result, SqlType) else result(kind)
         return Value(duckdb_cast(fill(template, *[v.expression for v in values]), found), found)
 
-    return build
+    return counted(build, len(shape))
 
 
-def _length(name: str, template: str) -> Builder:
+def _length(template: str) -> Builder:
     """A function of an array and a dimension; of the first one only, unless the array has no other."""
 
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        one = (
-            [Value(exp.Literal.number(1), INTEGER, nullable=False)]
-            if name == "array_length" and len(arguments) == 1
-            else []
-        )
-        arguments = [*arguments, *one]
-        count_checked(name, arguments, (2,), node, ctx)
-        wanted = constant_of(arguments[1], INTEGER, node, ctx, example=1)
-        if arguments[0].type.name != "array" or wanted is None:
-            raise mismatch_of(name, arguments, node, ctx, "It takes an array and the number of a dimension.")
-        depth = dimensions(arguments[0].type)
-        array = arguments[0].finish().expression
-        if not 1 <= wanted <= depth:
+    def build(c: FunctionCall) -> Value:
+        array, dimension = c.arguments
+        wanted = constant_of(dimension, INTEGER, c.node, c.ctx, example=1)
+        if array.type.name != "array" or wanted is None:
+            raise c.mismatch("It takes an array and the number of a dimension.")
+        if not 1 <= wanted <= dimensions(array.type):
             return Value(duckdb_cast(exp.null(), INTEGER), INTEGER)
+        inner = array.finish().expression
         for _ in range(wanted - 1):
-            array = fill("list_extract(a0, 1)", array)
-        return Value(duckdb_cast(fill(template, array), INTEGER), INTEGER)
+            inner = fill("list_extract(a0, 1)", inner)
+        return Value(duckdb_cast(fill(template, inner), INTEGER), INTEGER)
 
-    return build
+    return counted(build, 2)
 
 
-def _cardinality(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("cardinality", arguments, (1,), node, ctx)
-    if arguments[0].type.name != "array":
-        raise mismatch_of("cardinality", arguments, node, ctx, "It takes an array.")
-    array = arguments[0].finish().expression
-    for _ in range(dimensions(arguments[0].type) - 1):
+_UPPER: Final = _length("nullif(len(a0), 0)")
+
+
+def _array_length(c: FunctionCall) -> Value:
+    one = Value(exp.Literal.number(1), INTEGER, nullable=False)
+    return _UPPER(c.over([*c.arguments, one]) if len(c.arguments) == 1 else c)
+
+
+def _cardinality(c: FunctionCall) -> Value:
+    if c.arguments[0].type.name != "array":
+        raise c.mismatch("It takes an array.")
+    array = c.arguments[0].finish().expression
+    for _ in range(dimensions(c.arguments[0].type) - 1):
         array = fill("flatten(a0)", array)
     return Value(duckdb_cast(fill("len(a0)", array), INTEGER), INTEGER)
 
 
-def _ndims(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("array_ndims", arguments, (1,), node, ctx)
-    depth = dimensions(arguments[0].type)
+def _ndims(c: FunctionCall) -> Value:
+    depth = dimensions(c.arguments[0].type)
     if not depth:
-        raise mismatch_of("array_ndims", arguments, node, ctx, "It takes an array.")
-    return Value(
-        duckdb_cast(fill(f"CASE WHEN len(a0) > 0 THEN {depth} END", arguments[0].expression), INTEGER), INTEGER
-    )
+        raise c.mismatch("It takes an array.")
+    found = fill(f"CASE WHEN len(a0) > 0 THEN {depth} END", c.arguments[0].expression)
+    return Value(duckdb_cast(found, INTEGER), INTEGER)
 
 
-def _by_shape(name: str, *forms: tuple[str, str, Result]) -> Builder:
-    """Several forms of one function, told apart by their number of arguments."""
-    found = {len(shape): _function(name, shape, template, result) for shape, template, result in forms}
-
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, tuple(found), node, ctx)
-        return found[len(arguments)](arguments, nodes, node, ctx)
-
-    return build
+def _array_position(c: FunctionCall) -> Value:
+    check_count(c, 2, 3)
+    return (_POSITION if len(c.arguments) == 2 else _POSITION_FROM)(c)
 
 
 #: NULL is an array without elements to `||` and its kin (9.19).
@@ -395,37 +371,35 @@ JOINED: Final = "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_
 
 _SAME: Final = "(_e IS NOT DISTINCT FROM a1)"
 
+_POSITION: Final = _shaped("ae", "list_position(a0, a1)", INTEGER)
+_POSITION_FROM: Final = _shaped(
+    "aei", "list_position(list_slice(a0, greatest(a2, 1), len(a0)), a1) + greatest(a2, 1) - 1", INTEGER
+)
+
 ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
-    "array_append": _by_shape("array_append", ("ae", _APPENDED, _array_of)),
-    "array_cat": _by_shape("array_cat", ("aa", JOINED, _array_of)),
-    "array_contains": _by_shape("array_contains", ("aa", "list_has_all(a0, a1)", _fixed(BOOLEAN))),
-    "array_dims": _by_shape("array_dims", ("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END",
-    _fixed(VARCHAR))),
-    "array_distinct": _by_shape("array_distinct", ("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)",
-    _array_of)),
-    "array_length": _length("array_length", "nullif(len(a0), 0)"),
-    "array_lower": _length("array_lower", "CASE WHEN len(a0) > 0 THEN 1 END"),
-    "array_max": _by_shape("array_max", ("a", "list_max(a0)", _element)),
-    "array_min": _by_shape("array_min", ("a", "list_min(a0)", _element)),
-    "array_ndims": _ndims,
-    "array_position": _by_shape(
-        "array_position", ("ae", "list_position(a0, a1)", _fixed(INTEGER)),
-        ("aei", "list_position(list_slice(a0, greatest(a2, 1), len(a0)), a1) + greatest(a2, 1) - 1", _fixed(INTEGER))),
-    "array_positions": _by_shape(
-        "array_positions", ("ae", (f"list_filter(list_transform(a0, lambda _e, _i: CASE WHEN {_SAME} THEN _i END), "
-                                  "lambda _p: _p IS NOT NULL)"), _fixed(_INTEGERS))),
-    "array_prepend": _by_shape("array_prepend", ("ea", _PREPENDED, _array_of)),
-    "array_remove": _by_shape("array_remove", ("ae", f"list_filter(a0, lambda _e: NOT {_SAME})", _array_of)),
-    "array_replace": _by_shape("array_replace", ("aee",
-    f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)",
-                                                 _array_of)),
-    "array_reverse": _by_shape("array_reverse", ("a", "list_reverse(a0)", _array_of)),
-    "array_sort": _by_shape("array_sort", ("a", "list_sort(a0, 'ASC', 'NULLS LAST')", _array_of)),
-    "array_sum": _by_shape("array_sum", ("a", "list_sum(a0)", _sum)),
-    "array_upper": _length("array_upper", "nullif(len(a0), 0)"),
-    "cardinality": _cardinality,
-    "trim_array": _by_shape("trim_array", ("ai",
-    "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array_of)),
+    "array_append": _shaped("ae", _APPENDED, _array_of),
+    "array_cat": _shaped("aa", JOINED, _array_of),
+    "array_contains": _shaped("aa", "list_has_all(a0, a1)", BOOLEAN),
+    "array_dims": _shaped("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END", VARCHAR),
+    "array_distinct": _shaped("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)", _array_of),
+    "array_length": _array_length,
+    "array_lower": _length("CASE WHEN len(a0) > 0 THEN 1 END"),
+    "array_max": _shaped("a", "list_max(a0)", _element),
+    "array_min": _shaped("a", "list_min(a0)", _element),
+    "array_ndims": counted(_ndims, 1),
+    "array_position": _array_position,
+    "array_positions": _shaped("ae", f"list_filter(list_transform(a0, lambda _e, _i: CASE WHEN {_SAME} THEN _i END), "
+                                     "lambda _p: _p IS NOT NULL)", _array_of(INTEGER)),
+    "array_prepend": _shaped("ea", _PREPENDED, _array_of),
+    "array_remove": _shaped("ae", f"list_filter(a0, lambda _e: NOT {_SAME})", _array_of),
+    "array_replace": _shaped("aee", f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)", _array_of),
+    "array_reverse": _shaped("a", "list_reverse(a0)", _array_of),
+    "array_sort": _shaped("a", "list_sort(a0, 'ASC', 'NULLS LAST')", _array_of),
+    "array_sum": _shaped("a", "list_sum(a0)", _sum),
+    "array_upper": _UPPER,
+    "cardinality": counted(_cardinality, 1),
+    "trim_array": _shaped(
+        "ai", "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array_of),
 }  # fmt: skip
 
 Bind = Callable[[exp.Expression, Context], Value]

@@ -19,6 +19,7 @@ from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
 from watersmeet.expressions import calls, functions, nestedfunctions, operators
+from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
 from watersmeet.expressions.context import (
@@ -402,11 +403,11 @@ def _anonymous(node: Any, ctx: Context) -> Value:
             raise ctx.not_supported("row() without fields", node)
         return nestedfunctions.row(nodes, ctx, bind_value)
     check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
-    return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
+    return function(FunctionCall(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx))
 
 
 def _named(name: str) -> Callable[[Any, Context], Value]:
-    return lambda node, ctx: function(name, [], [], node, ctx)
+    return lambda node, ctx: function(FunctionCall(name, [], [], node, ctx))
 
 
 def _if(node: Any, ctx: Context) -> Value:

@@ -12,9 +12,9 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.tree.queries import name_of
-from watersmeet.expressions.calls import Arguments, Builder, count_checked, limited, mismatch_of
+from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
-from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string, wrap
+from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, number, string, wrap
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
@@ -22,12 +22,9 @@ from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, T
 _ELEMENT_BYTES: Final = 8
 
 
-def set_function(
-    name: str, arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context
-) -> Value:
-    """The array of the rows of `name(arguments)`."""
-    found = _BUILDERS[name](arguments, nodes, node, ctx)
-    scalar = found.finish()
+def set_function(c: FunctionCall) -> Value:
+    """The array of the rows of a call."""
+    scalar = _BUILDERS[c.name](c).finish()
     return Value(scalar.expression, scalar.type, scalar.nullable)
 
 
@@ -106,12 +103,11 @@ def row_values(element: Value) -> list[Value]:
     return [Value(call("struct_extract", element.expression, string(name)), kind) for name, kind in element.type.fields]
 
 
-def _unnest(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("unnest", arguments, (1,), node, ctx)
-    value = arguments[0]
+def _unnest(c: FunctionCall) -> Value:
+    value = c.arguments[0]
     if value.type.name != "array":
-        raise ctx.error(
-            "DATATYPE_MISMATCH", f"function unnest({value.type.sql}) does not exist", node, detail="It takes an array."
+        raise c.error(
+            "DATATYPE_MISMATCH", f"function unnest({value.type.sql}) does not exist", detail="It takes an array."
         )
     depth, kind = 1, value.type.element
     while kind is not None and kind.name == "array":
@@ -123,44 +119,30 @@ def _unnest(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     return Value(whole, array_of(kind), value.nullable)
 
 
-def _series(name: str) -> Builder:
-    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (2, 3), node, ctx)
-        known = [a.type for a in arguments[:2] if not a.unknown]
-        kind = common_type(known) if known else None
-        if kind is not None and kind.is_numeric:
-            if len(arguments) == 3 and not arguments[2].unknown:
-                kind = common_type([kind, arguments[2].type]) or kind
-            values = [
-                cast(a, kind, ctx, n) if a.unknown else coerce(a, kind, ctx, n)
-                for a, n in zip(arguments, nodes, strict=True)
-            ]
-            if not kind.is_float:
-                _check_step(values, node, ctx)
-                return _numbers(name, values, BIGINT if kind.is_integer and kind != INTEGER else kind)
-        if kind is not None and kind.name in ("date", "timestamp", "timestamptz") and len(arguments) == 3:
-            kind = TIMESTAMP if kind.name == "date" else kind
-            bounds = [cast(a, kind, ctx, n) for a, n in zip(arguments[:2], nodes[:2], strict=True)]
-            step = cast(arguments[2], INTERVAL, ctx, node)
-            if step.type == INTERVAL:
-                first, last = (b.expression for b in bounds)
-                last = _last(first, last, step.expression, kind, "epoch_us")
-                return Value(call(name, first, last, step.expression), array_of(kind))
-        raise mismatch_of(
-            name,
-            arguments,
-            node,
-            ctx,
-            "It takes two integers or numerics and maybe a step, or two timestamps and an interval.",
-        )
-
-    return build
+def _series(c: FunctionCall) -> Value:
+    known = [a.type for a in c.arguments[:2] if not a.unknown]
+    kind = common_type(known) if known else None
+    if kind is not None and kind.is_numeric:
+        if len(c.arguments) == 3 and not c.arguments[2].unknown:
+            kind = common_type([kind, c.arguments[2].type]) or kind
+        values = [coerce(a, kind, c.ctx, n) for a, n in zip(c.arguments, c.nodes, strict=True)]
+        if not kind.is_float:
+            _check_step(values, c)
+            return _numbers(c.name, values, BIGINT if kind.is_integer and kind != INTEGER else kind)
+    if kind is not None and kind.name in ("date", "timestamp", "timestamptz") and len(c.arguments) == 3:
+        kind = TIMESTAMP if kind.name == "date" else kind
+        first, last = (cast(a, kind, c.ctx, n).expression for a, n in zip(c.arguments[:2], c.nodes[:2], strict=True))
+        step = c.cast(2, INTERVAL)
+        if step.type == INTERVAL:
+            last = _last(first, last, step.expression, kind, "epoch_us")
+            return Value(call(c.name, first, last, step.expression), array_of(kind))
+    raise c.mismatch("It takes two integers or numerics and maybe a step, or two timestamps and an interval.")
 
 
-def _check_step(values: list[Value], node: exp.Expression, ctx: Context) -> None:
+def _check_step(values: list[Value], c: FunctionCall) -> None:
     step = values[2].expression if len(values) == 3 else None
     if isinstance(step, exp.Literal) and float(step.name) == 0:
-        raise ctx.error("INVALID_VALUE", "step size cannot equal zero", node)
+        raise c.error("INVALID_VALUE", "step size cannot equal zero")
 
 
 def _last(
@@ -195,75 +177,51 @@ def _numbers(name: str, values: list[Value], kind: SqlType) -> Value:
     return Value(call("list_transform", call("generate_series", number(0), last_index), each), array_of(NUMERIC))
 
 
-def _subscripts(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("generate_subscripts", arguments, (2, 3), node, ctx)
-    if arguments[0].type.name != "array" or len(arguments) == 3 or arguments[1].expression.sql() != "1":
-        raise ctx.not_supported("generate_subscripts other than of the first dimension of an array", node)
-    series = call("generate_series", number(1), call("len", arguments[0].expression))
+def _subscripts(c: FunctionCall) -> Value:
+    if c.arguments[0].type.name != "array" or len(c.arguments) == 3 or c.arguments[1].expression.sql() != "1":
+        raise c.not_supported("generate_subscripts other than of the first dimension of an array")
+    series = call("generate_series", number(1), call("len", c.arguments[0].expression))
     return Value(duckdb_cast(series, array_of(INTEGER)), array_of(INTEGER))
 
 
-def _document(name: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> exp.Expression:
-    count_checked(name, arguments, (1,), node, ctx)
-    value = cast(arguments[0], JSONB, ctx, node) if arguments[0].unknown else arguments[0]
+def _document(c: FunctionCall) -> exp.Expression:
+    value = c.cast(0, JSONB) if c.arguments[0].unknown else c.arguments[0]
     if value.type != JSONB:
-        raise mismatch_of(name, arguments, node, ctx, "It takes a jsonb.")
+        raise c.mismatch("It takes a jsonb.")
     return value.expression
 
 
-def _elements(name: str, *, text: bool) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        document = _document(name, arguments, node, ctx)
-        reader = "json_extract_string" if text else "json_extract"
-        return Value(call(reader, document, string("$[*]")), array_of(VARCHAR if text else JSONB))
-
-    return build
+def _members(c: FunctionCall, path: str) -> tuple[exp.Expression, SqlType]:
+    """The members of a document at a path and their type: text for functions that end with `_text`, else jsonb."""
+    name, kind = ("json_extract_string", VARCHAR) if c.name.endswith("_text") else ("json_extract", JSONB)
+    return call(name, _document(c), string(path)), kind
 
 
-def _each(name: str, *, text: bool) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        document = _document(name, arguments, node, ctx)
-        kind = VARCHAR if text else JSONB
-        pairs = call(
-            "list_zip",
-            call("json_keys", document),
-            call("json_extract_string" if text else "json_extract", document, string("$.*")),
-        )
-        row = SqlType("struct", fields=(("key", VARCHAR), ("value", kind)))
-        return Value(duckdb_cast(pairs, array_of(row)), array_of(row))
-
-    return build
+def _elements(c: FunctionCall) -> Value:
+    found, kind = _members(c, "$[*]")
+    return Value(found, array_of(kind))
 
 
-def _keys(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    return Value(call("json_keys", _document("jsonb_object_keys", arguments, node, ctx)), array_of(VARCHAR))
+def _each(c: FunctionCall) -> Value:
+    found, kind = _members(c, "$.*")
+    row = SqlType("struct", fields=(("key", VARCHAR), ("value", kind)))
+    return Value(duckdb_cast(call("list_zip", call("json_keys", _document(c)), found), array_of(row)), array_of(row))
 
 
-def _split_to_table(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    return split("regexp_split_to_table", arguments, node, ctx)
+def _keys(c: FunctionCall) -> Value:
+    return Value(call("json_keys", _document(c)), array_of(VARCHAR))
 
 
-def _regexp_matches(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    return matches(arguments, node, ctx)
-
-
-def _string_to_table(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    return TEXT_FUNCTIONS["string_to_array"](arguments, nodes, node, ctx)
-
-
-def _refused(name: str) -> Builder:
-    def build(_arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        raise ctx.not_supported(f"the set-returning function {name}", node)
-
-    return build
+def _refused(c: FunctionCall) -> Value:
+    raise c.not_supported(f"the set-returning function {c.name}")
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
-    "generate_series": _series("generate_series"), "range": _series("range"), "generate_subscripts": _subscripts,
-    "jsonb_array_elements": _elements("jsonb_array_elements", text=False),
-    "jsonb_array_elements_text": _elements("jsonb_array_elements_text", text=True),
-    "jsonb_each": _each("jsonb_each", text=False), "jsonb_each_text": _each("jsonb_each_text", text=True),
-    "jsonb_object_keys": _keys, "regexp_matches": _regexp_matches, "regexp_split_to_table": _split_to_table,
-    "string_to_table": _string_to_table, "unnest": _unnest,
-    **{n: _refused(n) for n in ("jsonb_to_record", "jsonb_to_recordset", "jsonb_populate_recordset")},
+    "generate_series": counted(_series, 2, 3), "range": counted(_series, 2, 3),
+    "generate_subscripts": counted(_subscripts, 2, 3),
+    "jsonb_array_elements": counted(_elements, 1), "jsonb_array_elements_text": counted(_elements, 1),
+    "jsonb_each": counted(_each, 1), "jsonb_each_text": counted(_each, 1), "jsonb_object_keys": counted(_keys, 1),
+    "regexp_matches": counted(matches, 2, 3), "regexp_split_to_table": counted(split, 2, 3),
+    "string_to_table": TEXT_FUNCTIONS["string_to_array"], "unnest": counted(_unnest, 1),
+    "jsonb_to_record": _refused, "jsonb_to_recordset": _refused, "jsonb_populate_recordset": _refused,
 }  # fmt: skip

@@ -14,17 +14,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.dialects.tree.tokens import RESERVED
-from watersmeet.expressions.calls import (
-    Arguments,
-    Builder,
-    apply,
-    builders,
-    constant_text,
-    count_checked,
-    limited,
-    mismatch_of,
-    signature,
-)
+from watersmeet.expressions.calls import Builder, FunctionCall, apply, at_least, builders, counted, limited, signature
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, INTEGER, VARCHAR, SqlType
@@ -123,104 +113,90 @@ def output(value: Value, ctx: Context, node: exp.Expression) -> exp.Expression:
     return text_of(value)
 
 
-def _concat(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("concat", arguments, (max(1, len(arguments)),), node, ctx)
-    return Value(call("concat", *[output(a, ctx, node) for a in arguments]), VARCHAR, nullable=False)
+def _concat(c: FunctionCall) -> Value:
+    return Value(call("concat", *[output(a, c.ctx, c.node) for a in c.arguments]), VARCHAR, nullable=False)
 
 
-def _concat_ws(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("concat_ws", arguments, (max(2, len(arguments)),), node, ctx)
-    return Value(call("concat_ws", *[output(a, ctx, node) for a in arguments]), VARCHAR)
+def _concat_ws(c: FunctionCall) -> Value:
+    return Value(call("concat_ws", *[output(a, c.ctx, c.node) for a in c.arguments]), VARCHAR)
 
 
-def _array_to_string(name: str) -> Builder:
-    return lambda arguments, _nodes, node, ctx: _joined_array(name, arguments, node, ctx)
-
-
-def _joined_array(name: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
-    count_checked(name, arguments, (2, 3), node, ctx)
-    element = arguments[0].type.element
+def _array_to_string(c: FunctionCall) -> Value:
+    element = c.arguments[0].type.element
     if element is None or element.name == "array":
-        raise mismatch_of(name, arguments, node, ctx, "It takes an array of one dimension.")
-    each = exp.Lambda(
-        this=output(Value(exp.to_identifier("_e"), element), ctx, node), expressions=[exp.to_identifier("_e")]
-    )
-    texts = call("list_transform", arguments[0].expression, each)
-    more = [cast(a, VARCHAR, ctx, node).expression for a in arguments[1:]]
-    if next(more[0].find_all(exp.Column, exp.Subquery), None) is not None:
-        raise ctx.not_supported(f"{name} with a separator that is not a constant", node)
+        raise c.mismatch("It takes an array of one dimension.")
+    item = exp.to_identifier("_e")
+    each = exp.Lambda(this=output(Value(item.copy(), element), c.ctx, c.node), expressions=[item])
+    texts = call("list_transform", c.arguments[0].expression, each)
+    more = [c.cast(i, VARCHAR).expression for i in range(1, len(c.arguments))]
+    if more[0].find(exp.Column, exp.Subquery) is not None:
+        raise c.not_supported(f"{c.name} with a separator that is not a constant")
     if len(more) == 2:
         texts = fill("list_transform(a0, lambda _t: coalesce(_t, a1))", texts, more[1])
     return Value(fill("CASE WHEN a1 IS NOT NULL THEN array_to_string(a0, a1) END", texts, more[0]), VARCHAR)
 
 
-def _quote_literal(name: str, null: str | None) -> Builder:
-    def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-        count_checked(name, arguments, (1,), node, ctx)
-        quoted = fill(_QUOTED, cast(arguments[0], VARCHAR, ctx, node).expression)
-        return Value(quoted if null is None else call("coalesce", quoted, string(null)), VARCHAR)
+def _quote_literal(c: FunctionCall) -> Value:
+    return Value(fill(_QUOTED, c.cast(0, VARCHAR).expression), VARCHAR)
 
-    return build
+
+def _quote_nullable(c: FunctionCall) -> Value:
+    return Value(call("coalesce", _quote_literal(c).expression, string("NULL")), VARCHAR)
 
 
 _SPECIFIER: Final = re.compile(r"%(?:(\d+)\$)?(-?\d*|\*)([sIL%])")
 
 
-def _format(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+def _format(c: FunctionCall) -> Value:
     """`format('…%s…', …)` (9.4.1) with a constant pattern, without widths."""
-    pattern = constant_text(arguments[0], "format", node, ctx, example="") if arguments else ""
-    count_checked("format", arguments, (max(1, len(arguments)),), node, ctx)
+    pattern = c.text(0, example="")
     pieces, at, position = [], 0, 0
     for found in re.finditer("%", pattern):
         if found.start() < position:
             continue
         match = _SPECIFIER.match(pattern, found.start())
         if match is None:
-            raise ctx.error(
-                "INVALID_VALUE", f'unrecognized format() type specifier "{pattern[found.start() + 1 :][:1]}"', node
-            )
+            raise c.error("INVALID_VALUE", f'unrecognized format() type specifier "{pattern[found.start() + 1 :][:1]}"')
         if match[2]:
-            raise ctx.not_supported("a width in format", node, hint="Use lpad or rpad.")
+            raise c.not_supported("a width in format", hint="Use lpad or rpad.")
         pieces.append(string(pattern[position : match.start()]))
         position = match.end()
         if match[3] == "%":
             pieces.append(string("%"))
             continue
         at = int(match[1]) if match[1] else at + 1
-        if not 1 <= at < len(arguments):
-            raise ctx.error("INVALID_VALUE", "too few arguments for format()", node)
-        text = output(arguments[at], ctx, node)
+        if not 1 <= at < len(c.arguments):
+            raise c.error("INVALID_VALUE", "too few arguments for format()")
+        text = output(c.arguments[at], c.ctx, c.node)
         shown = {"s": text, "I": fill(_IDENTIFIER, text), "L": call("coalesce", fill(_QUOTED, text), string("NULL"))}
         pieces.append(shown[match[3]])
     return Value(call("concat", *pieces, string(pattern[position:])), VARCHAR, nullable=False)
 
 
-def _encode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("encode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "encode", node, ctx, example="hex").lower()
-    value = cast(arguments[0], BYTEA, ctx, node) if arguments[0].unknown else arguments[0]
+def _encode(c: FunctionCall) -> Value:
+    kind = c.text(1, example="hex").lower()
+    value = c.cast(0, BYTEA) if c.arguments[0].unknown else c.arguments[0]
     templates = {"hex": "lower(hex(a0))", "base64": "to_base64(a0)"}
     if value.type != BYTEA:
-        raise mismatch_of("encode", arguments, node, ctx, "It takes a bytea.")
+        raise c.mismatch("It takes a bytea.")
     if kind not in templates:
-        raise ctx.not_supported(f"encode to {kind}", node, hint="hex and base64 are supported.")
-    return apply(templates[kind], [value], VARCHAR, ctx, node)
+        raise c.not_supported(f"encode to {kind}", hint="hex and base64 are supported.")
+    return apply(templates[kind], [value], VARCHAR, c.ctx, c.node)
 
 
-def _decode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("decode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "decode", node, ctx, example="hex").lower()
+def _decode(c: FunctionCall) -> Value:
+    kind = c.text(1, example="hex").lower()
     functions = {"hex": "from_hex", "base64": "from_base64"}
     if kind not in functions:
-        raise ctx.not_supported(f"decode of {kind}", node, hint="hex and base64 are supported.")
-    return Value(call(functions[kind], cast(arguments[0], VARCHAR, ctx, node).expression), BYTEA)
+        raise c.not_supported(f"decode of {kind}", hint="hex and base64 are supported.")
+    return Value(call(functions[kind], c.cast(0, VARCHAR).expression), BYTEA)
 
 
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
-    **_BY_SIGNATURE, "array_join": _array_to_string("array_join"),
-    "array_to_string": _array_to_string("array_to_string"), "concat": _concat, "concat_ws": _concat_ws,
-    "decode": _decode, "encode": _encode, "format": _format, "quote_literal": _quote_literal("quote_literal", None),
-    "quote_nullable": _quote_literal("quote_nullable", "NULL"),
+    **_BY_SIGNATURE, "array_join": counted(_array_to_string, 2, 3), "array_to_string": counted(_array_to_string, 2, 3),
+    "concat": at_least(_concat, 1), "concat_ws": at_least(_concat_ws, 2), "format": at_least(_format, 1),
+    "decode": counted(_decode, 2), "encode": counted(_encode, 2),
+    "quote_literal": counted(_quote_literal, 1), "quote_nullable": counted(_quote_nullable, 1),
 }  # fmt: skip
 
 _ESCAPES: Final = {"m": r"\b", "M": r"\b", "y": r"\b", "Y": r"\B", "Z": r"\z", "<": r"\b", ">": r"\b"}
@@ -347,28 +323,17 @@ class _Match:
     """The arguments of one call: the text from its start, the pattern and the options."""
 
     def __init__(
-        self,
-        name: str,
-        arguments: Arguments,
-        node: exp.Expression,
-        ctx: Context,
-        *,
-        start: int | None = None,
-        flags: int | None = None,
-        everywhere: bool = False,
+        self, c: FunctionCall, *, start: int | None = None, flags: int | None = None, everywhere: bool = False
     ) -> None:
-        self.name, self.node, self.ctx = name, node, ctx
-        self.text = cast(arguments[0], VARCHAR, ctx, node).expression
-        self.given = cast(arguments[1], VARCHAR, ctx, node)
-        if start is not None and len(arguments) > start:
-            place = cast(arguments[start], INTEGER, ctx, node).expression
-            self.text = call("substring", self.text, place)
-        written = ""
-        if flags is not None and len(arguments) > flags:
-            written = constant_text(arguments[flags], name, node, ctx, example="", what="flags")
+        self.c = c
+        self.text = c.cast(0, VARCHAR).expression
+        self.given = c.cast(1, VARCHAR)
+        if start is not None and len(c.arguments) > start:
+            self.text = call("substring", self.text, c.cast(start, INTEGER).expression)
+        written = c.text(flags, example="", what="flags") if flags is not None and len(c.arguments) > flags else ""
         self.everywhere = "g" in written
-        self.options = string(options(written, node, ctx, everywhere=everywhere).replace("g", ""))
-        self.pattern = regex(self.given, node, ctx)
+        self.options = string(options(written, c.node, c.ctx, everywhere=everywhere).replace("g", ""))
+        self.pattern = regex(self.given, c.node, c.ctx)
 
     @property
     def groups(self) -> int:
@@ -376,11 +341,8 @@ class _Match:
         if is_open(self.given.expression):
             return 0
         if not self.given.expression.is_string:
-            raise self.ctx.not_supported(
-                f"{self.name} with a pattern that is not a constant",
-                self.node,
-                hint="regexp_count, regexp_replace and ~ take one.",
-            )
+            feature = f"{self.c.name} with a pattern that is not a constant"
+            raise self.c.not_supported(feature, hint="regexp_count, regexp_replace and ~ take one.")
         return groups(self.given.expression.name)
 
     def call(self, name: str, *more: exp.Expression) -> exp.Expression:
@@ -394,15 +356,13 @@ class _Match:
         return fill("CASE WHEN a0 THEN a1 END", self.call("regexp_matches"), exp.Array(expressions=parts))
 
 
-def _match(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_match", arguments, (2, 3), node, ctx)
-    return Value(_Match("regexp_match", arguments, node, ctx, flags=2).texts(), _TEXTS)
+def _match(c: FunctionCall) -> Value:
+    return Value(_Match(c, flags=2).texts(), _TEXTS)
 
 
-def matches(arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
+def matches(c: FunctionCall) -> Value:
     """The array of the rows of regexp_matches: with flag `g` one for each match."""
-    count_checked("regexp_matches", arguments, (2, 3), node, ctx)
-    found = _Match("regexp_matches", arguments, node, ctx, flags=2, everywhere=True)
+    found = _Match(c, flags=2, everywhere=True)
     kind = SqlType("array", element=_TEXTS)
     if not found.everywhere:
         return Value(fill("CASE WHEN a0 THEN [a1] END", found.call("regexp_matches"), found.texts()), kind)
@@ -418,54 +378,44 @@ def _as_parameter(node: exp.Expression) -> exp.Expression:
     return exp.to_identifier("_i") if isinstance(node, exp.Column) and node.name == "_i" else node
 
 
-def split(name: str, arguments: Arguments, node: exp.Expression, ctx: Context) -> Value:
+def split(c: FunctionCall) -> Value:
     """The array of the pieces between matches."""
-    count_checked(name, arguments, (2, 3), node, ctx)
-    return Value(_Match(name, arguments, node, ctx, flags=2).call("string_split_regex"), _TEXTS)
+    return Value(_Match(c, flags=2).call("string_split_regex"), _TEXTS)
 
 
-def _split(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    return split("regexp_split_to_array", arguments, node, ctx)
-
-
-def _count(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_count", arguments, (2, 3, 4), node, ctx)
-    found = _Match("regexp_count", arguments, node, ctx, start=2, flags=3)
+def _count(c: FunctionCall) -> Value:
+    found = _Match(c, start=2, flags=3)
     return Value(duckdb_cast(call("len", found.call("regexp_extract_all", number(0))), INTEGER), INTEGER)
 
 
-def _like(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_like", arguments, (2, 3), node, ctx)
-    return Value(_Match("regexp_like", arguments, node, ctx, flags=2).call("regexp_matches"), BOOLEAN)
+def _like(c: FunctionCall) -> Value:
+    return Value(_Match(c, flags=2).call("regexp_matches"), BOOLEAN)
 
 
-def _replace(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_replace", arguments, (3, 4), node, ctx)
-    found = _Match("regexp_replace", arguments, node, ctx, flags=3, everywhere=True)
-    text = replacement(cast(arguments[2], VARCHAR, ctx, node))
+def _replace(c: FunctionCall) -> Value:
+    found = _Match(c, flags=3, everywhere=True)
+    text = replacement(c.cast(2, VARCHAR))
     options = string(found.options.name + ("g" if found.everywhere else ""))
     return Value(call("regexp_replace", found.text, found.pattern, text, options), VARCHAR)
 
 
-def _substr(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
-    count_checked("regexp_substr", arguments, (2, 3, 4, 5, 6), node, ctx)
-    found = _Match("regexp_substr", arguments, node, ctx, start=2, flags=4)
-    number_of = cast(arguments[3], BIGINT, ctx, node).expression if len(arguments) > 3 else number(1)
-    group = cast(arguments[5], INTEGER, ctx, node).expression if len(arguments) > 5 else number(0)
+def _substr(c: FunctionCall) -> Value:
+    found = _Match(c, start=2, flags=4)
+    number_of = c.cast(3, BIGINT).expression if len(c.arguments) > 3 else number(1)
+    group = c.cast(5, INTEGER).expression if len(c.arguments) > 5 else number(0)
     return Value(call("list_extract", found.call("regexp_extract_all", group), number_of), VARCHAR)
 
 
-def _extract(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+def _extract(c: FunctionCall) -> Value:
     """DuckDB's and Spark's: the match or a group of it, '' if there is none."""
-    count_checked("regexp_extract", arguments, (2, 3), node, ctx)
-    found = _Match("regexp_extract", arguments, node, ctx)
-    group = cast(arguments[2], INTEGER, ctx, node).expression if len(arguments) > 2 else number(0)
+    found = _Match(c)
+    group = c.cast(2, INTEGER).expression if len(c.arguments) > 2 else number(0)
     return Value(found.call("regexp_extract", group), VARCHAR)
 
 
 def substring(text: Value, pattern: Value, node: exp.Expression, ctx: Context) -> Value:
     """`substring(text FROM pattern)`: the first group of the match, or the whole; NULL if there is none."""
-    found = _Match("substring", [text, pattern], node, ctx)
+    found = _Match(FunctionCall("substring", [text, pattern], [node, node], node, ctx))
     group = 1 if found.groups else 0
     return Value(
         fill("CASE WHEN a0 THEN a1 END", found.call("regexp_matches"), found.call("regexp_extract", number(group))),
@@ -479,7 +429,8 @@ def matched(text: Value, pattern: Value, flags: str, node: exp.Expression, ctx: 
 
 
 REGEX_FUNCTIONS: Final[dict[str, Builder]] = {
-    "regexp_count": _count, "regexp_extract": _extract, "regexp_like": _like, "regexp_match": _match,
-    "regexp_replace": _replace,
-    "regexp_split_to_array": _split, "regexp_substr": _substr,
+    "regexp_count": counted(_count, 2, 3, 4), "regexp_extract": counted(_extract, 2, 3),
+    "regexp_like": counted(_like, 2, 3), "regexp_match": counted(_match, 2, 3),
+    "regexp_replace": counted(_replace, 3, 4), "regexp_split_to_array": counted(split, 2, 3),
+    "regexp_substr": counted(_substr, 2, 3, 4, 5, 6),
 }  # fmt: skip
