@@ -28,9 +28,9 @@ KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
 #: In records that are written to a topic: NULL stands for the whole value, a tombstone.
-VALUE_FACET: Final = "_value"
+VALUE_COLUMN: Final = "_value"
 #: What Kafka knows of a record beside its key and value.
-META_FACET: Final = "_meta"
+META_COLUMN: Final = "_meta"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
 

@@ -16,7 +16,7 @@ from watersmeet.catalog.parts import (
     RECORD_OFFSET,
     RECORD_PARTITION,
     TOMBSTONE,
-    VALUE_FACET,
+    VALUE_COLUMN,
     ComputedPart,
     Dictionary,
     EventTime,
@@ -83,7 +83,7 @@ def one(word: str) -> str:
 NAMES_COLUMNS: Final = {"names_columns": True}
 
 #: The columns of a topic that no statement writes.
-_METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
+_METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from watersmeet.catalog import (
     RECORD_TIME,
     TIME_COLUMN,
     TOMBSTONE,
-    VALUE_FACET,
+    VALUE_COLUMN,
     Input,
     Relation,
     Stream,
@@ -226,8 +226,8 @@ def settled(relation: Relation, incoming: pa.Table, statement: Statement | None)
     """
     if relation.topic is None:
         return incoming
-    if VALUE_FACET in incoming.column_names:
-        if incoming.column(VALUE_FACET).null_count < incoming.num_rows:
+    if VALUE_COLUMN in incoming.column_names:
+        if incoming.column(VALUE_COLUMN).null_count < incoming.num_rows:
             raise _failure(
                 "INVALID_VALUE",
                 f'a value of topic "{relation.name}" is written field by field',
@@ -236,7 +236,7 @@ def settled(relation: Relation, incoming: pa.Table, statement: Statement | None)
             )
         gone = pa.repeat(pa.scalar(True), incoming.num_rows)
         place = incoming.column_names.index(TOMBSTONE)
-        incoming = incoming.set_column(place, TOMBSTONE, gone).drop_columns([VALUE_FACET])
+        incoming = incoming.set_column(place, TOMBSTONE, gone).drop_columns([VALUE_COLUMN])
     deleted = incoming.column(TOMBSTONE)
     for column in relation.columns:
         if column.name in (TOMBSTONE, RECORD_TIME) or not column.nullable:
@@ -418,7 +418,7 @@ def accepting(relation: Relation) -> Relation:
     1), a topic `_value`.
     """
     if relation.topic is not None:
-        return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
+        return replace(relation, columns=(*relation.columns, Field(VALUE_COLUMN, VARCHAR)))
     if not relation.takes_signs:
         return relation
     assert isinstance(relation, Input)

@@ -16,13 +16,13 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import (
     KEY_COLUMN,
-    META_FACET,
+    META_COLUMN,
     RECORD_HEADERS,
     RECORD_OFFSET,
     RECORD_PARTITION,
     RECORD_TIME,
     TOMBSTONE,
-    VALUE_FACET,
+    VALUE_COLUMN,
 )
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,
@@ -95,7 +95,7 @@ def lengths_of(node: exp.Join) -> list[exp.Expression]:
 
 
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
-_FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
+_RECORD_COLUMNS: Final = (KEY_COLUMN, VALUE_COLUMN, META_COLUMN)
 
 #: Fields of `_meta` that records of Kafka have.
 _OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
@@ -162,7 +162,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             found: exp.Expression | None = super()._parse_field_def()
             while found is not None and self._match(TokenType.DOT):
                 below = self._parse_field(any_token=True)
-                found = below if found.name == VALUE_FACET else exp.Dot(this=found, expression=below)
+                found = below if found.name == VALUE_COLUMN else exp.Dot(this=found, expression=below)
             return found
 
         def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
@@ -253,10 +253,10 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("side", "FULL")
             node.set("kind", None)
     for node in list(tree.find_all(exp.Column)):
-        if node.name == VALUE_FACET:
+        if node.name == VALUE_COLUMN:
             _read_value(node, sql)
             continue
-        _read_facet(retyped(node, ColumnPath), sql)
+        _read_record_column(retyped(node, ColumnPath), sql)
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
@@ -276,34 +276,34 @@ def _check_words(join: exp.Join, sql: str) -> None:
         )
 
 
-def _read_facet(node: exp.Column, sql: str) -> None:
+def _read_record_column(node: exp.Column, sql: str) -> None:
     """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe behind a source (LS-46)."""
     for value, before in (("catalog", None), ("db", "catalog")):  # _value.field.field
-        if node.text(value) == VALUE_FACET:
+        if node.text(value) == VALUE_COLUMN:
             node.set(value, None if before is None else node.args.get(before))
             if before is not None:
                 node.set(before, None)
             return
-    facet = node.args.get("table")
-    if facet is None or facet.name not in _FACETS:
+    column = node.args.get("table")
+    if column is None or column.name not in _RECORD_COLUMNS:
         return
     source = node.args.get("db")
-    if facet.name == VALUE_FACET and source is None and isinstance(node.this, exp.Star):
+    if column.name == VALUE_COLUMN and source is None and isinstance(node.this, exp.Star):
         node.replace(node.this)
-    elif facet.name == VALUE_FACET:
+    elif column.name == VALUE_COLUMN:
         node.set("table", source)
-    elif facet.name == KEY_COLUMN:
-        key = exp.Column(this=facet.copy(), table=source)
+    elif column.name == KEY_COLUMN:
+        key = exp.Column(this=column.copy(), table=source)
         made = exp.Dot(this=key, expression=node.this.copy())
         node.replace(made)
         name_item(made, node.name)
     elif node.name.lower() == "timestamp":
         node.set("this", exp.to_identifier(RECORD_TIME, quoted=True))
-        set_span(node.this, own_span(facet))
+        set_span(node.this, own_span(column))
         node.set("table", source)
         node.set("title", "timestamp")
     else:
-        first, last = own_span(facet), own_span(node.this)
+        first, last = own_span(column), own_span(node.this)
         span = None if first is None else Span(first.start, (last or first).end)
         if node.name.lower() not in _OF_KAFKA:
             raise error(
@@ -315,7 +315,7 @@ def _read_facet(node: exp.Column, sql: str) -> None:
             )
         node.set("title", node.name.lower())
         node.set("this", exp.to_identifier(_OF_KAFKA[node.name.lower()], quoted=True))
-        set_span(node.this, own_span(facet))
+        set_span(node.this, own_span(column))
         node.set("table", source)
     node.set("db", None)
 

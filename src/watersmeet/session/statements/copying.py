@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet.binder.clauses.sources import files_refused
-from watersmeet.catalog import VALUE_FACET, Relation
+from watersmeet.catalog import VALUE_COLUMN, Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
 from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import present_files, read_files
@@ -88,7 +88,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         return None
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
-        if any(c.name == VALUE_FACET or c.path for c in statement.columns):
+        if any(c.name == VALUE_COLUMN or c.path for c in statement.columns):
             return None
         targets = insert_targets(relation, statement)[: len(order)]
         if len(targets) != len(order) or (statement.columns and len(statement.columns) != len(order)):

@@ -21,7 +21,7 @@ from watersmeet.catalog import (
     RECORD_NUMBER,
     RECORD_TIME,
     TOMBSTONE,
-    VALUE_FACET,
+    VALUE_COLUMN,
     CapturedTable,
     ExternalTable,
     Merging,
@@ -259,7 +259,7 @@ def _incoming(session: Session, made: _Bound, statement: Insert) -> pa.Table:
         targets = targets[: len(query.columns)] or targets
     _check_width(len(query.columns), len(targets), statement)
     check_types(query.columns, targets, statement)
-    target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
+    target = target if VALUE_COLUMN in [t.column.name for t in targets] or relation.topic is None else relation
     return fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
 
 
@@ -373,7 +373,7 @@ def _buried(session: Session, statement: Delete) -> Result:
         .from_(table_tree(topic, statement.alias))
         .where(exp.not_(gone), *filter(None, [statement.where]))
     )
-    columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_FACET))
+    columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_COLUMN))
     made = Insert(
         text=statement.text, sql=statement.sql, span=statement.span, table=statement.table, columns=columns, query=query
     )

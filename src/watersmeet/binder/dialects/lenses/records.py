@@ -29,14 +29,14 @@ from watersmeet.binder.context.rules import Binding, Described, NamedItem
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn, single
 from watersmeet.catalog import (
     KEY_COLUMN,
-    META_FACET,
+    META_COLUMN,
     RECORD_HEADERS,
     RECORD_NUMBER,
     RECORD_OFFSET,
     RECORD_PARTITION,
     RECORD_TIME,
     TOMBSTONE,
-    VALUE_FACET,
+    VALUE_COLUMN,
     Relation,
     Table,
     Topic,
@@ -107,7 +107,7 @@ _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
 
 #: Names that no field of a record can have: a topic's columns that nobody writes, and metadata that is no column.
-RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET, *_OF_BROKERS)
+RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, META_COLUMN, *_OF_BROKERS)
 
 
 def bind_records(
@@ -220,7 +220,7 @@ def described(relation: Relation, topic: Topic) -> list[Described]:
     return [
         *key,
         *fields,
-        (f"{META_FACET}.timestamp", time.type.sql, not time.nullable),
+        (f"{META_COLUMN}.timestamp", time.type.sql, not time.nullable),
         *[(name, relation.column(name).type.sql, name != RECORD_HEADERS) for name in place],
         ("key format", topic.key_format or ("computed" if key else "none"), None),
         ("value format", topic.value_format, None),
