@@ -114,7 +114,7 @@ class ObjectReader(Reader):
         self._table = object_table(external.options)
 
     @property
-    def narrows(self) -> bool:  # type: ignore[override]
+    def takes_pushdown(self) -> bool:  # type: ignore[override]
         """Whether the columns have names in the objects."""
         return self._table.format.lower() in _NAMED
 

@@ -17,7 +17,7 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
-from watersmeet.connectors.base.sources import Narrowed
+from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.database.scans import held_past, messages_now, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers
@@ -52,7 +52,7 @@ class Bounded:
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
     topics: those that it reads as they are now, with the columns that it reads.
-    narrowed: what it needs of external tables.
+    pushdowns: what it needs of external tables.
     lookups: by which columns it looks up rows, as (relation id, column).
     past: what it reads as of earlier moments.
     origins: for each column, that of a relation that it names, if it is nothing else.
@@ -68,7 +68,7 @@ class Bounded:
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
-    narrowed: tuple[Narrowed, ...] = ()
+    pushdowns: tuple[Pushdown, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
     past: tuple[PastScan, ...] = ()
     origins: tuple[Origin | None, ...] = ()
@@ -95,7 +95,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         functions=query.functions,
         system=query.system,
         topics=query.topics,
-        narrowed=query.narrowed,
+        pushdowns=query.pushdowns,
         lookups=query.lookups,
         past=query.past,
         origins=query.origins,

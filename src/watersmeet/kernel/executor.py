@@ -47,7 +47,7 @@ class EpochContext:
     """The context of a stage in one epoch.
 
     watermarks, before, slicing: see `StepContext`. most_rows: by join; others have no limit. stopped: operators of
-    failed views: they do not run, and their state stays. narrow: whether large frames are packed into fewer bytes.
+    failed views: they do not run, and their state stays. packed: whether large frames are packed into fewer bytes.
     roles: by exchange, where the rows of split keys go.
     """
 
@@ -58,7 +58,7 @@ class EpochContext:
     most_rows: Mapping[str, MostRows] = field(default_factory=dict)
     stopped: frozenset[str] = frozenset()
     slicing: Slicing = field(default_factory=Slicing)
-    narrow: bool = False
+    packed: bool = False
     roles: Mapping[str, Roles] = field(default_factory=dict)
 
     def runs(self, operator_id: str) -> bool:
@@ -348,7 +348,7 @@ def _hand_out(
                 delta.columns.column(k[0]) if len(k) == 1 else pc.coalesce(*[delta.columns.column(i) for i in k])
                 for k in keys
             ]
-            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns, narrow=ctx.narrow))
+            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns, packed=ctx.packed))
 
 
 def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
@@ -400,13 +400,13 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
     """The frames of the changes. Those of slices wait in a file."""
     roles = ctx.roles.get(op.id)
     if isinstance(changes, Delta):
-        return send(op, changes, buckets, sender, roles=roles, narrow=ctx.narrow)
+        return send(op, changes, buckets, sender, roles=roles, packed=ctx.packed)
     spool = Spool(ctx.slicing.directory)
     sent = [0] * buckets
     frames: list[tuple[Frame, int]] = []
     for piece in changes:
         body, number = None, 0
-        for frame in send(op, piece, buckets, sender, sent=sent, roles=roles, narrow=ctx.narrow):
+        for frame in send(op, piece, buckets, sender, sent=sent, roles=roles, packed=ctx.packed):
             if frame.body is not body:  # what goes to all buckets is one body
                 body, number = frame.body, spool.add(frame.body)
             frames.append((replace(frame, body=b""), number))

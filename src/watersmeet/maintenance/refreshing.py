@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
-from watersmeet.connectors.base.sources import Condition, Narrowed
+from watersmeet.connectors.base.sources import Condition, Pushdown
 from watersmeet.database.reading import Bounded, fetch, last_of_each_key
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated
@@ -293,14 +293,14 @@ def is_due(session: Session, relation: ExternalTable) -> bool:
     return not 0 <= session.database.clock.now_us() - checked_us < relation.external.max_age_us
 
 
-def needed_rows(session: Session, narrowed: Iterable[Narrowed]) -> dict[str, pa.Table]:
+def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa.Table]:
     """By relation id, the rows and columns that a query needs of tables of databases, where it needs not all and what
     is stored is not as new. The others are for `refresh_read`.
     """
     if session.database.read_only:
         return {}
     found = {}
-    for part in narrowed:
+    for part in pushdowns:
         relation = session.catalog.relations[part.relation_id]
         assert isinstance(relation, ExternalTable)
         is_whole = not part.conditions and len(part.columns) == len(relation.columns)
@@ -311,11 +311,11 @@ def needed_rows(session: Session, narrowed: Iterable[Narrowed]) -> dict[str, pa.
     return found
 
 
-def _needed(session: Session, relation: ExternalTable, part: Narrowed) -> pa.Table | None:
+def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Table | None:
     """None if the reader gives all or nothing, or what is stored is as new. Errors as those of `refresh`."""
     outside = session.database.outside
     reader = outside.reader(relation.external)
-    if not reader.narrows:
+    if not reader.takes_pushdown:
         return None
     try:
         version = reader.version()
@@ -334,17 +334,17 @@ def _needed(session: Session, relation: ExternalTable, part: Narrowed) -> pa.Tab
     return rows
 
 
-def sent(session: Session, part: Narrowed) -> str | None:
+def sent(session: Session, part: Pushdown) -> str | None:
     """What the server is asked for where `needed_rows` reads: in its own SQL. None if it is not."""
     relation = session.catalog.relations[part.relation_id]
     assert isinstance(relation, ExternalTable)
     reader = session.database.outside.reader(relation.external)
-    if not reader.narrows or relation.dictionary is not None or relation.primary_key:
+    if not reader.takes_pushdown or relation.dictionary is not None or relation.primary_key:
         return None
     return reader.statement(*_named_there(relation, part))
 
 
-def _named_there(relation: ExternalTable, part: Narrowed) -> tuple[Schema, list[Condition]]:
+def _named_there(relation: ExternalTable, part: Pushdown) -> tuple[Schema, list[Condition]]:
     named = relation.external.named
     conditions = [replace(c, column=named((c.column,))[0]) for c in part.conditions]
     return named(part.columns), conditions

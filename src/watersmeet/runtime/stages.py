@@ -107,7 +107,7 @@ def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
         slicing=Slicing(directory=None if layout.directory is None else str(layout.packs)),
-        narrow=job.is_sent,
+        packed=job.is_sent,
         roles=roles(circuit, job.split) if job.split else {},
     )
 

@@ -2,7 +2,7 @@
 
 A blob is an Arrow IPC stream of one batch with the relation's column names. The last column `_diff` (int64: the number
 of times the row is added) is omitted if every diff is 1; a mark in the schema's metadata distinguishes it from a user's
-column `_diff`. Large blobs have narrowed columns (`narrowing`), which may add a second stream, and are compressed.
+column `_diff`. Large blobs have packed columns (`packing`), which may add a second stream, and are compressed.
 
 Sums: equal rows become one, with the sum of their diffs; rows with sum 0 are dropped. NULL equals NULL, NaN equals NaN,
 -0.0 equals 0.0; intervals are equal if their parts are. DuckDB computes them and spills to disk, so a relation need not
@@ -23,7 +23,7 @@ from watersmeet.store.packs import PackWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
-from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
+from watersmeet.values.packing import has_texts, is_packed, pack_columns, unpack_columns
 
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
@@ -31,7 +31,7 @@ _MARK: Final = b"watersmeet.diff"
 #: The most rows of a blob, so that readers can read bounded pieces.
 BLOB_ROWS: Final = 1 << 18
 
-#: Smaller blobs are neither narrowed nor compressed.
+#: Smaller blobs are neither packed nor compressed.
 _COMPRESSED_BYTES: Final = 16 << 10
 
 #: For writes in epochs: it costs no more than writing the bytes that it saves.
@@ -122,7 +122,7 @@ def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) ->
     batches = [pa.RecordBatch.from_arrays(arrays, schema=schema)]
     options = pa.ipc.IpcWriteOptions()
     if batches[0].nbytes >= _COMPRESSED_BYTES:
-        batches = narrowed(batches[0])
+        batches = pack_columns(batches[0])
         options = pa.ipc.IpcWriteOptions(compression=codec)
     sink = pa.BufferOutputStream()
     for batch in batches:
@@ -135,8 +135,8 @@ def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
     """The inverse of `encode_change`, without copying uncompressed columns. The diff is read-only."""
     stream = pa.BufferReader(buffer)
     table = pa.ipc.open_stream(stream).read_all()
-    if is_narrowed(table.schema):
-        table = widened(table, pa.ipc.open_stream(stream).read_all() if has_texts(table.schema) else None)
+    if is_packed(table.schema):
+        table = unpack_columns(table, pa.ipc.open_stream(stream).read_all() if has_texts(table.schema) else None)
     marked = (table.schema.metadata or {}).get(_MARK) == b"1"
     table = table.replace_schema_metadata(None)
     if not marked:

@@ -15,12 +15,12 @@ from sqlglot.errors import SqlglotError
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.connectors.base.sources import Narrowed
+from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import FAILURES, first_line
-from watersmeet.unparsing.narrowing import looked_up, narrowed
+from watersmeet.unparsing.pushdown import looked_up, pushed_down
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import DEFAULT_DIALECT
@@ -34,8 +34,8 @@ class QuerySql:
 
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
     functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
-    that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
-    external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
+    that it reads as they are now; their outputs are the columns that it reads, at least one. pushdowns: what it needs
+    of external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
     earlier moments. origins: for each column, that of a relation that it names, if it is nothing else.
     """
 
@@ -46,7 +46,7 @@ class QuerySql:
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
-    narrowed: tuple[Narrowed, ...] = ()
+    pushdowns: tuple[Pushdown, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
     past: tuple[PastScan, ...] = ()
     origins: tuple[Origin | None, ...] = ()
@@ -73,7 +73,7 @@ def to_duckdb(
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     topics = tuple(_read_in(sql, t) for t in found.topics)
-    outside = narrowed(found.bound.relation, sql, catalog)
+    outside = pushed_down(found.bound.relation, sql, catalog)
     lookups = looked_up(found.bound.relation, catalog)
     return QuerySql(
         sql,

@@ -34,7 +34,7 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
-from watersmeet.unparsing.narrowing import found_by_key
+from watersmeet.unparsing.pushdown import found_by_key
 from watersmeet.unparsing.texts import aggregate, alias, as_column, cast, key_text, order_by, quoted, sql, window
 
 

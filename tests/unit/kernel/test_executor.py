@@ -249,15 +249,15 @@ def test_replay_gives_the_same_bytes():
 
 
 def test_frames_in_fewer_bytes_leave_the_same_bytes(monkeypatch):
-    monkeypatch.setattr(frames_module, "_NARROWED_BYTES", 0)
-    plain, narrow = Runner(shop(2)), Runner(shop(2))
+    monkeypatch.setattr(frames_module, "_PACKED_BYTES", 0)
+    plain, packed = Runner(shop(2)), Runner(shop(2))
     for number, changes in enumerate(history(7, 6)):
         mode = Live() if number else Start()
         plain.epoch(changes, EpochContext(number, mode))
-        narrow.epoch(changes, EpochContext(number, mode, narrow=True))
-    assert plain.content == narrow.content
-    for key in set(plain.states) & set(narrow.states):
-        assert plain.states[key].bytes() == narrow.states[key].bytes()
+        packed.epoch(changes, EpochContext(number, mode, packed=True))
+    assert plain.content == packed.content
+    for key in set(plain.states) & set(packed.states):
+        assert plain.states[key].bytes() == packed.states[key].bytes()
 
 
 def test_only_active_operators_run_and_scratch_state_is_apart():
@@ -353,17 +353,17 @@ def test_large_frames_take_fewer_bytes_if_they_are_to(texts):
     values = [(i, None if i % 7 == 0 else f"text {i % 30}" if texts else 1 << 40 | i) for i in range(5000)]
     delta = delta_of(schema, values, [(-1) ** i for i in range(5000)])
     exchange = Exchange(("scan-0",), schema, True, (0,))
-    plain, narrow = (list(send(exchange, delta, 2, 5, narrow=n)) for n in (False, True))
-    assert [(f.bucket, f.seq, count_rows(f.body)) for f in narrow] == [
+    plain, packed = (list(send(exchange, delta, 2, 5, packed=n)) for n in (False, True))
+    assert [(f.bucket, f.seq, count_rows(f.body)) for f in packed] == [
         (f.bucket, f.seq, decode(f.body).num_rows) for f in plain
     ]
-    for a, b in zip(plain, narrow, strict=True):
+    for a, b in zip(plain, packed, strict=True):
         assert b.body.size < 0.7 * a.body.size
         assert same(decode(b.body), decode(a.body))
         shifted = pa.py_buffer(b"x" + b.body.to_pybytes()).slice(1)
         assert same(decode(shifted), decode(a.body))
     few = delta.take(np.arange(10))
-    assert encode(few, narrow=True).equals(encode(few))
+    assert encode(few, packed=True).equals(encode(few))
 
 
 def test_large_frames_are_cut(monkeypatch):

@@ -321,7 +321,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class Pushdown:
     """A relation outside that a query names once. columns: those that it needs, at least one. Rows that do not meet all
     `conditions` change nothing for it.
     """
@@ -334,10 +334,10 @@ class Narrowed:
 class Reader(abc.ABC):
     """The content of one external table.
 
-    narrows: whether it spares work to read few columns, or rows under conditions.
+    takes_pushdown: whether it spares work to read few columns, or rows under conditions.
     """
 
-    narrows: ClassVar[bool] = False
+    takes_pushdown: ClassVar[bool] = False
 
     @abc.abstractmethod
     def columns(self) -> Schema | None:
@@ -355,7 +355,7 @@ class Reader(abc.ABC):
         """
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """What is asked outside where `read` is called with these, for EXPLAIN. Of readers that narrow."""
+        """What is asked outside where `read` is called with these, for EXPLAIN. Of readers with `takes_pushdown`."""
         raise NotImplementedError
 
     def written(self) -> dict[str, str]:

@@ -119,7 +119,7 @@ Column = TypeVar("Column", bound=TableColumn)
 class TableReader(Reader, Generic[Column]):
     """The rows of one table, view or query, all of one moment."""
 
-    narrows = True
+    takes_pushdown = True
 
     def __init__(self, external: External, system: System) -> None:
         self.options = table_options(external, system)

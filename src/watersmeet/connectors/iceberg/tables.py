@@ -62,7 +62,7 @@ _COMPARED: Final = ("integer", "bigint", "varchar", "date", "timestamp", "numeri
 class IcebergReader(Reader):
     """The rows of the newest snapshot."""
 
-    narrows = True
+    takes_pushdown = True
 
     def __init__(self, external: External) -> None:
         self._options = external.options

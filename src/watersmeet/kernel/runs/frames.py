@@ -20,13 +20,13 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones, consolidate, empties, joined, ones, stretches
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
-from watersmeet.values.narrowing import has_texts, is_narrowed, narrowed, widened
+from watersmeet.values.packing import has_texts, is_packed, pack_columns, unpack_columns
 
 #: Bodies are cut to about this size: Spark copies a body several times, also in the JVM.
 FRAME_BYTES: Final = 16 << 20
 
-#: Smaller bodies are not narrowed: the description of the narrowed columns takes some hundred bytes.
-_NARROWED_BYTES: Final = 16 << 10
+#: Smaller bodies are not packed: the description of the packed columns takes some hundred bytes.
+_PACKED_BYTES: Final = 16 << 10
 
 #: The size of larger bodies is computed before they are written, so that their memory need not grow.
 _MEASURED_BYTES: Final = 64 << 10
@@ -51,17 +51,17 @@ class Frame:
     body: pa.Buffer | bytes
 
 
-def encode(delta: Delta, *, narrow: bool = False) -> pa.Buffer:
+def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
     """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1.
 
-    narrow: if it is large, in fewer bytes (`narrowing`), which may add a second stream.
+    packed: if it is large, in fewer bytes (`packing`), which may add a second stream.
     """
     arrays, names = delta.arrays, list(delta.columns.column_names)
     if not arrays or not are_ones(delta.diff):
         arrays.append(pa.array(delta.diff))
         names.append(_DIFF)
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
-    batches = narrowed(batch) if narrow and batch.nbytes >= _NARROWED_BYTES else [batch]
+    batches = pack_columns(batch) if packed and batch.nbytes >= _PACKED_BYTES else [batch]
     if batch.nbytes < _MEASURED_BYTES:
         sink = pa.BufferOutputStream()
         write_streams(sink, batches)
@@ -77,9 +77,9 @@ def decode(body: pa.Buffer | bytes) -> Delta:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         stream = pa.BufferReader(body)
         table = pa.ipc.open_stream(stream, options=options).read_all()
-        if is_narrowed(table.schema):
+        if is_packed(table.schema):
             texts = pa.ipc.open_stream(stream, options=options).read_all() if has_texts(table.schema) else None
-            table = widened(table, texts)
+            table = unpack_columns(table, texts)
     except (pa.ArrowException, OSError) as e:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
     names = table.column_names
@@ -99,13 +99,13 @@ def send(
     sent: list[int] | None = None,
     roles: Roles | None = None,
     *,
-    narrow: bool = False,
+    packed: bool = False,
 ) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
     sender: number of the task or bucket. channel: default: the exchange. keys: the values of the keys, default:
     columns. sent: by bucket, the number of frames sent on this channel before; increased. roles: for rows of split
-    keys. narrow: as in `encode`.
+    keys. packed: as in `encode`.
     """
     if delta.num_rows == 0:
         return
@@ -113,7 +113,7 @@ def send(
     sent = [0] * buckets if sent is None else sent
     for bucket, part in _parts(exchange, delta, buckets, keys, roles):
         for piece in _pieces(part):
-            body = encode(piece, narrow=narrow)
+            body = encode(piece, packed=packed)
             for target in range(buckets) if bucket is None else (bucket,):
                 yield Frame(target, channel or exchange.id, sender * _SENDER + sent[target], body)
                 sent[target] += 1

@@ -144,5 +144,5 @@ def _printed(plan: pa.Table) -> list[str]:
 
 def _asked(session: Session, query: Bounded) -> list[str]:
     """What servers of external tables are asked, unless what is stored is as new."""
-    statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.narrowed]
+    statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.pushdowns]
     return [f'External {{ table: "{name}", sends: {text} }}' for name, text in statements if text is not None]

@@ -13,7 +13,7 @@ from tests.thorough import examples
 
 from watersmeet.store import changes
 from watersmeet.store.changes import BLOB_ROWS, decode_change, encode_change
-from watersmeet.values.narrowing import narrowed, widened
+from watersmeet.values.packing import pack_columns, unpack_columns
 
 DAY = dt.date(2024, 2, 29)
 TIMES = st.integers(-(2**62), 2**62)
@@ -49,18 +49,18 @@ def batches(draw):
 
 @examples(100)
 @given(batches())
-def test_what_was_narrowed_comes_back(batch):
-    tables = [pa.Table.from_batches([b]) for b in narrowed(batch)]
-    again = widened(*tables)
+def test_packed_columns_are_restored(batch):
+    tables = [pa.Table.from_batches([b]) for b in pack_columns(batch)]
+    again = unpack_columns(*tables)
     assert again.schema.equals(batch.schema, check_metadata=True)
     assert again.equals(pa.Table.from_batches([batch]))
 
 
 @examples(100)
 @given(batches())
-def test_bytes_of_narrowed_columns_depend_on_the_rows_alone(batch):
+def test_bytes_of_packed_columns_depend_only_on_the_rows(batch):
     copied = pa.RecordBatch.from_arrays([pa.concat_arrays([c, c[:0]]) for c in batch.columns], schema=batch.schema)
-    (head, *texts), (other, *other_texts) = narrowed(batch), narrowed(copied)
+    (head, *texts), (other, *other_texts) = pack_columns(batch), pack_columns(copied)
     assert head.schema.equals(other.schema, check_metadata=True)
     numbers = [i for i, field in enumerate(batch.schema) if head.schema.field(i).type != field.type]
     assert numbers
@@ -77,8 +77,10 @@ def test_what_is_behind_a_null_is_not_written():
         ends = np.array([0, 1, 2, 3], np.int32)
         texts = pa.Array.from_buffers(pa.string(), 3, [valid, pa.py_buffer(ends), pa.py_buffer(b"a%db" % hidden)], 1)
         batch = pa.RecordBatch.from_arrays([numbers, texts], names=["n", "t"])
-        assert widened(*(pa.Table.from_batches([b]) for b in narrowed(batch))).to_pylist() == batch.to_pylist()
-        made[hidden] = [_written(b) for b in narrowed(batch)]
+        assert (
+            unpack_columns(*(pa.Table.from_batches([b]) for b in pack_columns(batch))).to_pylist() == batch.to_pylist()
+        )
+        made[hidden] = [_written(b) for b in pack_columns(batch)]
     assert made[7] == made[9]
 
 

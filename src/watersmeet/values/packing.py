@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_NARROWED: Final = b"watersmeet.narrowed"
+_PACKED: Final = b"watersmeet.packed"
 _SCHEMA: Final = b"watersmeet.schema"
 
 #: By the number of their bits.
@@ -22,9 +22,9 @@ _SIGNED: Final[dict[int, np.dtype[Any]]] = {16: np.dtype(np.int16), 32: np.dtype
 _UNSIGNED: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
-def narrowed(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The rows in a batch whose schema says how to get them back, and a batch of one row with the bytes of strings, if
-    there are any. Other metadata of the schema stays. The bytes of columns that are narrowed depend on the rows alone;
+    there are any. Other metadata of the schema stays. The bytes of columns that are packed depend on the rows alone;
     others are as they were.
     """
     lows: dict[int, int] = {}
@@ -38,7 +38,7 @@ def narrowed(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
             found, lows[number] = above, low[0]
         arrays.append(found)
     told = json.dumps({"lows": lows, "texts": list(texts)}).encode()
-    metadata = {**(batch.schema.metadata or {}), _NARROWED: told, _SCHEMA: batch.schema.serialize().to_pybytes()}
+    metadata = {**(batch.schema.metadata or {}), _PACKED: told, _SCHEMA: batch.schema.serialize().to_pybytes()}
     names = batch.schema.names
     head = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
     if not texts:
@@ -47,19 +47,19 @@ def narrowed(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [head, pa.RecordBatch.from_arrays(pieces, names=[names[i] for i in texts])]
 
 
-def is_narrowed(schema: pa.Schema) -> bool:
-    """Whether `narrowed` made a batch of this schema."""
-    return _NARROWED in (schema.metadata or {})
+def is_packed(schema: pa.Schema) -> bool:
+    """Whether `pack_columns` made a batch of this schema."""
+    return _PACKED in (schema.metadata or {})
 
 
 def has_texts(schema: pa.Schema) -> bool:
     """Whether a second batch comes behind one of this schema."""
-    return bool(json.loads(schema.metadata[_NARROWED])["texts"])
+    return bool(json.loads(schema.metadata[_PACKED])["texts"])
 
 
-def widened(head: pa.Table, texts: pa.Table | None) -> pa.Table:
-    """The inverse of `narrowed`, of tables of one piece for each column."""
-    told: dict[str, Any] = json.loads(head.schema.metadata[_NARROWED])
+def unpack_columns(head: pa.Table, texts: pa.Table | None) -> pa.Table:
+    """The inverse of `pack_columns`, of tables of one piece for each column."""
+    told: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
     schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
     lows = {int(i): low for i, low in told["lows"].items()}
     places = {column: place for place, column in enumerate(told["texts"])}
@@ -80,13 +80,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _words(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numbers that values are made of; None of types that are not narrowed."""
-    is_narrowed = pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind)
-    return _SIGNED.get(kind.bit_width) if is_narrowed else None
+    """The numbers that values are made of; None of types that are not packed."""
+    is_packed = pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind)
+    return _SIGNED.get(kind.bit_width) if is_packed else None
 
 
 def _low(array: pa.Array) -> tuple[int, int] | None:
-    """The least and the greatest value as numbers, 0 if all are NULL; None if they are not narrowed."""
+    """The least and the greatest value as numbers, 0 if all are NULL; None if they are not packed."""
     words = _words(array.type)
     if words is None:
         return None

@@ -23,7 +23,7 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
-from watersmeet.connectors.base.sources import Condition, Constant, Narrowed, Operator
+from watersmeet.connectors.base.sources import Condition, Constant, Operator, Pushdown
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values.types import TIMESTAMP, VARCHAR, Field, SqlType
 
@@ -43,7 +43,7 @@ _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
 _NUMBER: Final = re.compile(r"\d{1,28}(\.\d{1,10})?")
 
 
-def narrowed(tree: Node, sql: str, catalog: Catalog) -> tuple[Narrowed, ...]:
+def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
     """What a query needs of each external table that it reads once; of one that it reads twice, both readings have to
     show the same moment.
 
@@ -121,10 +121,10 @@ def _evaluated_once(tree: Node) -> list[Node]:
     return [apart(tree), *named.values()]
 
 
-def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Narrowed:
+def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Pushdown:
     fields = [Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)]
     read = [f for f, c in zip(fields, scan.outputs, strict=True) if sql.count(quoted(c.id)) > 1]
-    return Narrowed(scan.relation_id, tuple(read or fields[:1]), _conditions(scan, predicate))
+    return Pushdown(scan.relation_id, tuple(read or fields[:1]), _conditions(scan, predicate))
 
 
 def _conditions(scan: Scan, predicate: Scalar | None) -> tuple[Condition, ...]:
