@@ -106,9 +106,7 @@ def row_values(element: Value) -> list[Value]:
 def _unnest(c: FunctionCall) -> Value:
     value = c.arguments[0]
     if value.type.name != "array":
-        raise c.error(
-            "DATATYPE_MISMATCH", f"function unnest({value.type.sql}) does not exist", detail="It takes an array."
-        )
+        raise c.mismatch("It takes an array.")
     depth, kind = 1, value.type.element
     while kind is not None and kind.name == "array":
         depth, kind = depth + 1, kind.element
