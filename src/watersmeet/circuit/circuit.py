@@ -6,10 +6,10 @@ an `Exchange`, which belongs to the sending stage. With one bucket everything is
 on: the operators are the same for every number of buckets.
 
 Split keys: the rows of a hot key are spread over all buckets, so that no bucket has more work than the others. In one
-exchange, the driver, they go to the buckets by the hash of the whole row; in all exchanges whose rows they are joined
-with, they are copied to every bucket. So each row of the driver finds all its partners in its bucket, and each pair is
-made once. This is correct for inner joins, and for joins that output each row of the driver's side with or without
-partners; and only if nothing else in the stage relies on the bucket of a key.
+exchange, the spread side, they go to the buckets by the hash of the whole row; in all exchanges whose rows they are
+joined with, they are copied to every bucket. So each row of the spread side finds all its partners in its bucket, and
+each pair is made once. This is correct for inner joins, and for joins that output each row of the spread side with or
+without partners; and only if nothing else in the stage relies on the bucket of a key.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Circuit:
         assert self.buckets > 1 or self.last_stage == 0
 
 
-#: By driver, the hashes of its keys that are split.
+#: By spread side, the hashes of its keys that are split.
 Split = Mapping[str, Sequence[int]]
 
 _Where = Literal["split", "copied"]
@@ -184,11 +184,11 @@ _ROW_BY_ROW: Final = (Cut, LateRowFilter, Map, Repeat, Unnest)
 class Meeting:
     """Exchanges by key whose rows meet in one stage, and the joins there.
 
-    drivers: those of which keys can be split.
+    spread_sides: those whose keys can be split.
     """
 
     exchanges: tuple[str, ...]
-    drivers: tuple[str, ...]
+    spread_sides: tuple[str, ...]
     joins: tuple[str, ...]
 
 
@@ -212,10 +212,10 @@ def meetings(circuit: Circuit) -> list[Meeting]:
     found = []
     for operators in _connected(circuit):
         exchanges = [o for o in operators if isinstance(o, Exchange)]
-        drivers = tuple(e.id for e in exchanges if _drives(e.id, operators, circuit))
-        if drivers:
+        sides = tuple(e.id for e in exchanges if _can_spread(e.id, operators, circuit))
+        if sides:
             joins = tuple(o.id for o in operators if isinstance(o, (Join, MultiJoin)))
-            found.append(Meeting(tuple(e.id for e in exchanges if e.mode == "hash"), drivers, joins))
+            found.append(Meeting(tuple(e.id for e in exchanges if e.mode == "hash"), sides, joins))
     return found
 
 
@@ -225,7 +225,7 @@ def roles(circuit: Circuit, split: Split) -> dict[str, Roles]:
     for meeting in meetings(circuit) if split else ():
         for exchange in meeting.exchanges:
             own = tuple(split.get(exchange, ()))
-            others = tuple(k for driver in meeting.drivers if driver != exchange for k in split.get(driver, ()))
+            others = tuple(k for side in meeting.spread_sides if side != exchange for k in split.get(side, ()))
             if own or others:
                 found[exchange] = Roles(own, others)
     return found
@@ -260,21 +260,21 @@ def _connected(circuit: Circuit) -> Iterable[list[Operator]]:
     return groups.values()
 
 
-def _drives(driver: str, operators: Sequence[Operator], circuit: Circuit) -> bool:
+def _can_spread(side: str, operators: Sequence[Operator], circuit: Circuit) -> bool:
     """Whether keys of an exchange can be split, so that what comes out of the operators comes out once."""
     where: dict[str, _Where | None] = {}
     for o in operators:
-        where[o.id] = _where(o, driver, where, circuit)
+        where[o.id] = _where(o, side, where, circuit)
         leaves = isinstance(o, Sink) or any(isinstance(circuit.by_id[c], Exchange) for c in circuit.consumers[o.id])
         if where[o.id] is None or (leaves and where[o.id] != "split"):
             return False
     return True
 
 
-def _where(op: Operator, driver: str, below: Mapping[str, _Where | None], circuit: Circuit) -> _Where | None:
+def _where(op: Operator, side: str, below: Mapping[str, _Where | None], circuit: Circuit) -> _Where | None:
     """Where the output of an operator is; None if it would be wrong."""
     if isinstance(op, Exchange):
-        if op.id == driver:
+        if op.id == side:
             return "split" if op.mode == "hash" and op.keys else None
         return "copied" if op.mode == "broadcast" or (op.mode == "hash" and op.keys) else None
     given = [below[i] for i in op.inputs]

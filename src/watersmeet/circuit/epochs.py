@@ -211,7 +211,7 @@ class Rescale(Mode):
 class SplitKeys(Mode):
     """Moves the rows of keys whose split begins or ends, and does nothing else.
 
-    split: by driver, the hashes of its keys, see `splitting`.
+    split: by spread side, the hashes of its keys, see `splitting`.
     """
 
     kind: ClassVar[str] = "splitkeys"

@@ -331,8 +331,8 @@ class StateDistributions:
         Empty for an operator without state.
         """
         if isinstance(op, Arrange):
-            loose = not op.keys  # joins with copies of the other side don't care
-            return {OTHERS: self._rows(op, keys=op.keys, null_safe=op.null_safe, loose=loose)}
+            anywhere = not op.keys  # joins with copies of the other side don't care
+            return {OTHERS: self._rows(op, keys=op.keys, null_safe=op.null_safe, anywhere=anywhere)}
         if isinstance(op, Aggregate):
             return {OTHERS: self._rows(op, columns=op.keys)}  # the keys come first in all traces
         if isinstance(op, (TopN, Upsert)):
@@ -342,11 +342,11 @@ class StateDistributions:
         if isinstance(op, TimeFilter):
             # Final output can be retracted later, so the row must be found.
             final = op.append_only and not self._operators[op.inputs[0]].append_only
-            return {"passed": _POOLED, OTHERS: self._rows(op, loose=not final)}
+            return {"passed": _POOLED, OTHERS: self._rows(op, anywhere=not final)}
         if isinstance(op, DynamicFilter):
-            return {"bound": self._rows(op, 1), OTHERS: self._rows(op, loose=True)}
+            return {"bound": self._rows(op, 1), OTHERS: self._rows(op, anywhere=True)}
         if isinstance(op, TemporalJoin):
-            waiting = self._rows(op, keys=op.left_keys, null_safe=op.null_safe, loose=not op.left_keys)
+            waiting = self._rows(op, keys=op.left_keys, null_safe=op.null_safe, anywhere=not op.left_keys)
             answers = self._rows(op, 1, keys=op.right_keys, null_safe=op.null_safe)
             return {"memo": self._rows(op, columns=op.identity or None), "waiting": waiting, "answers": answers}
         return {}
@@ -359,13 +359,13 @@ class StateDistributions:
         columns: Sequence[int] | None = None,
         keys: Sequence[int] = (),
         null_safe: Sequence[bool] = (),
-        loose: bool = False,
+        anywhere: bool = False,
     ) -> StateDistribution | None:
         """Where the rows of an input are. columns: those of the input that the trace has; None: all, at their
         positions.
 
-        keys, null_safe: only rows without NULL in keys that NULL does not match. loose: a row may be in any bucket if
-        no operator relies on it.
+        keys, null_safe: only rows without NULL in keys that NULL does not match. anywhere: a row may be in any bucket
+        if no operator relies on it.
         """
         source = op.inputs[number]
         if self._is_copied(source):
@@ -373,10 +373,10 @@ class StateDistributions:
         known = self._placement.distribution(source)
         if known is not None and all(known):
             known = promoted(known, keys, null_safe)
-            found = key_columns(known if columns is None else translated(known, columns), exact=not loose)
+            found = key_columns(known if columns is None else translated(known, columns), exact=not anywhere)
             if found is not None:
                 return StateDistribution("keyed", found)
-        if not loose:
+        if not anywhere:
             return None
         return StateDistribution("anywhere", tuple((i,) for i in range(len(self._operators[source].schema))))
 

@@ -188,7 +188,7 @@ def _progress(
         verdict.failed,
         {i: n for i, n in late.items() if n and i in known},
         {i: n for i, n in left_out.items() if n and i in known},
-        {driver: keys for driver, keys in split.items() if driver in circuit.by_id},
+        {side: keys for side, keys in split.items() if side in circuit.by_id},
     )
 
 

@@ -37,7 +37,7 @@ class Splitting:
 
     def __init__(self, db: Database, split: Split) -> None:
         self._db = db
-        self.split = {driver: tuple(keys) for driver, keys in split.items()}
+        self.split = {side: tuple(keys) for side, keys in split.items()}
         self._change: dict[str, tuple[int, ...]] | None = None
         self._loads: dict[Meeting, Load] = {}
         self._circuit = ""
@@ -67,7 +67,7 @@ class Splitting:
         Split keys of exchanges that the new circuit lacks are forgotten with their state.
         """
         self._change = None
-        left = {driver: keys for driver, keys in self.split.items() if driver in after.by_id}
+        left = {side: keys for side, keys in self.split.items() if side in after.by_id}
         was, will = roles(before, self.split), roles(after, left)
         shared = (was.keys() | will.keys()) & before.by_id.keys() & after.by_id.keys()
         if any(was.get(e, Roles()) != will.get(e, Roles()) for e in shared):
@@ -168,25 +168,25 @@ class Load:
 
     def hot_keys(self, kept: Mapping[str, Kept], now: Split) -> dict[str, tuple[int, ...]]:
         """The keys to split, by spread side. kept: by exchange. now: the split keys."""
-        split = {key: driver for driver in self._meeting.drivers for key in now.get(driver, ())}
+        split = {key: side for side in self._meeting.spread_sides for key in now.get(side, ())}
         work = Counter(self._made)
         for counts in self._came.values():
             work.update(counts)
         chosen: dict[int, tuple[int, str]] = {}
         for key in work.keys() | split.keys() | {k for e in self._came for k in kept.get(e, _NOTHING).keys}:
-            rows = {e: kept.get(e, _NOTHING).keys.get(key, 0) for e in self._meeting.drivers}
+            rows = {e: kept.get(e, _NOTHING).keys.get(key, 0) for e in self._meeting.spread_sides}
             part = KEPT if key in split else 1
             is_hot = work[key] * part >= self._least(self._total) or any(
                 n * part >= self._least(kept.get(e, _NOTHING).rows) for e, n in rows.items()
             )
             if is_hot:
-                most = max(self._meeting.drivers, key=lambda e: (rows[e] + self._came.get(e, _NONE)[key], e))
+                most = max(self._meeting.spread_sides, key=lambda e: (rows[e] + self._came.get(e, _NONE)[key], e))
                 chosen[key] = work[key] + sum(rows.values()), split.get(key, most)
         hottest = sorted(chosen, key=lambda k: (-chosen[k][0], k))[:MOST_KEYS]
         found: dict[str, list[int]] = {}
         for key in sorted(hottest):
             found.setdefault(chosen[key][1], []).append(key)
-        return {driver: tuple(keys) for driver, keys in found.items()}
+        return {side: tuple(keys) for side, keys in found.items()}
 
     def _least(self, total: int) -> int:
         return max(LEAST_ROWS, total // (self._buckets * PART))

@@ -89,7 +89,7 @@ class Progress:
     `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices of new input that the epoch took,
     by which the sources remember what they emitted. held, failed: see `runtime.limits`. late: by relation, the number
     of its late rows since it was created. left_out: by view, the number of late rows it dropped since it was created.
-    split: by driver, the hashes of the keys that are split, see `circuit.splitting`.
+    split: by spread side, the hashes of the keys that are split, see `circuit.splitting`.
     """
 
     time_us: int = 0

@@ -30,13 +30,13 @@ from watersmeet.values.types import Field, Origin, Schema
 
 @dataclass(frozen=True)
 class QuerySql:
-    """DuckDB SQL of a bounded query and what it gives.
+    """DuckDB SQL of a bounded query, and facts about the query.
 
-    depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
-    functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
-    that it reads as they are now; their outputs are the columns that it reads, at least one. pushdowns: what it needs
-    of external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
-    earlier moments. origins: for each column, that of a relation that it names, if it is nothing else.
+    depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views also.
+    functions: of its SQL functions. system: names of its system relations. topics: topics that it reads now, with the
+    columns that it reads, at least one. pushdowns: columns and conditions for external tables. lookups: the columns by
+    which it looks up rows, as (relation id, column). past: scans of earlier moments. origins: for each column, the
+    relation and column that it passes through, if any.
     """
 
     sql: str

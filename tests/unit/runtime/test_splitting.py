@@ -28,13 +28,13 @@ def circuit_of(*trees, buckets=4):
     return assemble(views.values(), buckets)
 
 
-def drivers(*trees, **options):
+def spread_sides(*trees, **options):
     """The relations of whose rows keys can be split."""
     circuit = circuit_of(*trees, **options)
     found = set()
     for meeting in meetings(circuit):
-        for driver in meeting.drivers:
-            below = circuit.by_id[driver]
+        for side in meeting.spread_sides:
+            below = circuit.by_id[side]
             while below.inputs:
                 below = circuit.by_id[below.inputs[0]]
             found.add(below.relation_id)
@@ -59,8 +59,8 @@ def drivers(*trees, **options):
     ([group(a, "a.k")], set()),
 ])  # fmt: skip
 def test_which_side_can_be_split(trees, expected):
-    assert drivers(*trees) == expected
-    assert drivers(*trees, buckets=1) == set()
+    assert spread_sides(*trees) == expected
+    assert spread_sides(*trees, buckets=1) == set()
 
 
 def test_what_is_not_split_is_copied():
