@@ -15,7 +15,7 @@ from watersmeet.values.watermarks import Watermark
 
 @dataclass(frozen=True)
 class Cut(PassThrough):
-    """What the input gave before a query started, or what it gives from then on. See `circuit.operators.Cut`.
+    """The rows of the input from before the start of a query, or only later changes. See `circuit.operators.Cut`.
 
     keeps: `before` keeps the content at the start, which never changes; `after` keeps only later changes.
     """
@@ -82,8 +82,8 @@ class Records(Unary):
     columns. None: the input is a relation without deletions.
     kept: ids of the columns that a tombstone has.
     made: whether the record is a tombstone (boolean), and its place in the log (bigint).
-    time: the id of the column with the time of the change; None: there is none.
-    clock: how far these times have come.
+    time: the id of the column with the time of the change, or None.
+    clock: the clock of these times.
     """
 
     key: tuple[str, ...] | None
@@ -248,8 +248,8 @@ class WindowFrame:
 class WindowCall:
     """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
 
-    In queries that end alone: varying, what stands in the place of `number` where it is no constant; aggregate, the
-    call of an aggregate function as a whole.
+    Only in queries that end: varying, instead of a constant `number`; aggregate, the whole call of an aggregate
+    function.
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""What every node of the algebra has: inputs, output columns, expressions."""
+"""Base classes of nodes of the algebra: inputs, output columns, expressions, traits."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Node:
 
     @property
     def filterable(self) -> frozenset[str]:
-        """The ids of columns of the first input: a condition on them alone may be tested below the node as well."""
+        """The ids of columns of the first input: a condition only on them may also be tested below the node."""
         return _NONE
 
     @property
@@ -173,7 +173,7 @@ class Unary(Node):
 class PassThrough(Unary):
     """A node that hands rows of its input on, each as it is and at most once.
 
-    So its columns are the input's, and what holds for any choice of the input's rows holds for it.
+    So its columns are the input's, and facts about all subsets of the input's rows hold for it.
     """
 
     @property

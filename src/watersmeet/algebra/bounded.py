@@ -1,6 +1,4 @@
-"""Nodes of the algebra that only queries which end have: what WITH names, recursion, files, system
-relations.
-"""
+"""Nodes that only queries which end have: queries of WITH, recursion, files, system relations, the past."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ class Recursion(Node):
 
 @dataclass(frozen=True)
 class FileScan(Leaf):
-    """The rows of files: what DuckDB's reader `call` gives. source_names: its own name of each output."""
+    """The rows of files, read by DuckDB's function `call`. source_names: its own name of each output."""
 
     call: exp.Expression
     outputs: tuple[Column, ...]
@@ -84,8 +82,8 @@ class SystemScan(Leaf):
 class Past:
     """A moment of the past. sql: of DuckDB, without columns: the number of a commit, or a time with time zone.
 
-    by: `commit`: what all relations showed after it; `own commit`: what the relation itself had after it, even if views
-    did not reflect that yet.
+    by: `commit`: the content that all relations showed after it; `own commit`: the relation's own content after it,
+    even if views did not reflect it yet.
     """
 
     by: Literal["commit", "own commit", "time"]
@@ -111,7 +109,7 @@ class PastScan(Leaf):
 class TopicScan(Leaf):
     """The rows of the messages that a topic has now.
 
-    relation_id: of a source that is `reopened`. name: of these rows in DuckDB, of one scan alone. start, shards: see
+    relation_id: of a source that is `reopened`. name: of these rows in DuckDB, only for this scan. start, shards: see
     `changes.Reopened`.
     """
 

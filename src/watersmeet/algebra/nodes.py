@@ -132,7 +132,7 @@ class Join(KeyedJoin):
     scatter: the values by which the rows of the input that is not copied are distributed if they have to move.
     arrival: whether a row has partners is decided when it arrives and is never revised (EMIT ON ARRIVAL).
     partners: for an outer join, the conditions under which a pair counts as a match for its left and for its right row.
-    A row without such a pair also comes out alone, beside the pairs that it has. None: every pair counts.
+    A row without such a pair is also output with NULLs, besides its pairs. None: every pair counts.
     """
 
     kind: JoinKind
@@ -253,7 +253,7 @@ class TimeFilter(PassThrough):
     See `circuit.operators.TimeFilter`.
     final: `bound` is a watermark of the column. With `<`, each row comes out once and is never deleted (EMIT ON WINDOW
     CLOSE).
-    stays: with `<` or `<=`, a row that has come out is not deleted, even if the input deletes it.
+    stays: with `<` or `<=`, an output row is not deleted, even if the input deletes it.
     scatter: the values by which rows are distributed if they have to move.
     untimed: rows with NULL in the column pass at once.
     same: ids of further columns that equal the column wherever it has a value.
@@ -297,7 +297,7 @@ class TimeFilter(PassThrough):
 
 @dataclass(frozen=True)
 class OfScan(Node):
-    """A node whose input is always a scan: it says how the stored rows of a relation are read."""
+    """A node whose input is always a scan: a way to read the stored rows of a relation."""
 
     scan: Scan
 
@@ -358,7 +358,7 @@ class AsofJoin(KeyedJoin):
     have one type.
     ties: ids of right columns. The first row by these columns counts among equally near rows; without ties, the first
     by all right columns that are read.
-    residual: a condition over both sides for the nearest row alone. If it is not true, the left row has no partner.
+    residual: a condition over both sides for the nearest row. If it is not true, the left row has no partner.
     arrival: the nearest row is decided when the left row arrives, and never revised (EMIT ON ARRIVAL).
     """
 

@@ -61,7 +61,7 @@ _NONE: Final = _Ids()
 
 
 def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
-    """True if the node has at most one row, whatever its inputs contain.
+    """True if the node has at most one row for any content of its inputs.
 
     fixed: columns of the node that have a single value in the rows in question. A column of an enclosing query has one
     value at a time.
@@ -208,7 +208,7 @@ def comes_later(node: Node) -> bool:
 
 
 def asked_on_arrival(node: Apply) -> bool:
-    """True if the right side is evaluated once for each left row, when it arrives: because the query says so, or
+    """True if the right side is evaluated once for each left row, when it arrives: because the query requires it, or
     because a later evaluation would give the same.
     """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None

@@ -96,7 +96,7 @@ def conjuncts(predicate: Scalar | None) -> list[Scalar]:
 
 
 def disjuncts(predicate: Scalar) -> list[Scalar]:
-    """The parts of a predicate that are joined by OR; the predicate itself if it is none."""
+    """The parts of a predicate that are joined by OR; the predicate itself without OR."""
     return _parts(predicate, exp.Or)
 
 
@@ -301,7 +301,7 @@ _EXACT: Final[dict[str, SqlType | None]] = {
 
 
 def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
-    """The SQL type for a type object of DuckDB's Python client, None if there is none.
+    """The SQL type for a type object of DuckDB's Python client, or None.
 
     It is the one that an author of SQL sees: any decimal is `numeric`, and the expression has yet to be cast to it.
     exact: the one whose values DuckDB gives without a cast, with the digits of decimals.
@@ -355,7 +355,7 @@ class Oracle:
         return sql_type(kind), str(kind)
 
     def exact_type_of(self, sql: str) -> SqlType | None:
-        """The type of the values of a DuckDB expression, which may have a FROM; None if it is none of ours or fails."""
+        """The type of the values of a DuckDB expression, maybe with a FROM; None without a SQL type or on errors."""
         try:
             return sql_type(self._asked(sql), exact=True)
         except duckdb.Error:
@@ -399,7 +399,7 @@ class Oracle:
             return [(n, sql_type(t), str(t)) for n, t in zip(found.columns, found.types, strict=True)]
 
     def functions(self) -> dict[str, tuple[str, str]]:
-        """DuckDB's functions by name: kind (scalar, aggregate, table, macro …) and stability."""
+        """The kind (scalar, aggregate, table, macro …) and stability of each function of DuckDB."""
         with self._lock:
             if self._functions is None:
                 rows = (

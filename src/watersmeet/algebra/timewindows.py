@@ -32,7 +32,7 @@ TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 
 
 def duration_us(expression: exp.Expression) -> int | None:
-    """The length of a constant interval; None if it is no constant or has months, which have no one length.
+    """The length of a constant interval; None for other expressions, and for months, whose length varies.
 
     A day has 24 hours: sessions and workers compute in UTC.
     """
@@ -50,7 +50,7 @@ def timeout_us(text: str) -> int | None:
 
 
 def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
-    """The least and the greatest length of a constant interval, whenever it begins; None if it is no constant.
+    """The least and the greatest length of a constant interval, whenever it begins; None for other expressions.
 
     They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts
     as 30.
@@ -149,8 +149,7 @@ class TimeWindow:
         return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
-#: What date_trunc cuts down to: the length of a unit in microseconds, and a moment at which one begins (1970-01-05 was
-#: a Monday).
+#: Units of date_trunc: length in microseconds, and a moment at which one begins (1970-01-05 was a Monday).
 UNITS_US: Final = {
     "microseconds": (1, 0),
     "milliseconds": (times.UNITS_US["millisecond"], 0),
@@ -254,7 +253,7 @@ def mentions_time(scalar: Scalar) -> bool:
 
 
 def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
-    """The error for a condition with now() that is no temporal filter."""
+    """The error for a condition with now() that can't be a temporal filter."""
     return error(
         "TIME_FILTER",
         _FORM,

@@ -64,7 +64,7 @@ def cast(scalar: Scalar, target: SqlType) -> Scalar:
 
 
 def part_of(expression: exp.Expression, columns: Iterable[Column]) -> Scalar | None:
-    """A part of a larger expression as a scalar of its own, with its type; None if the type is none of ours."""
+    """A part of a larger expression as a scalar of its own, with its type; None if SQL has no such type."""
     by_id = {c.id: c for c in columns}
     kind = _type_of(expression, by_id)
     if kind is None:
@@ -84,7 +84,7 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
 
 
 def _digits(kind: SqlType) -> tuple[int, int]:
-    """Digits before and behind the point."""
+    """Digits before and after the point."""
     if kind.is_integer:
         return _INTEGER_DIGITS[kind.name], 0
     if kind.precision is None:

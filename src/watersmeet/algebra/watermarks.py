@@ -322,8 +322,8 @@ def _(node: Union, *below: Watermarks) -> Watermarks:
 
 
 def clocks(node: Node) -> Watermarks:
-    """How far times have come. Unlike watermarks this promises nothing: late rows, and rows that waited in a temporal
-    join, may come out with any older time.
+    """The greatest times so far. Unlike watermarks they promise nothing: late rows, and rows that waited in a temporal
+    join, may have any older time.
     """
 
     def unpromised(part: Node) -> Node:
@@ -364,7 +364,7 @@ def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
 
 
 def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
-    """Of `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from what comes, or to a later one."""
+    """Of `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from new times, or to a later time."""
     if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
         return ()
     time, *default = call.arguments
@@ -441,7 +441,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         )
         return left_kept, right_kept
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
-    # A row that was output alone may be revised as long as a pair that counts as its match may still come.
+    # A row without a partner may be revised while a pair that counts as its match is possible.
     lefts, rights = left, right
     if node.partners is not None:
         decided = [

@@ -1,7 +1,6 @@
 """Queries that end: they read what relations hold now. They mean the same as views, and may do more.
 
-`BoundedRules` are the rules by which the binder reads them. What else they may do is decided where `rules.bounded` is
-tested.
+The binder reads them by `BoundedRules`; further differences are where it tests `rules.bounded`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class BoundedQuery:
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
     topics: topics that it reads as they are now.
-    past: what it reads as of earlier moments.
+    past: scans of earlier moments.
     origins: for each column, that of a relation that it names, if it is nothing else.
     """
 
@@ -180,7 +179,7 @@ class BoundedRules(DialectRules):
                 hint="Create a materialized view over it and read that.",
             )
         tree, scope = plain("all")
-        # A view stands for itself, not for what it reads: that may be hidden from who reads the view.
+        # The origin is the view, not its inputs, which may be hidden from its readers.
         binding.collected.origins.update({c.id: (relation.id, c.name) for c in tree.columns})
         return tree, scope
 

@@ -52,7 +52,7 @@ Paddings = frozenset[frozenset[str]]
 def paddings(node: Node) -> Paddings:
     """The columns of `node` that are NULL together in rows without partners, for each way of lacking partners.
 
-    Only the largest sets: what is NULL when some partners are missing is also NULL when more are missing.
+    Only the largest sets: a column that is NULL without some partners is also NULL without more.
 
         Join full, a, b           ->  {columns of a}, {columns of b}
         Join left, a, b           ->  {columns of b}
@@ -124,7 +124,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
 
 def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
-    """A query of a dialect, and what it says about its output. Errors of `DialectRules.request`."""
+    """A query of a dialect, and its clauses about its output. Errors of `DialectRules.request`."""
     return rules_of(dialect).request(query, text)
 
 
@@ -230,7 +230,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
 
 
 def _read_times(tree: Node) -> str:
-    """What happens to the watermarks that the query reads; empty if it reads none."""
+    """A sentence about the watermarks that the query reads but does not output; empty if it reads none."""
     times = {
         f'"{s.relation_name}.{c.name}"': None
         for s in walk(tree)
@@ -313,7 +313,7 @@ def _origin(node: Node, column: str) -> str:
 def _on_arrival(query: BoundQuery) -> BoundQuery:
     """The query with every join decided when rows arrive. Nothing in it may revise a row."""
     tree = _on_arrival_below(unnest(query.tree))
-    why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
+    why = revision(tree) or revision(rewrite(tree))  # only rewrites make nodes of comparisons with the clock
     if why is not None:
         raise error(
             "EMIT_NOT_POSSIBLE",

@@ -372,9 +372,9 @@ def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Envi
 
 
 def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bind: BindQuery) -> None:
-    """Raises the errors in CTEs that the query, bound in `env`, does not name. It depends on what they read, too.
+    """Raises the errors in CTEs that the query, bound in `env`, does not name. The query also depends on them.
 
-    The last ones come first: they may name others.
+    In reverse order, because a CTE may name earlier ones.
     """
     clause = query.args.get("with_")
     for node in [] if clause is None else reversed(clause.expressions):

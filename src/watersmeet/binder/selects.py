@@ -94,7 +94,7 @@ class SetFunctions:
         return value_of(self.elements[-1])
 
     def tree(self, relation: Node) -> Node:
-        """`relation` with the functions' columns; the relation itself if there are none."""
+        """`relation` with the functions' columns."""
         return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
 
 
@@ -143,7 +143,7 @@ class Chain:
 
     @property
     def left(self) -> Scope:
-        """The scope of what can be read to the right of all items."""
+        """The columns that an item to the right of all items can read."""
         extension = self._written[0].extension if len(self._written) == 1 else None
         return Scope(
             tuple(t for s in self._written for t in s.tables),

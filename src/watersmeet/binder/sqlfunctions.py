@@ -33,7 +33,7 @@ _LISTS: Final = (exp.Distinct, exp.Order, exp.Star)
 
 
 def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> tuple[exp.Expression, tuple[str, ...]]:
-    """The tree with function bodies in place of calls, and the ids of the functions called.
+    """The tree with function bodies instead of calls, and the ids of the functions called.
 
     Only functions of the same dialect can be called. The given tree is not changed. UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
@@ -116,7 +116,7 @@ class _Body(Context):
 
 
 def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction | None:
-    """The function that a call refers to, whatever its arguments are."""
+    """The function that a call refers to by its name; its arguments are not checked."""
     if isinstance(call.parent, exp.Table):
         return None
     schema = _schema(call, catalog)
@@ -186,7 +186,7 @@ def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Ex
 
 
 def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
-    """The number (from 0) of the parameter that a column of a body refers to: by name, `function.name` or `$1`."""
+    """The number (from 0) of the parameter that a column of a body refers to: `name`, `function.name` or `$1`."""
     table = column.args.get("table")
     if column.args.get("db") is not None or (table is not None and name_of(table) != function.name):
         return None

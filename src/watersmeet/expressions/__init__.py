@@ -1,3 +1,3 @@
-"""Scalar expressions: what a parsed expression means, as a typed DuckDB tree; functions, operators, casts and
+"""Scalar expressions: parsed expressions as typed DuckDB trees; functions, operators, casts and
 literals.
 """

@@ -52,7 +52,7 @@ class Written:
 
 
 def written(node: exp.Expression) -> Written | None:
-    """The call that `node` is, under FILTER and WITHIN GROUP too; None if it is no call."""
+    """The call that `node` is, also under FILTER and WITHIN GROUP; None for other nodes."""
     inner, condition, order, within = node, None, (), False
     if isinstance(inner, exp.Filter):
         inner, condition = inner.this, inner.expression.this
@@ -71,9 +71,7 @@ def written(node: exp.Expression) -> Written | None:
 
 
 def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
-    """The name of the aggregate function that `node` calls (under FILTER and WITHIN GROUP too), None if it calls
-    none.
-    """
+    """The name of the aggregate function that `node` calls, also under FILTER and WITHIN GROUP, or None."""
     found = written(node)
     return found.name if found is not None and is_aggregate(found.name, ctx) else None
 
@@ -85,7 +83,7 @@ def check_over(name: str, node: exp.Expression, ctx: Context) -> None:
 
 
 def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
-    """True if the expression calls an aggregate function outside of subqueries; what OVER follows is none."""
+    """True if the expression calls an aggregate function outside of subqueries and not with OVER."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -251,7 +249,7 @@ class _Binder:
         return self._json(Value(text_of(value), VARCHAR, value.nullable))
 
     def _within(self, nodes: Sequence[exp.Expression]) -> AggregateCall:
-        """An ordered-set aggregate: what WITHIN GROUP orders is its argument."""
+        """An ordered-set aggregate: its argument is the expression in WITHIN GROUP."""
         call = self.call
         if call.distinct:
             raise self.ctx.error("SYNTAX_ERROR", "cannot use DISTINCT with WITHIN GROUP", call.node)

@@ -1,14 +1,9 @@
-"""Calls of functions: by signature, and those of SQL functions whose body replaces the call.
+"""Calls of functions: by signature, by DuckDB's type, and of SQL functions, whose body replaces the call.
 
-Functions by signature: parameter types, result type and the DuckDB expression that gives PostgreSQL's value.
-
-A template is DuckDB SQL in which `a0`, `a1` … stand for the arguments. It is chosen as PostgreSQL chooses among
-functions of one name (PostgreSQL 17, 10.3): exact types first, then the first signature to which the arguments
-convert.
-
-Calls of functions of SQL whose body stands in their place.
-
-The arguments have the types of the parameters, and the body that of the function, as PostgreSQL converts them.
+A signature has the types of parameters, the type of the result, and a template: DuckDB SQL with `a0`, `a1` … for the
+arguments that gives PostgreSQL's value. It is chosen as PostgreSQL chooses among functions of one name (PostgreSQL 17,
+10.3): exact types first, then the first signature to which the arguments convert. SQL functions convert arguments and
+results in the same way.
 """
 
 from __future__ import annotations
@@ -258,8 +253,8 @@ def builders(functions: Functions) -> dict[str, Builder]:
 
 
 def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
-    """A template of `count`, of DuckDB's type `kind`, that says how long a value is to be. It fails where that would be
-    above 64 MiB: a row with a large number must not take the memory of all others.
+    """A template of `count`, the length of a value, of DuckDB's type `kind`. It fails for values above 64 MiB: a row
+    with a large number must not take the memory of all others.
     """
     return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing(TOO_LONG, count, kind)} ELSE {count} END"
 
@@ -325,7 +320,7 @@ Bind = Callable[[exp.Expression, Context], Value]
 
 
 class Argument(exp.Expression, exp.Func):  # type: ignore[misc]
-    """`this` as a value of the parameter's type, `kind`. called: what the function is called with, for messages."""
+    """`this` as a value of the parameter's type, `kind`. called: the argument in messages."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "called": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
@@ -342,7 +337,7 @@ class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
 
 
 def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
-    """What a body gives as the function's type; DATATYPE_MISMATCH."""
+    """The value of a body as the function's type; DATATYPE_MISMATCH."""
     if value.unknown or value.type == kind or _is_implicit(value, kind) or (value.type.is_numeric and kind.is_numeric):
         return cast(value, kind, ctx, node)
     raise ctx.error(

@@ -1,9 +1,4 @@
-"""Casts, and texts of values: arrays, JSON, time zones.
-
-Texts of arrays: PostgreSQL's `{1,NULL,"a b"}` as DuckDB's `[1, NULL, "a b"]`.
-
-PostgreSQL, "Array Input and Output Syntax".
-"""
+"""Casts as in PostgreSQL, and PostgreSQL's texts of values: arrays, JSON, times with zones."""
 
 from __future__ import annotations
 
@@ -105,7 +100,7 @@ _SIGNS: Final = {"{": "[", "}": "]", ",": ","}
 
 
 def list_text(written: str) -> str:
-    """DuckDB's text of an array. What is no text of an array stays as it is."""
+    """DuckDB's text of an array. Other texts stay unchanged."""
     if not written.lstrip().startswith("{") or not re.fullmatch(f"(?s:(?:{_ELEMENT})*)", written):
         return written
     return "".join(map(_part, re.findall(f"(?s:{_ELEMENT})", written)))
@@ -186,10 +181,10 @@ _DATE: Final = re.compile(DATE_FORM)
 _TIME: Final = re.compile(TIME_FORM)
 _PLUS: Final = re.compile(PLUS_SIGN)
 
-#: What is no integer, though DuckDB would round it.
+#: Texts that DuckDB would round to an integer.
 _FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
 
-#: Put behind such a text, so that DuckDB refuses it.
+#: Appended to such a text, so that DuckDB rejects it.
 NO_INTEGER: Final = " is no integer"
 
 _SHORT: Final = 40
@@ -236,7 +231,7 @@ _UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 _SPACED: Final = spaced_sql("a0")
 
-#: What has another form than a date, or a time of a day, has to be a day and a time, of which that part is taken.
+#: Texts in another form than a date, or a time of a day, have to be timestamps, of which that part is taken.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
@@ -246,7 +241,7 @@ _READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INT
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
+    """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if the cast does not exist."""
     if value.is_null:
         infer_open(value.expression, target)
         return Value(duckdb_cast(value.expression, target), target, nullable=True)
@@ -391,7 +386,7 @@ def text_of(value: Value) -> exp.Expression:
 
 
 def _interval_text(text: exp.Expression) -> exp.Expression:
-    """PostgreSQL's form of DuckDB's text: `mon`, no `-1 day`, a `+` behind a negative part."""
+    """PostgreSQL's form of DuckDB's text: `mon`, `-1 days`, a `+` after a negative part."""
     changes = (("month", "mon"), (r"-1 (year|mon|day)( |$)", r"-1 \1s\2"), (r"-(\d+ \w+) (\d)", r"-\1 +\2"))
     for pattern, shown in changes:
         text = call("regexp_replace", text, string(pattern), string(shown), string("g"))
@@ -429,7 +424,7 @@ def _row_output(value: Value) -> exp.Expression:
 
 
 def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
-    """The text in quotes if it matches `special`; quote: what stands before a quote inside."""
+    """The text in quotes if it matches `special`; quote: the character that escapes quotes inside."""
     inner = call(
         "replace",
         call("replace", text, string("\\"), string("\\\\")),
@@ -443,7 +438,7 @@ def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
 
 
 def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """The bare string literal `value` read as `target`; INVALID_VALUE if it is no such value."""
+    """The bare string literal `value` read as `target`; INVALID_VALUE if it can't be."""
     if target == VARCHAR:
         return Value(value.expression, VARCHAR, nullable=False)
     written = value.expression.name
@@ -458,7 +453,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
     if target in (TIMESTAMP, TIMESTAMPTZ):
-        source = source.strip()  # DuckDB takes no blanks behind a day
+        source = source.strip()  # DuckDB takes no blanks after a day
     if target == INTERVAL:
         source = _PLUS.sub(r"\1\2", source)
     if target == TIMESTAMPTZ:

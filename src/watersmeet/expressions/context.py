@@ -1,4 +1,4 @@
-"""Bound expressions: a DuckDB tree with its SQL type, templates for trees, and what binding them needs."""
+"""Bound expressions: DuckDB trees with SQL types; templates of trees; the context of binding."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def integer_literal(value: int) -> Value | None:
 
 def decimal_literal(text: str) -> Value | None:
     """A literal of type numeric, or, if that has not enough digits, of the `numeric(38, s)` that holds it; None beyond
-    38 digits in front of the point. Digits behind the point that are too many are rounded.
+    38 digits before the point. Further digits after the point are rounded.
     """
     try:
         value = _EXACT.create_decimal(text)
@@ -276,12 +276,12 @@ UNORDERED: Final = RowOrder()
 
 
 class Context:
-    """Base of all places where an expression can stand. Subclasses say what a column is.
+    """Base of the contexts of expressions. Subclasses resolve columns.
 
     text: the SQL text that the tree's spans are in. bounded: whether it is in a query that ends. volatile_allowed:
-    False in views, whose content must follow from their input alone. sets: takes set-returning functions; None where
-    they can't stand. windowing: the same for window functions. row_order: that of the rows of this place; None where a
-    dialect has none.
+    False in views, whose content must follow only from their input. sets: takes set-returning functions; None where
+    they are not allowed. windowing: the same for window functions. row_order: that of the rows, in dialects that have
+    one.
     """
 
     oracle: Oracle = ORACLE
@@ -363,7 +363,7 @@ class Context:
 
 
 def typed_null(value: Value) -> exp.Expression:
-    """What stands for a value when DuckDB is asked for the type of a call: constants as they are, else a typed NULL."""
+    """An argument for asking DuckDB for the type of a call: constants unchanged, else a typed NULL."""
     if next(value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window), None) is None:
         return value.expression.copy()
     kind = value.type.duckdb
@@ -389,7 +389,7 @@ FAILURES: Final = (TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX)
 def failing(message: str, argument: str, kind: str) -> str:
     """A template of DuckDB's type `kind` that fails with one of `FAILURES` for each row.
 
-    It is a cast, as TRY takes no function `error`; with an argument in it, it is no constant that fails when planned.
+    It is a cast, as TRY takes no function `error`. It contains an argument, because a constant would fail when planned.
     """
     return f"CAST(concat('{message}', left(CAST({argument} AS VARCHAR), 0)) AS {kind})"
 

@@ -52,7 +52,7 @@ def _scaled(count: exp.Expression, factor: str) -> Value:
     return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
 
 
-#: Patterns in any case -> strftime's sign (an unpadded one behind a `|`).
+#: Patterns in any case -> strftime's sign (after a `|`: the unpadded one).
 _SIGNS: Final[dict[str, str]] = {
     "HH24": "%H|%-H", "HH12": "%I|%-I", "HH": "%I|%-I", "MI": "%M|%-M", "SS": "%S|%-S", "MS": "%g", "US": "%f",
     "YYYY": "%Y", "YY": "%y|%-y", "IYYY": "%G", "MM": "%m|%-m", "DDD": "%j|%-j", "DD": "%d|%-d", "IW": "%V",
@@ -65,7 +65,7 @@ _OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM"
 #: Names: the case of the pattern is that of the result.
 _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": "%a", "AM": "%p", "PM": "%p"}
 
-#: What strftime has no sign for.
+#: Patterns that strftime lacks.
 _COMPUTED: Final[dict[str, str]] = {
     "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
     "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
@@ -120,7 +120,7 @@ def _pieces(pattern: str) -> list[_Piece]:
 
 
 def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
-    """The strptime format of a to_date pattern; FEATURE_NOT_SUPPORTED for what DuckDB can't read."""
+    """The strptime format of a to_date pattern; FEATURE_NOT_SUPPORTED for patterns that DuckDB can't read."""
     made = ""
     for piece in _pieces(pattern):
         word = piece.word.upper()
@@ -160,7 +160,7 @@ def _sign(piece: _Piece) -> str:
 
 
 def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
-    """What is no sign of strftime alone."""
+    """A pattern that needs more than a sign of strftime, or None."""
     word = piece.word.upper()
     if word in _COMPUTED:
         made = fill(_COMPUTED[word], value)
@@ -273,7 +273,7 @@ _JUSTIFIED: Final = _interval(
     f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}"
 )
 
-#: The start of the bin: what is beyond the origin, less the rest of a division that goes down also below the origin.
+#: The start of the bin: the distance from the origin, less the remainder of a floor division.
 _BEYOND: Final = "(epoch_us(a1) - epoch_us(a2))"
 
 _WIDTH: Final = (

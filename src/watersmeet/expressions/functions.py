@@ -1,4 +1,4 @@
-"""Functions by name, and expressions on texts with their own syntax: LIKE, SUBSTRING, `->`."""
+"""Functions, and expressions on texts with their own syntax: LIKE, SUBSTRING, `->`."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _one_match(
     if escape is not None:
         return exp.Escape(this=match, expression=bind(escape, ctx).expression)
     if not pattern.expression.is_string or "\\" in pattern.expression.name:
-        # a backslash escapes in PostgreSQL, in DuckDB only if it is told so
+        # a backslash escapes in PostgreSQL; in DuckDB only with ESCAPE
         match = exp.Escape(this=match, expression=string("\\"))
     return match
 
@@ -313,7 +313,7 @@ def _of_arrays(node: Any, ctx: Context, bind: Bind) -> Value:
         return nestedfunctions.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "&&" if overlaps else "@>", left.type, right.type)
-    # NULL is no element of any array, which DuckDB leaves out.
+    # DuckDB skips NULL, which is an element of no array.
     template = "list_has_any(a0, a1)" if overlaps else "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
     return Value(fill(template, left.expression, right.expression), BOOLEAN)
 

@@ -21,7 +21,7 @@ DIGITS: Final = 32
 
 IPV4: Final = "0" * 20 + "ffff"
 
-"""What those of IPv4 begin with."""
+"""The first digits of addresses of IPv4."""
 
 _BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FOUR: Final = f"{_BYTE}(\\.{_BYTE}){{3}}"
@@ -30,10 +30,10 @@ _GROUPS: Final = f"(({_GROUP}:)*{_GROUP})?"
 
 
 def address_sql(text: str) -> str:
-    """The 32 lower-case hexadecimal digits of an address; NULL for what is none. text: an expression."""
+    """The 32 lower-case hexadecimal digits of an address; NULL for other texts. text: an expression."""
     tail = "regexp_extract(_t, '[0-9.]*$')"
     parts = ", ".join(f"TRY_CAST(split_part({tail}, '.', {i}) AS INTEGER)" for i in range(1, 5))
-    # What ends as an address of IPv4 does is written as two groups.
+    # A final address of IPv4 becomes two groups.
     groups = (
         f"CASE WHEN regexp_matches(_t, ':{_FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
         f"format('{{:02x}}{{:02x}}:{{:02x}}{{:02x}}', {parts}) ELSE _t END"
@@ -68,7 +68,7 @@ def network_sql(digits: str) -> str:
 
 
 def rest_sql(digits: str) -> str:
-    """What is behind that."""
+    """The bits of an address that `network_sql` leaves out."""
     return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {digits}[29:32] ELSE {digits}[5:32] END"
 
 
@@ -161,7 +161,7 @@ def _not_empty(c: FunctionCall) -> Value:
 
 
 def _concat(c: FunctionCall) -> Value:
-    """The texts one after the other; NULL if one is NULL."""
+    """The texts joined; NULL if one is NULL."""
     texts = [cast(a, VARCHAR, c.ctx, c.node).expression if a.unknown else text_of(a) for a in c.arguments]
     return Value(
         fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in c.arguments)
@@ -184,7 +184,7 @@ def _substring(c: FunctionCall) -> Value:
 
 
 def _element(c: FunctionCall) -> Value:
-    """The element of an array at a place from 1 on, or from -1 on from its end; NULL if there is none."""
+    """The element of an array at a position from 1 on, or from -1 on from its end; NULL outside of the array."""
     array, place = c.arguments
     if array.type.name != "array" or array.type.element is None:
         raise c.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array")
@@ -212,7 +212,7 @@ def _as_date(c: FunctionCall) -> Value:
 
 
 def _emit_version(c: FunctionCall) -> Value:
-    """What is left where no emission is numbered."""
+    """A call where emissions have no numbers."""
     raise c.ctx.error(
         "FEATURE_NOT_SUPPORTED",
         "emit_version() is not supported here",
@@ -223,7 +223,7 @@ def _emit_version(c: FunctionCall) -> Value:
 
 
 def _of_address(sql: str) -> Builder:
-    """A text that follows from the digits `_d` of an address of IP, which is the argument; NULL for what is none."""
+    """A text computed from the digits `_d` of an IP address, the argument; NULL for other texts."""
     template = f"list_transform([{address_sql('a0')}], lambda _d: {sql})[1]"
 
     def build(c: FunctionCall) -> Value:

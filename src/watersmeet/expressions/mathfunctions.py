@@ -87,7 +87,7 @@ def _same(template: str) -> list[Signature]:
 
 
 def _digits(name: str) -> str:
-    """`round(n, digits)`: DuckDB takes constants only, and what makes the others has to be one for each row."""
+    """`round(n, digits)`: DuckDB takes only constants, so there is a case for each number of digits."""
     cases = " ".join(f"WHEN {d} THEN CAST({name}(a0, {d}) AS DECIMAL(38,10))" for d in range(-27, 10))
     return f"CASE WHEN a1 > 9 THEN a0 WHEN a1 < -27 THEN 0 ELSE CASE a1 {cases} END END"
 
@@ -125,7 +125,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "round": [signature("double", "double", "round_even(a0, 0)"), signature("numeric", "numeric", "round(a0)"),
               signature("numeric int", "numeric", _digits("round")),
               signature("double int", "double", "round(a0, a1)")],
-    # digits behind the point that are not 0: a numeric keeps no others here
+    # digits after the point without final zeros, which a numeric does not keep
     "scale": [signature("numeric", "int", "length(rtrim(regexp_extract(CAST(a0 AS VARCHAR), '\\.(.*)', 1), '0'))")],
     "trim_scale": [signature("numeric", "numeric", "a0")],
     "trunc": [signature("double", "double", "trunc(a0)"), signature("numeric", "numeric", "trunc(a0)"),

@@ -75,7 +75,7 @@ _DEPTH: Final = (
 )
 
 #: DuckDB compares and merges documents by recursion: some ten thousand levels end the process. A text that is shorter
-#: than this has fewer; of a longer one they are counted. It comes from a cast: what columns hold is shallow.
+#: than this has fewer; of a longer one they are counted. It comes from a cast: values of columns are shallow.
 _SHALLOW: Final = (
     "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
     f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
@@ -169,7 +169,7 @@ _STEP: Final = (
 
 
 def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
-    """What lies in `document` under the path of `keys`; digits are also array positions."""
+    """The part of `document` at the path of `keys`; digits are also array positions."""
     path = "$" + "".join(f"[{k}]" if k.lstrip("-").isdecimal() else '."' + k.replace('"', '\\"') + '"' for k in keys)
     path = path.replace("[-", "[#-")
     if text:
@@ -178,7 +178,7 @@ def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
 
 
 def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
-    """What lies in `document` under a key or at a position; None for a key of another type than text and integer."""
+    """The part of `document` at a key or position; None for a key of another type than text and integer."""
     if key.unknown and not key.is_null:
         # digits in a string are a key, not a position
         path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
@@ -263,7 +263,7 @@ JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     "jsonb_extract_path": at_least(_path, 2), "jsonb_extract_path_text": at_least(_path, 2),
 }  # fmt: skip
 
-#: What an array function gives for arrays of an element type.
+#: The result type of an array function, by the element type.
 Result = Callable[[SqlType], SqlType]
 
 
@@ -453,7 +453,7 @@ def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind
 
 
 def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
-    """`a[2:3]`, `a[:2]`, `a[2:]`: what is there of it (PostgreSQL 17, 8.15.3)."""
+    """`a[2:3]`, `a[:2]`, `a[2:]`: the existing elements (PostgreSQL 17, 8.15.3)."""
     first = number(1) if node.this is None else _index(node.this, place, ctx, bind).expression
     last = (
         call("len", value.expression)

@@ -1,11 +1,8 @@
 """Operators, and the syntax of times: `INTERVAL`, `EXTRACT`, `AT TIME ZONE`, `FLOOR(time TO unit)`.
 
 `FLOOR(time TO unit)`, `CEIL(time TO unit)`, `STEP(time BY interval)`: SQLstream, "JOIN clause", "Using JOINs to Enrich
-Stream Data" (SS-67).
-
-STEP, of s-Server's functions, is a FLOOR to a unit of any length: `to` is an interval. Units of a fixed length are
-windows that begin at 1970 (`algebra.timewindows`), so that watermarks go through them; months and years are the
-calendar's.
+Stream Data" (SS-67). STEP, of s-Server, is a FLOOR to an interval. Units of a fixed length are windows that begin at
+1970 (`algebra.timewindows`), so that watermarks pass through them; months and years are the calendar's.
 """
 
 from __future__ import annotations
@@ -115,7 +112,7 @@ def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
 
 
 def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) -> tuple[Value, Value]:
-    """Both sides of a comparison converted to what they are compared as."""
+    """Both sides of a comparison in the type of the comparison."""
     if left.unknown and right.unknown:
         return cast(left, VARCHAR, ctx, node), cast(right, VARCHAR, ctx, node)
     if left.unknown:
@@ -249,7 +246,7 @@ def _numbers(node: exp.Expression, sign: str, left: Value, right: Value, ctx: Co
 
 def _decimals(node: exp.Expression, sign: str, left: Value, right: Value) -> Value:
     if sign == "/":
-        # DuckDB divides decimals as doubles; 10 digits behind the point are kept
+        # DuckDB divides decimals as doubles; 10 digits after the point are kept
         dividend, divisor = duckdb_cast(left.expression, DOUBLE), duckdb_cast(right.expression, DOUBLE)
         quotient = exp.Div(this=dividend, expression=_not_zero(divisor))
         return Value(duckdb_cast(quotient, NUMERIC), NUMERIC)
@@ -528,7 +525,7 @@ def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _ceil(node: Any, ctx: Context, bind: Bind) -> Value:
-    """What is a start already stays: the unit of the microsecond before ends there."""
+    """A start of a unit stays: it is the end of the unit of the microsecond before."""
     value, unit = _operand(node, ctx, bind)
     before = fill("a0 - INTERVAL '1 microsecond'", _timestamp(value))
     found = after(floor(before, unit, zoned=value.type == TIMESTAMPTZ), unit)
@@ -544,7 +541,7 @@ def _operand(node: Any, ctx: Context, bind: Bind) -> tuple[Value, Unit]:
 
 
 def _unit(node: Any, ctx: Context, bind: Bind) -> Unit:
-    """What a time is rounded to. INVALID_VALUE."""
+    """The unit that a time is rounded to. INVALID_VALUE."""
     written = node.args["to"]
     if isinstance(written, exp.Interval):
         length_us = duration_us(bind(written, ctx).finish().expression)

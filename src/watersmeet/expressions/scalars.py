@@ -1,7 +1,6 @@
 """Scalar expressions: from a parsed tree to a typed DuckDB tree.
 
-`bind_value` looks up one small reader by the node's class. Whatever has no reader is refused by name, never passed
-through.
+`bind_value` looks up one small reader by the node's class. A node without a reader is an error that names it.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ _WORDS: Final = {
 
 
 def words_of(part: str) -> str | None:
-    """SQL's words for a part that the grammar calls so; None where there are none."""
+    """SQL's words for a part by its name in the grammar, or None."""
     return _WORDS.get(part)
 
 
@@ -265,7 +264,7 @@ def _quantified(node: Any, ctx: Context) -> Value:
 
 
 def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
-    """`item = ANY (array)`: true if it is there; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
+    """`item = ANY (array)`: true for an element; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
 
     def is_null(of: exp.Expression) -> exp.Expression:
         return exp.Is(this=wrap(of), expression=exp.null())

@@ -1,7 +1,7 @@
 """Set-returning functions: each as an array whose elements are its rows.
 
-PostgreSQL 17, 9.26 "Set Returning Functions" and table 9.49 (jsonb); RisingWave, "Set-returning functions". What an
-array can't say (that a NULL argument gives no rows) the operator does: a NULL array has no elements.
+PostgreSQL 17, 9.26 "Set Returning Functions" and table 9.49 (jsonb); RisingWave, "Set-returning functions". A
+NULL argument gives a NULL array, of which the operator makes no rows.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _last(
     first: exp.Expression, last: exp.Expression, step: exp.Expression, kind: SqlType, measure: str = ""
 ) -> exp.Expression:
     """The end of a series, which fails for a row that would make it too long. Series without a column are as long as
-    their author wants. measure: the DuckDB function that makes numbers of what is counted.
+    their author wants. measure: the DuckDB function that makes numbers of the bounds.
     """
     if not any(e.find(exp.Column) for e in (first, last, step)):
         return last

@@ -214,7 +214,7 @@ def options(flags: str, node: exp.Expression, ctx: Context, *, everywhere: bool 
 
 
 def regex(value: Value, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """The pattern as RE2 reads it; INVALID_VALUE for a constant that is none."""
+    """The pattern for RE2; INVALID_VALUE for a constant that RE2 rejects."""
     if not value.expression.is_string:
         found = value.expression
         for letter, sign in _ESCAPES.items():
@@ -233,7 +233,7 @@ def checked(pattern: str, node: exp.Expression, ctx: Context) -> exp.Expression:
 
 
 def translated(pattern: str, node: exp.Expression, ctx: Context) -> str:
-    """A constant pattern for RE2; FEATURE_NOT_SUPPORTED for what it has not."""
+    """A constant pattern for RE2; FEATURE_NOT_SUPPORTED for back-references and look-around."""
     if re.search(r"\(\?(=|!|<=|<!)", pattern):
         raise ctx.not_supported("look-ahead and look-behind in a regular expression", node)
     pattern = re.sub(r"^\*\*\*[:=]?", "", pattern)
@@ -350,7 +350,7 @@ class _Match:
         return call(name, self.text, self.pattern, *more, self.options)
 
     def texts(self) -> exp.Expression:
-        """The groups of the first match, or the match itself; NULL if there is none."""
+        """The groups of the first match, or the match itself; NULL without a match."""
         wanted = range(1, self.groups + 1) if self.groups else [0]
         parts = [self.call("regexp_extract", number(i)) for i in wanted]
         return fill("CASE WHEN a0 THEN a1 END", self.call("regexp_matches"), exp.Array(expressions=parts))
@@ -407,14 +407,14 @@ def _substr(c: FunctionCall) -> Value:
 
 
 def _extract(c: FunctionCall) -> Value:
-    """DuckDB's and Spark's: the match or a group of it, '' if there is none."""
+    """DuckDB's and Spark's: the match or a group of it, '' without a match."""
     found = _Match(c)
     group = c.cast(2, INTEGER).expression if len(c.arguments) > 2 else number(0)
     return Value(found.call("regexp_extract", group), VARCHAR)
 
 
 def substring(text: Value, pattern: Value, node: exp.Expression, ctx: Context) -> Value:
-    """`substring(text FROM pattern)`: the first group of the match, or the whole; NULL if there is none."""
+    """`substring(text FROM pattern)`: the first group of the match, or the whole; NULL without a match."""
     found = _Match(FunctionCall("substring", [text, pattern], [node, node], node, ctx))
     group = 1 if found.groups else 0
     return Value(

@@ -1,8 +1,7 @@
-"""What bounded queries need of tables: columns, and rows that meet comparisons with constants.
+"""Pushdown of bounded queries: the columns and the comparisons with constants that a query needs of its tables.
 
-Tables outside of the database are asked for no more than that; of stored ones it says by which columns rows are looked
-up. The query itself stays as it is: its filters are tested again on the rows that come. So a condition may be left
-out, and one that a server reads too widely does no harm.
+External tables are asked for no more; for stored tables these are the columns of look-ups. The query itself is
+unchanged and tests its filters again, so a condition may be left out, and a server may return too many rows.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _NUMBER: Final = re.compile(r"\d{1,28}(\.\d{1,10})?")
 
 
 def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
-    """What a query needs of each external table that it reads once; of one that it reads twice, both readings have to
-    show the same moment.
+    """The pushdown to each external table that a query reads once. A table that it reads twice is read as a whole,
+    because both scans have to show the same moment.
 
     sql: the query as it is run.
     """
@@ -104,10 +103,9 @@ def found_by_key(filter_: Filter) -> Scalar | None:
 
 
 def _evaluated_once(tree: Node) -> list[Node]:
-    """A query and those that WITH names in it, each a tree that reads the others by name.
+    """A query and its queries of WITH, each a tree in which the others are leaves.
 
-    As a whole it is no tree: it has the definition of a name wherever that is read, so to walk it takes twice as long
-    for each name that reads another one twice.
+    The whole query contains a definition once for each reader, so walking it may take exponential time.
     """
     named: dict[str, Node] = {}
 

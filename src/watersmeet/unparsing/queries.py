@@ -212,7 +212,7 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
     """The error that stands for one that DuckDB raised while it ran a translated query.
 
     INVALID_VALUE for values (casts, overflow, a scalar subquery's rows are SCALAR_SUBQUERY_ROWS), OUT_OF_MEMORY,
-    FEATURE_NOT_SUPPORTED for what DuckDB can't plan; INTERNAL_ERROR for what the translation should have caught.
+    FEATURE_NOT_SUPPORTED for queries that DuckDB can't plan; INTERNAL_ERROR for errors of the translation.
     """
     message = first_line(exc)
     if "More than one row returned by a subquery" in str(exc):

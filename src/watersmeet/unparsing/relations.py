@@ -42,7 +42,7 @@ from watersmeet.unparsing.texts import aggregate, alias, as_column, cast, key_te
 class Select:
     """`WITH … SELECT [distinct] items FROM source WHERE … GROUP BY … QUALIFY … ORDER BY … LIMIT …`.
 
-    items: None for all columns of the source. more: what is selected behind them. tail: ORDER BY and what follows it.
+    items: None for all columns of the source. more: further items. tail: ORDER BY, LIMIT, OFFSET.
     """
 
     source: str
@@ -97,7 +97,7 @@ class Select:
         return replace(found, more=tuple(more))
 
 
-#: Behind a SELECT: all of its rows, but as those of a window, below which DuckDB filters nothing.
+#: Keeps all rows of a SELECT, as a window, below which DuckDB filters nothing.
 _WINDOW: Final = "QUALIFY row_number() OVER () >= 1"
 
 
@@ -107,8 +107,8 @@ class Writer:
 
     named: the queries that are read by a name, which stand in front of all others.
 
-    DuckDB filters what a join reads below LIMIT and DISTINCT ON, too, where other rows then come out (`join_filters` of
-    `duckdbs.connect`). So below joins these are written as windows, or behind one.
+    DuckDB pushes filters of a join also below LIMIT and DISTINCT ON, which changes their rows (`join_filters` of
+    `duckdbs.connect`). So below joins these are written as windows, or around one.
     """
 
     relation_name: Callable[[str], str]
@@ -119,7 +119,7 @@ class Writer:
 
     @contextmanager
     def _joined(self) -> Iterator[None]:
-        """What is written in the block may stand below a join."""
+        """SQL written in the block may be below a join."""
         self._joins += 1
         yield
         self._joins -= 1
@@ -216,7 +216,7 @@ class Writer:
         parts, first = conjuncts(node.predicate), found_by_key(node)
         if first is None or len(parts) == 1:
             return self.select(node.input).filtered(*(_part(p) for p in parts))
-        # DuckDB takes an index for a condition that stands alone, and keeps it alone behind a LIMIT.
+        # DuckDB uses an index for a single condition, and LIMIT keeps it apart from the others.
         one = replace(self.select(node.input).filtered(_part(first)), tail="LIMIT 2").around()
         return one.filtered(*(_part(p) for p in parts if p is not first))
 
@@ -371,12 +371,12 @@ class Writer:
 
 
 def _is_ending(node: TopN) -> bool:
-    """Whether it is ORDER BY, LIMIT and OFFSET alone."""
+    """Whether it is only ORDER BY, LIMIT and OFFSET."""
     return not node.partition and not node.with_ties
 
 
 def _ending(node: TopN, items: Sequence[str] = ()) -> str:
-    """ORDER BY, LIMIT and OFFSET. What stands in `items`, too, is meant by its place: it is evaluated once."""
+    """ORDER BY, LIMIT and OFFSET. Keys that are also in `items` become their positions, to be evaluated once."""
     ends = [order_by(node.order, items), "" if node.limit is None else f"LIMIT {node.limit}"]
     return " ".join(e for e in (*ends, f"OFFSET {node.offset}" if node.offset else "") if e)
 

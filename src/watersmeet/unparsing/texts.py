@@ -59,7 +59,7 @@ def sort_key(key: SortKey, items: Sequence[str] = ()) -> str:
 
 
 def key_text(scalar: Scalar) -> str:
-    """The text of what rows are ordered or told apart by; a constant is not read as a place of the select list."""
+    """The text of a sort or partition key. A constant is cast, as DuckDB reads a bare one as a select-list position."""
     constant = isinstance(scalar.expression, (exp.Literal, exp.Neg))
     return cast(sql(scalar), scalar.type) if constant else sql(scalar)
 
@@ -102,7 +102,7 @@ def _text(call: AggregateCall, over: str) -> str:
 def _order(call: AggregateCall, own: str, over: str) -> str:
     """The order of the values: that of the call, and then `own`, so that it does not depend on the rows' order.
 
-    Of DISTINCT values DuckDB orders by what is among the arguments only. Over a window they are in its order.
+    DuckDB orders DISTINCT values only by arguments. Over a window they are in its order.
     """
     keys = [sort_key(k) for k in call.order]
     if call.function in _LISTED and not over and not any(sql(k.value) == own for k in call.order):
@@ -127,7 +127,7 @@ def _percentile_disc(call: AggregateCall, argument: str, over: str) -> str:
 
 
 def _exact_average(total: str, count: str) -> str:
-    """Sum / count to ten digits behind the point, rounded half away from zero."""
+    """Sum / count to ten digits after the point, rounded half away from zero."""
     scaled = f"CAST({total} * 10000000000 AS HUGEINT)"
     quotient = f"({scaled} * 2 + sign({scaled}) * {count}) // ({count} * 2)"
     return f"CAST({quotient} AS DECIMAL(38, 0)) * 0.0000000001"
@@ -163,7 +163,7 @@ def _frame(frame: WindowFrame) -> str:
 
 
 def _bound(place: int | None, distance: Scalar | None, side: str) -> str:
-    """A bound of a frame. place: below 0 before the row, above it behind it, None without end."""
+    """A bound of a frame. place: negative before the row, positive after it, None without end."""
     if place is None:
         return f"UNBOUNDED {side}"
     if place == 0:

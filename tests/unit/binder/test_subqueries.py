@@ -290,7 +290,7 @@ def test_refused(condition, error):
         ("(id, k) NOT IN (SELECT oid, cid FROM o)", "NOT IN of rows that can be NULL"),
         (
             "EXISTS (SELECT 1 FROM o HAVING max(c.k) > 1)",
-            "an aggregate function of columns of an outer query alone",
+            "an aggregate function that reads only columns of an outer query",
         ),
         ("(id, k) = (SELECT oid, cid FROM o WHERE oid = 1)", "the expression (id, k)"),
         ("(k = 1) < ANY (SELECT amount > 1 FROM o)", "an ordered comparison with values of type boolean"),

@@ -95,7 +95,7 @@ def key_pair(predicate: Scalar, left: Node, right: Node) -> KeyPair | None:
 
 
 def paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair | None:
-    """The key `left = right` in the common type; None if there is none."""
+    """The key `left = right` in the common type; None without one."""
     target = common_type(left.type, right.type)
     if target is None:
         return None
@@ -178,7 +178,7 @@ def factor_disjunctions(tree: Node) -> Node:
 
 
 def implied(part: Scalar, ids: frozenset[str]) -> Scalar | None:
-    """What the OR `part` implies for the columns `ids` alone; None if a branch implies nothing, or if it is no OR."""
+    """The condition that the OR `part` implies for the columns `ids`; None without OR, or if a branch implies none."""
     branches = _branches(part)
     if len(branches) < 2 or part.columns <= ids:
         return None
@@ -210,7 +210,7 @@ def factors(part: Scalar) -> list[Scalar]:
 
 
 def null_safe(part: Scalar, columns: Sequence[Column]) -> Scalar:
-    """`a IS NOT DISTINCT FROM b` if the condition says that two columns are equal or both NULL; else the condition.
+    """`a IS NOT DISTINCT FROM b` for a condition that two columns are equal or both NULL; else the condition.
 
     For columns only: another expression may fail, which is not NULL.
     """
@@ -248,7 +248,7 @@ def _either(branches: list[list[Scalar]]) -> Scalar:
 
 
 def _branches(part: Scalar) -> list[list[Scalar]]:
-    """The conjuncts of each branch; one branch if `part` is no OR."""
+    """The conjuncts of each branch; one branch without OR."""
     return [conjuncts(branch) for branch in disjuncts(part)]
 
 
@@ -281,7 +281,7 @@ class _Bounds:
 
 
 def _bounds(parts: Sequence[Scalar], column: str) -> _Bounds:
-    """What the conditions say of the integer `column`, which is at least 1."""
+    """The bounds by the conditions on the integer `column`, which is at least 1."""
     low, high = 0, None
     rest = []
     for part in parts:
@@ -299,7 +299,7 @@ def _bounds(parts: Sequence[Scalar], column: str) -> _Bounds:
 
 
 def _compared(node: exp.Expression, column: str) -> tuple[type[exp.Expression], int] | None:
-    """The comparison of `column` with an integer, and the integer; None if the condition is no such comparison."""
+    """The comparison of `column` with an integer, and the integer; None for other conditions."""
     if type(node) not in MIRRORED:
         return None
     left, right = _bare(node.this), _bare(node.expression)
@@ -339,7 +339,7 @@ def _topn(window: Window, call: WindowCall, limit: int | None, offset: int = 0) 
 
 
 def _without_number(node: Project, condition: Filter) -> Node | None:
-    """The TopN alone, if nothing else reads the number; None if the pattern is another one."""
+    """The TopN without the window, if nothing else reads the number; None for other patterns."""
     window = condition.input
     if not isinstance(window, Window) or len(window.calls) != 1 or _number_of(window) is None:
         return None
@@ -404,7 +404,7 @@ def _timed(node: Node, ids: Iterator[str]) -> Node:
 
 
 def _positive(part: Scalar) -> Scalar:
-    """The condition without parentheses, and with a comparison in place of a negated one."""
+    """The condition without parentheses and without negation of comparisons."""
     node = part.expression.unnest()
     if isinstance(node, exp.Not):
         inner = node.this.unnest()

@@ -1,7 +1,7 @@
 """The graph of neighbouring joins: their inputs, and the conditions that connect them.
 
 Inner joins merge into one graph. With `move_outer`, LEFT, semi and anti joins among them become inputs too. They can be
-joined as soon as the columns that their condition reads are there:
+joined as soon as all columns of their condition exist:
 
     (a JOIN b ON a.k = b.k) LEFT JOIN c ON a.j = c.j   =   (a LEFT JOIN c ON a.j = c.j) JOIN b ON a.k = b.k
 """
@@ -273,7 +273,7 @@ class JoinGraph:
         return sorted((inputs for inputs, _ in found), key=lambda m: m & -m)
 
     def inside(self, i: int) -> list[Scalar]:
-        """The conditions that the equalities imply for one input alone."""
+        """The conditions that the equalities imply for one input."""
         found = []
         for equality in self.equalities:
             first, *others = equality.members.get(i, [None])
@@ -284,7 +284,7 @@ class JoinGraph:
 
 
 def joins_freely(node: Join, *, move_outer: bool) -> bool:
-    """True if the join may change places with its neighbours."""
+    """True if the join may be exchanged with its neighbors."""
     if (
         node.broadcast
         or node.arrival

@@ -11,7 +11,7 @@ input past fewer joins. RIGHT and FULL joins always stay in place.
 Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy and low trees; in a chain of left joins
 the faster stream nearer to the output).
 
-From a join graph back to a relation: trees of what equalities connect, then joins that only single rows allow.
+From a join graph back to a relation: trees of connected inputs, then joins that only single rows allow.
 
 The best tree of joins over a join graph: exact for few inputs, greedy for many.
 
@@ -88,7 +88,7 @@ class JoinTrees:
         return min(found, key=self.final, default=None)
 
     def final(self, plan: JoinPlan) -> tuple[int, ...]:
-        """The cost for the reader, who needs another exchange if the rows are not spread as wished."""
+        """The cost for the reader, which needs another exchange if rows are not distributed by its keys."""
         extra = bool(self._wish) and not (plan.sharding and not plan.sharding & ~self._wish)
         return (plan.stage + extra, *plan.cost[1:])
 
@@ -327,7 +327,7 @@ class Cluster:
         )
 
     def _single(self, i: int) -> _Part:
-        """Input `i` with all conditions on it alone."""
+        """Input `i` with all conditions that read only it."""
         own = [c.predicate for c in self._graph.conditions if c.reads == 1 << i]
         return _Part(1 << i, filtered(self._inputs[i].relation, self._graph.inside(i) + own), self._leaf(i))
 

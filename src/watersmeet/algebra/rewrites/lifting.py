@@ -10,8 +10,6 @@ therefore need no domain.
     Aggregate([], sum(b.x), Filter(b.k = d.k, b)) ->  Aggregate([b.k], sum(b.x), b)  if b.k = d.k, total
     Aggregate([], sum(b.x), Filter(b.k < d.k, b)) ->  Aggregate([D.k], sum(b.x), D JOIN b ON b.k < D.k)
                                                       if D.k IS NOT DISTINCT FROM d.k, total
-
-A dependent relation while it is being freed of the columns of the enclosing query.
 """
 
 from __future__ import annotations
@@ -382,7 +380,7 @@ class Lifting:
         for condition in below.conditions:
             found = equality(condition, below.relation)
             if found is None:
-                conditions.append(condition)  # of the domain alone
+                conditions.append(condition)  # only of the domain
                 continue
             if found.inner not in keys:
                 keys.append(found.inner)
@@ -568,7 +566,7 @@ class Lifting:
         below = self._settled(self.lift(node.input))
         made = node.changed(below.resolve)
         own = made.reads & self.domain_ids
-        if own or not made.reads.isdisjoint(below.deferred):  # what is read by its id has to be a column
+        if own or not made.reads.isdisjoint(below.deferred):  # readers by id need a column
             below, mapping = self.grounded(below, own)
             made = node.changed(lambda s: _mapped(s, mapping))
         return replace(below, relation=made.over([below.relation]))

@@ -1,4 +1,4 @@
-"""Rewrites by what the readers of a node require: only columns that something reads, rows distributed for readers.
+"""Rewrites by the requirements of a node's readers: fewer columns, and rows distributed by the keys of readers.
 
 Operators that decide once for each row and remember it get whole rows: rows identified by the rows of tables and the
 groups that they consist of. Such a row changes when one of these changes in any column, read or not.

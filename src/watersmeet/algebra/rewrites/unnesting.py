@@ -1,6 +1,6 @@
-"""Dependent joins become plain joins: after `unnest` no tree has an `Apply`.
+"""Dependent joins become plain joins with the conditions lifted out of their right sides.
 
-What a dependent join becomes after its right side is lifted: joins with the lifted conditions.
+After `unnest` no tree has an `Apply`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 class Keyed:
     """A right side that is linked to the left one by equalities only.
 
-    pure: conditions on the left side alone.
+    pure: conditions only on the left side.
     mapping: the right side's substitutes for columns of the left side, for expressions over both.
     """
 
@@ -66,7 +66,7 @@ class Keyed:
         return tuple(dict.fromkeys(e.inner for e in self.equalities))
 
     def over(self, outputs: Sequence[Column]) -> list[Scalar]:
-        """The conditions of a join with the columns `outputs` in place of `keys`."""
+        """The conditions of a join with the columns `outputs` instead of `keys`."""
         keys = self.keys
         return [
             *self.pure,
@@ -90,7 +90,7 @@ class Joining:
         self.pairs = [(k.left, self.lifted.resolve(k.right)) for k in node.pairs]
 
     def joined(self) -> Node:
-        """The tree in place of the dependent join."""
+        """The tree that replaces the dependent join."""
         node, lifted = self.node, self.lifted
         if node.kind in ("inner", "left"):
             return self._lateral()

@@ -126,7 +126,7 @@ def bare(expression: exp.Expression) -> exp.Expression:
 
 
 class Grouping(Context):
-    """Expressions above a GROUP BY. Group keys and aggregate calls are collected on the way.
+    """Expressions above a GROUP BY. Binding collects group keys and aggregate calls.
 
     `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`.
     """
@@ -233,7 +233,7 @@ class Grouping(Context):
         bound = bind_call(call, self._inside)
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
         if read and read <= self.below.scope.ids_around:
-            raise self.not_supported("an aggregate function of columns of an outer query alone", node)
+            raise self.not_supported("an aggregate function that reads only columns of an outer query", node)
         value = self._add(bound, call.name, nullable=bound.function != "count")
         if bound.argument is None or not self._may_have_none(bound):
             return value
@@ -265,7 +265,7 @@ class Grouping(Context):
 
 
 def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
-    """The expression of the item whose alias the key is; None if there is none, or if FROM has such a column, which
+    """The expression of the item whose alias the key is; None without one, or if FROM has such a column, which
     comes first.
     """
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
@@ -277,7 +277,7 @@ def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope)
 
 
 def spelled_out(group: exp.Group, items: Sequence[exp.Expression], scope: Scope) -> exp.Group:
-    """GROUP BY with expressions in place of aliases, and of numbers without a star before their items."""
+    """GROUP BY with expressions instead of aliases and of numbers; not of numbers after a star."""
     made = group.copy()
     made.set("expressions", [_spelled(key, items, scope).copy() for key in group.expressions])
     return made

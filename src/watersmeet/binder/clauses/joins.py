@@ -1,8 +1,7 @@
-"""JOIN: conditions become keys and a residual; USING and NATURAL merge columns.
+"""JOIN: conditions become keys and a residual; USING and NATURAL merge columns. ASOF JOIN.
 
-ASOF JOIN: equalities between the sides, and exactly one comparison, which decides which record is nearest.
-
-RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26 and D-000-04.
+The condition of an ASOF join consists of equalities between the sides, and exactly one comparison, which decides which
+row is nearest (RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26, D-000-04).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def asof_join(
 ) -> AsofJoin:
     """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
-    without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition on right rows alone selects the candidates; one
-    on left rows alone decides which of these look for a partner.
+    without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition only on right rows selects the candidates; one
+    only on left rows decides which of these look for a partner.
     """
     span = node_span(node.this) or node_span(node)
     side = node.side.upper()
@@ -71,7 +70,7 @@ def asof_join(
             "ASOF_WITHOUT_INEQUALITY",
             "AsOf join requires exactly 1 inequality condition",
             condition,
-            detail="There is none of <, <=, > and >= between the two sides.",
+            detail="It lacks a comparison (<, <=, > or >=) between the two sides.",
             hint=_HINT,
         )
     comparison, left_value, right_value = sides.nearest

@@ -1,12 +1,10 @@
-"""`FOR SYSTEM_TIME AS OF`: process-time temporal joins with `PROCTIME()`, event-time ones with a time of the left side.
+"""`FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and moments of the past.
 
-RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. RisingWave lacks event-time temporal
-joins; these follow Flink (documentation of its SQL joins, "Event Time Temporal Join").
+RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. Joins by a time of the left side follow
+Flink (documentation of its SQL joins, "Event Time Temporal Join"), as RisingWave lacks them.
 
-`FOR SYSTEM_TIME AS OF` a moment of the past, in queries that end.
-
-The moment is a commit or a time: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, and as RisingWave has it, a text, a
-number of seconds since 1970 or `NOW() - INTERVAL '10 minutes'` (RisingWave, "Time travel queries").
+Queries that end read a moment of the past: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, and as in RisingWave ("Time
+travel queries") a text, a number of seconds since 1970, or `NOW() - INTERVAL '10 minutes'`.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _VERSIONED_HINT: Final = (
 )
 
 _NOW_HINT: Final = (
-    "The time is PROCTIME(), when rows arrive: write FOR SYSTEM_TIME AS OF PROCTIME() to look up what is there then."
+    "The time is PROCTIME(), when rows arrive: write FOR SYSTEM_TIME AS OF PROCTIME() to look up the rows of that time."
 )
 
 _RIGHT_HINT: Final = "It should be a table, index, or materialized view."
@@ -231,7 +229,7 @@ def _check_key(pair: KeyPair | None, column: Column, right: Versions, node: exp.
             "TEMPORAL_KEY",
             f'a join with the versions of "{name}" needs equalities with its whole primary key',
             node,
-            detail=f'There is none with "{column.name}".',
+            detail=f'It lacks one with "{column.name}".',
             hint=_KEY_HINT,
         )
     if pair.right.type != column.type:
@@ -288,7 +286,7 @@ def past_of(node: exp.Table, env: Environment) -> Past:
     """The moment in the clause. FEATURE_NOT_SUPPORTED for CTEs, which have no past; DATATYPE_MISMATCH."""
     ctx = ScopeContext(env.text, Scope(bounded=True), "FOR SYSTEM_TIME AS OF")
     if node.args.get("db") is None and isinstance(node.this, exp.Identifier) and name_of(node.this) in env.ctes:
-        raise ctx.not_supported("FOR SYSTEM_TIME AS OF behind the name of a query", node)
+        raise ctx.not_supported("FOR SYSTEM_TIME AS OF after the name of a query", node)
     moment = moment_of(node)
     if node.args["version"].name != "TIMESTAMP":
         raise ctx.not_supported("FOR VERSION AS OF", node, hint=_HINT)

@@ -33,7 +33,7 @@ _UNORDERED: Final = ("jsonb", "array", "struct")
 
 @dataclass(frozen=True)
 class Limits:
-    """LIMIT and OFFSET of a query. limit: None if there is none."""
+    """LIMIT and OFFSET of a query. limit: None without LIMIT."""
 
     limit: int | None
     offset: int
@@ -81,7 +81,7 @@ def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
 
 
 def output_position(node: exp.Expression, names: Sequence[str | None], clause: str, ctx: Context) -> int | None:
-    """The output that an item of ORDER BY or DISTINCT ON refers to by name or number; None if it is an expression."""
+    """The index of the output that an item of ORDER BY or DISTINCT ON names or numbers; None for an expression."""
     if isinstance(node, exp.Literal) and not node.is_string:
         position = int(node.name) if node.name.isdecimal() else 0
         if not 1 <= position <= len(names):
@@ -111,7 +111,7 @@ def ordered_items(node: exp.Expression) -> list[Any]:
 
 
 def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A set operation, VALUES or query in parentheses with what follows it, which sees only its output columns."""
+    """A set operation, VALUES or query in parentheses with its ORDER BY and LIMIT, which see only output columns."""
     ctx = Context(env.text, "ORDER BY", bounded=binding.rules.bounded)
     items = ordered_items(node)
     keys = [sort_key(o, _of_output(o.this, bound.outputs, ctx), ctx) for o in items]
@@ -123,7 +123,7 @@ def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding
 
 
 def note_order(items: Sequence[exp.Expression], binding: Binding) -> None:
-    """Notes for the user that ORDER BY alone has no effect."""
+    """Adds the notice that ORDER BY without LIMIT has no effect."""
     if items:
         binding.notice(_NO_EFFECT)
 
@@ -259,7 +259,7 @@ class Definitions:
             self._named[name] = self.of(node, ctx)
 
     def of(self, node: exp.Window, ctx: Context) -> Definition:
-        """The definition in OVER, with what it inherits from the window that it names."""
+        """The definition in OVER, completed from the window that it names."""
         order = node.args.get("order")
         found = Definition(
             tuple(node.args.get("partition_by") or ()),
@@ -318,7 +318,7 @@ class Windows:
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
-        ignoring = node.find(exp.IgnoreNulls)  # it stands behind the parenthesis, or in it
+        ignoring = node.find(exp.IgnoreNulls)  # after the parenthesis, or in it
         if ignoring is not None and ignoring.find_ancestor(exp.Window) is node.find_ancestor(exp.Window):
             raise ctx.not_supported("IGNORE NULLS", node)
         if isinstance(node, exp.RespectNulls):

@@ -165,7 +165,7 @@ def system_relation(node: exp.Table) -> str | None:
 def bind_system(
     name: str, alias: str | None, names: tuple[str, ...], node: exp.Table, env: Environment, binding: Binding
 ) -> Sourced:
-    """The rows of a system relation. FEATURE_NOT_SUPPORTED in a query that does not end: nobody reports its changes.
+    """The rows of a system relation. FEATURE_NOT_SUPPORTED in a query that does not end: its changes are unknown.
 
     alias, names: of the item and of its columns, as they are written.
     """
@@ -185,7 +185,7 @@ def bind_system(
 
 READERS: Final = frozenset({"read_csv", "read_csv_auto", "read_json", "read_json_auto", "read_ndjson", "read_parquet"})
 
-#: Looks at files; what it says of them is not kept.
+#: Reads the columns of files, without a cache.
 _FILES: Final = Oracle(external_access=True)
 
 
@@ -238,7 +238,7 @@ def _constant(node: exp.Expression, ctx: Context) -> exp.Expression:
 #: Relations that have no rows.
 _UNREADABLE: Final = (CapturedDatabase, Connection, FormatSchema, NamedCollection, NamedSubscription, Server, Sink)
 
-#: What can be read in place of a relation that has no rows.
+#: Hints for relations without rows.
 _READABLE: Final[dict[type[Relation], str]] = {
     Sink: "Read the relation that it delivers.",
     NamedSubscription: "DECLARE name SUBSCRIPTION CURSOR FOR it, then FETCH; in Python, connection.subscribe(…).",
@@ -266,7 +266,7 @@ SELECT_PARTS: Final = frozenset(
 
 
 def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
-    """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads, so that nothing is ignored silently."""
+    """FEATURE_NOT_SUPPORTED for parts of a node that the binder does not read, so that none is ignored silently."""
     for name, part in node.args.items():
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
@@ -275,7 +275,7 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
             raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=node_span(place))
 
 
-#: What `bind` and `translate` read of the nodes that surround a SELECT.
+#: The parts that `bind` reads of the nodes around a SELECT.
 QUERY_PARTS: Final = frozenset(
     {"this", "expression", "expressions", "distinct", "with_", "order", "limit", "offset", "alias"}
 )
@@ -397,7 +397,7 @@ def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
     """The part of a relation that counts.
 
-    Beside streams, other relations never change, unless the query says that it follows them.
+    In a query over streams, other relations never change, unless they are looked up.
     """
     if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
@@ -500,7 +500,7 @@ def _bind_cte(
 
 
 def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """`(SELECT …) alias`. env: without its neighbours, unless it is LATERAL."""
+    """`(SELECT …) alias`. env: with the items to its left only if it is LATERAL."""
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     item = NamedItem(alias, names, f'table "{alias}"', node)

@@ -128,7 +128,7 @@ class Subqueries:
         self._env = Environment(env.text, env.ctes, scope)
         self._binding = binding
         self._bind = bind
-        # rows of a stream are never taken back: what a table says of them is what it says when they come
+        # rows of a stream are never deleted: they meet a table as it is when they arrive
         self._arrival = scope.stream is not None
         self._pending: list[partial[Apply]] = []
         self._known: dict[tuple[exp.Expression, bool], Value] = {}

@@ -91,14 +91,14 @@ def arrivals(
     """The rows of `node` as they were written, with the two columns that order them, the newest first; None if the
     order is unknown.
 
-    unnested: also if several rows come from one (HOP); these arrive together. joined: also of joins that are decided
-    when a left row arrives; what comes of one row arrives together.
+    unnested: also if one row becomes several (HOP), which arrive together. joined: also of joins that are decided when
+    a left row arrives; all results of a row arrive together.
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
         if not isinstance(relation, Input) or (relation.connector and relation.primary_key):
             return None
-        if relation.mode == "changelog":  # what was taken back was never the newest row
+        if relation.mode == "changelog":  # a deleted row was never the newest
             return None
         age = new_age(binding)
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age

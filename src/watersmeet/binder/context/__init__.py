@@ -1,1 +1,1 @@
-"""What a query is bound in: the names in sight, how it is read, what binding finds, the hooks of dialects."""
+"""Scopes, bindings and the hooks of dialects."""

@@ -1,4 +1,4 @@
-"""What binding a query collects on its way, and its result."""
+"""The facts that binding a query collects, and its result."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Fill:
     tree: Node
 
 
-#: Which rows of relations count; see `Reading`; `before`: those that were there at the start.
+#: The rows of relations that count; see `Reading`. `before`: the rows at the start of the query.
 Part = Literal["all", "new", "new of streams", "before"]
 
 
 @dataclass
 class Collected:
-    """What binding a query collects on its way.
+    """Facts that binding a query collects.
 
     notices: for the user.
     limits: the settings on how much a join may keep, of all nested queries.
@@ -60,7 +60,7 @@ class Collected:
     read: ids of the stored relations and sources that are read, also below views.
     system: names of the system relations that are read.
     topics: topics that are read as they are now.
-    past: what is read as of earlier moments.
+    past: scans of earlier moments.
     origins: of queries that end, by the id of a column of a relation that they name: (relation id, column).
     """
 
@@ -99,7 +99,7 @@ class OutputColumn:
 class Bound:
     """A bound query: its tree, whose columns are those of `outputs` in order.
 
-    extension: what its dialect adds to it.
+    extension: facts of its dialect.
     """
 
     relation: Node
@@ -116,7 +116,7 @@ class Bound:
 class BoundQuery:
     """A query with its meaning.
 
-    tree: its columns are `columns` in order, and behind them `age`.
+    tree: its columns are `columns` in order, then `age`.
     age: columns that order the rows by arrival, the newest first, if that was asked for and is known.
     hidden: the first column is not in the select list: it is the rowtime.
     rowtime: for a query over streams, the name of the column by which its rows rise.
@@ -195,7 +195,7 @@ def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[
 
 
 def filtered(relation: Node, parts: list[Scalar]) -> Node:
-    """`relation` under a filter of all parts; the relation itself if there are none."""
+    """`relation` under a filter of all parts; the relation itself without parts."""
     predicate = conjunction(parts)
     return relation if predicate is None else Filter(relation, predicate)
 

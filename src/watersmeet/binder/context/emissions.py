@@ -1,4 +1,4 @@
-"""Requests of a query about its output: when rows come out, which ends it has, how rows of a relation change."""
+"""Clauses of a query about its output: EMIT, LIMIT, computed columns; how rows of a relation change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ComputedColumn:
 
 @dataclass(frozen=True)
 class Request:
-    """A query without its words about output, and what these said.
+    """A query without its clauses about output, and these clauses.
 
     limit: None: it runs until it is stopped. computed: in the order of the select list. query_id: its own name.
     """
@@ -58,7 +58,7 @@ class Request:
 
 
 def with_limit(query: exp.Expression) -> tuple[exp.Expression, int | None, int]:
-    """The query without the LIMIT that ends it and OFFSET, and what these say; None: it runs until it is stopped."""
+    """The query without LIMIT and OFFSET, and these numbers; None: it runs until it is stopped."""
     limit, offset = _number(query, "limit"), _number(query, "offset")
     if limit is None or query.args.get("order") or (offset is None and query.args.get("offset")):
         return query, None, 0
@@ -79,7 +79,7 @@ ChangeKind = Literal["append", "changelog", "static"]
 
 
 def change_kind(node: Node) -> ChangeKind:
-    """What happens to the rows of a relation."""
+    """How the rows of a relation change."""
     if isinstance(node, Cut):
         return "static" if node.keeps == "before" else change_kind(node.input)
     if isinstance(node, Scan):

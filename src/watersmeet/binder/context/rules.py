@@ -1,10 +1,9 @@
-"""What a dialect may add to the meaning of queries: one hook for each clause, and the law that the hook must keep.
+"""The hooks by which a dialect changes the meaning of queries: one for each clause, with the law that it must keep.
 
 `DialectRules` is plain SQL, which may be all that a dialect needs. Another dialect is a subclass that overrides the
 hooks of the clauses in which it differs. The binder asks the rules of the dialect whose text it binds, and never
 compares dialect names. A hook that gets `plain` may call it for the meaning in plain SQL. A view created in another
-dialect is bound by the rules of that dialect. `Binding` says how a query is read: by whose rules, and over which
-catalog.
+dialect is bound by the rules of that dialect. `Binding` has the rules and the catalog by which a query is read.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.values.types import SqlType
 from watersmeet.values.watermarks import Watermark
 
-#: A relation and what can be read of it.
+#: A relation and its columns that can be read.
 Sourced = tuple[Node, Scope]
 
 
 @dataclass(frozen=True)
 class RecordsKept:
     """How a topic keeps records. compacted: only the last record of each key counts. key_format: None for a computed
-    key. value_format: of the first topic that is read; None if it is no topic.
+    key. value_format: of the first source, if it is a topic.
     """
 
     compacted: bool
@@ -53,7 +52,7 @@ class RecordsKept:
     value_format: str | None
 
 
-#: A row of DESCRIBE: name, type or value, whether it is never NULL; None for what is no column.
+#: A row of DESCRIBE: name, type or value, whether a column is never NULL (None for other properties).
 Described = tuple[str, str, bool | None]
 
 
@@ -75,10 +74,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Binding:
-    """How a query is read, and where to note what is found on the way. A nested query may have a binding of its own.
+    """How a query is read, and the collected facts. A nested query may have its own binding.
 
     rules: those of the dialect whose text is bound.
-    rules_of: those of other dialects, by name.
+    rules_of: those of a dialect by its name.
     moment: the start of the query: the newest commit that it follows.
     part: which rows of relations count: all of them; for append-only relations, those inserted after the moment; or
     those that existed at it.
@@ -204,7 +203,7 @@ class SelectList:
     """A bound select list.
 
     hidden: as in `Groups`.
-    ordered: rows come in the order that ORDER BY may ask for.
+    ordered: rows already have the order of ORDER BY.
     beside: how many of the last items are additions to the list.
     finish: turns the bound query into the final one.
     """
@@ -220,7 +219,7 @@ class DialectRules:
     """Plain SQL. Errors that a hook raises have their span in the text of its environment."""
 
     language: Language
-    #: What a query is called in errors.
+    #: The name of a query in errors.
     query_called: ClassVar[str] = "a view"
     #: Whether queries end: they read what is stored now, and may do what no view can follow.
     bounded: ClassVar[bool] = False
@@ -242,12 +241,12 @@ class DialectRules:
     def reading(self, query: exp.Expression) -> Reading:
         """How the outermost query reads its inputs, including those of views created in other dialects.
 
-        Law: it depends on the query's own text alone.
+        Law: it depends only on the query's own text.
         """
         return Reading()
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
-        """The query without its clauses about how to run it, and these settings by name.
+        """The query without its settings, and the settings by their names.
 
         Law: the given tree is not changed; the result has no part that only this hook reads.
         """
@@ -272,7 +271,7 @@ class DialectRules:
         return query, None
 
     def request(self, query: exp.Expression, text: str) -> Request:
-        """A SELECT that runs until it is stopped, and what it says about its output.
+        """A SELECT that runs until it is stopped, and its clauses about its output.
 
         Law: the query in the result gives the rows that this output is about.
         """
@@ -302,7 +301,7 @@ class DialectRules:
         raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
 
     def described(self, relation: Relation, plain: Callable[[], list[Described]]) -> list[Described]:
-        """What DESCRIBE shows of a relation: its columns, then its other properties.
+        """The rows of DESCRIBE: the columns of a relation, then its other properties.
 
         Law: every column that SELECT can name appears under that name.
         """
@@ -315,9 +314,9 @@ class DialectRules:
         """
 
     def rowtime(self, tree: Node) -> str | None:
-        """The name of the column by which the rows of a whole query rise; None if there is none.
+        """The name of the column by which the rows of a whole query rise, or None.
 
-        Law: no row comes after one with a greater value in that column.
+        Law: that column never decreases from row to row.
         """
         return None
 
@@ -394,7 +393,7 @@ class DialectRules:
         """Raises an error for clauses that a SELECT of a view can't have, before any of it is bound."""
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
-        """A SELECT with what stands for others of its parts, before any of it is bound; also in queries that end.
+        """A SELECT with shorthands written out, before any of it is bound; also in queries that end.
 
         Law: the given tree is not changed; `starred` leaves out columns that this adds to FROM.
         """

@@ -21,7 +21,7 @@ from watersmeet.expressions.scalars import bind_value
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that can be read: its name and what it stands for. unlisted: `*` leaves it out."""
+    """A column that can be read: its name and its value. unlisted: `*` leaves it out."""
 
     name: str
     value: Value
@@ -50,7 +50,7 @@ class ScopeTable:
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """What makes a relation a stream in dialects with ROWTIME: the time of each row, by which the rows are ordered.
+    """The rowtime of a stream, in dialects with ROWTIME: the time of each row, by which the rows are ordered.
 
     window: which rows take part in a join with another stream; None: those of the current rowtime.
     """
@@ -61,7 +61,7 @@ class StreamInput:
 
 @dataclass(frozen=True)
 class Extension:
-    """What only a dialect knows about a scope or a query, in a class of its own. General modules just pass it on.
+    """A dialect's own facts about a scope or a query. General modules only pass it on.
 
     beside: how many of a query's last columns are not in its select list.
     """
@@ -77,7 +77,7 @@ class Scope:
     visible: for `column` and `*`. A column merged by USING is in it once, first.
     outer: the scope around a subquery.
     from_inside: the value that a column has in a subquery, if it is another one (above a GROUP BY).
-    extension: what the dialect adds.
+    extension: facts of the dialect.
     stream: the rowtime of all items together, in a dialect with rowtimes; None unless they are a stream.
     order: the row order of all items together, in a dialect that uses it.
     bounded: whether the enclosing query ends.
@@ -243,7 +243,7 @@ def single(
 
 
 def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:
-    """The columns of that name. If there are none and the name is unquoted, those that differ in case only."""
+    """The columns of that name; for an unquoted name without any, those that differ only in case."""
     name = name_of(identifier)
     found = [c for c in columns if c.name == name]
     if not found and is_folded(identifier):
@@ -356,7 +356,7 @@ def item_name(node: exp.Expression) -> str | None:
 
 
 def unknown_source(alias: str, node: exp.Expression) -> str:
-    """The message for a qualifier that is no item of FROM, in the words of the node's grammar."""
+    """The message for a qualifier that FROM lacks, in the words of the node's grammar."""
     if isinstance(node, ColumnPath):
         return f'unknown source "{alias}"'
     return f'missing FROM-clause entry for table "{alias}"'

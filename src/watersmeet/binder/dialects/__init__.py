@@ -1,4 +1,4 @@
-"""The rules of each dialect by name. A dialect without rules of its own has plain SQL."""
+"""Registry of the rules of dialects. A dialect without rules of its own has plain SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import Language, language_named
 
-#: What a dialect adds to plain SQL.
+#: By the dialect's name.
 _RULES: Final[dict[str, type[DialectRules]]] = {
     "lenses": LensesRules,
     "sqlstream": SqlstreamRules,

@@ -1,1 +1,1 @@
-"""What Lenses adds: queries over records, which have keys and times."""
+"""Lenses' additions: queries over records, which have keys and times."""

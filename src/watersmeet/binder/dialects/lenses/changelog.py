@@ -1,13 +1,9 @@
-"""The topic that a query writes: the changes of a table as records, with the time of what caused each.
+"""The topic that a query writes: the changes of a table as records, with times.
 
-The topic that a query writes: its changes as records. Lenses, "Joins", "Join types"; ruling D-004-05.
-
-The changes of a table, with the time of what caused each.
-
-Document 004, "Join types": a table follows its records. The time of a change is the greatest time of the records
-involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of joins and groups
-have the greatest time of the contributing records). The content of a table does not show this: it has no trace of what
-was deleted, and why. So the changes of a query's inputs are followed through the query, beside its content.
+Lenses, "Joins", "Join types"; ruling D-004-05: a table follows its records. The time of a change is the greatest time
+of the records involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of
+joins and groups have the greatest time of the contributing records). The content of a table has no trace of deleted
+rows, so the changes of a query's inputs are followed through the query, next to its content.
 """
 
 from __future__ import annotations
@@ -205,7 +201,7 @@ def _named(node: Node, name: str) -> Column | None:
 
 
 def _key_of(node: Node) -> Sequence[Scalar]:
-    """The parts of the record key; none if there is no key."""
+    """The parts of the record key; empty without a key."""
     key = _named(node, KEY_COLUMN)
     return [] if key is None else key_parts(read(key))
 
@@ -245,6 +241,6 @@ def records_of(query: BoundQuery) -> Node:
 
 
 def _clock(tree: Node) -> Watermark:
-    """How far the times of changes have come: as far as those of all topics read. None if one of them has no clock."""
+    """The clock of the times of changes: the least one of all topics read. None if one of them has no clock."""
     times = [[w for _, w in node.watermarks] for node in walk(tree) if isinstance(node, Scan)]
     return both(*[w[0] if w else () for w in times])

@@ -1,32 +1,22 @@
-"""Joins of records: what a stream or a table on each side makes of a join.
+"""Joins of records: kinds of join by stream and table, ON, WITHIN, formats of keys, numbers of partitions.
 
 Lenses, "Joins", "Table/Stream joins compatibility table".
 
-What two sources of records need to be joined: keys in one format, and equal numbers of partitions.
+**ON** ("Matching expression (ON)"; LS-12 to LS-16, D-004-07). AND splits a condition into parts; each part is an
+equality with one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND binding
+tighter than OR leaves a part over both sources, OR is taken to bind tighter.
 
-Lenses, "Joins", "Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16,
-D-004-17. Formats are also compared if ON equates values. A key that a query computes has no format of its own.
+**Keys** ("Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16, D-004-17).
+Both sources need keys in one format and equal numbers of partitions. Formats are also compared if ON equates values. A
+computed key has no format.
 
-Conditions of joins of records: ON and WITHIN.
-
-ON in dialects that join two sources by equalities with one source on each side, and filter each source alone (Lenses).
-
-Lenses, "Joins", "Matching expression (ON)"; LS-12 to LS-16, D-004-07. AND splits a condition into parts; each part is
-an equality with one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND
-binding tighter than OR leaves a part over both sources, OR is taken to bind tighter.
-
-WITHIN: joins of two streams of records within a time.
-
-Lenses, "Joins", "Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08.
-
-The clock of a stream is the greatest time of its records in the epochs before. A record is late if, by the clock of
-its own stream, its window ended more than the grace period ago. What it could match may have been forgotten; so it
-matches nothing, and is output alone at once if its side is preserved.
-
-The default grace period is 24 hours, that of the Kafka Streams version for which Lenses 4.0 was made (KIP-633,
-"Deprecate 24-hour Default Grace Period for Windowed Operations in Streams"). With the default, records without a
-partner are output when their window ends, as nobody waits a day for them. An explicit grace period is waited for
-(KAFKA-10847, ksqlDB).
+**WITHIN** joins two streams of records within a time ("Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08).
+The clock of a stream is the greatest time of its records in earlier epochs. A record is late if, by the clock of its
+own stream, its window ended more than the grace period ago. Its partners may have been forgotten, so it matches
+nothing, and is output at once with NULLs if its side is preserved. The default grace period is 24 hours, that of the
+Kafka Streams version for which Lenses 4.0 was made (KIP-633, "Deprecate 24-hour Default Grace Period for Windowed
+Operations in Streams"). With the default, records without a partner are output when their window ends; an explicit
+grace period delays them (KAFKA-10847, ksqlDB).
 """
 
 from __future__ import annotations
@@ -114,7 +104,7 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
 
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
-    """WITHIN in microseconds. INVALID_PARAMETER for zero and for anything that is no duration."""
+    """WITHIN in microseconds. INVALID_PARAMETER unless it is a duration above zero."""
     within = lengths_of(node)
     if not within:
         return None
@@ -129,7 +119,7 @@ def length_of(node: exp.Join, env: Environment) -> int | None:
 class Within:
     """The join of two streams, each with a clock if its records have an event time.
 
-    length_us, grace_us: of WITHIN and GRACE PERIOD; grace_us is None without one.
+    length_us, grace_us: of WITHIN and GRACE PERIOD; grace_us may be None.
     """
 
     def __init__(self, left: Sourced, right: Sourced, length_us: int, grace_us: int | None) -> None:
@@ -533,7 +523,7 @@ def _named(scope: Scope, name: str) -> exp.Column:
 
 
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
-    """The columns that can be read unqualified. A field that ON equates with one of the same name is there once
+    """The columns that can be read unqualified. A field that ON equates with one of the same name appears once
     (D-004-11).
 
     width: of the left side.
@@ -574,7 +564,7 @@ def _looked_up(joined: Join, *, turned: bool) -> Node:
 
 
 def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
-    """The key of the result: the common key for a join by `_key` alone, else an object of the values that ON equates
+    """The key of the result: the common key for a join only by `_key`, else an object of the values that ON equates
     (LS-35).
 
     If two tables are joined, it has both keys, so that each pair has its own result (D-004-05). The same holds for a
@@ -593,7 +583,7 @@ def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
 
 
 def _by_key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> bool:
-    """Whether the join is by the keys of its sources alone, which then are the keys of the result."""
+    """Whether the join is only by the keys of its sources, which then are the keys of the result."""
     if one.nature == other.nature == "table" and joined.kind == "full" and joined.residual is not None:
         return False
     keys = [v.finish().column for v in (one.key, other.key) if v is not None]

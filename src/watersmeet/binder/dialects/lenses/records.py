@@ -1,12 +1,8 @@
-"""Topics as streams of records or as tables, and the key and time that a query over records adds to its select list.
+"""Topics as streams of records or as tables, and the metadata of records: their key and time.
 
 Lenses, "Joins": "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A
 stream has every record that has a value. A table has the last record of each key, unless its value is NULL (a
-tombstone).
-
-What a query over records adds to its select list: the records' key and time.
-
-Lenses, "Joins": "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
+tombstone). A query over records adds their key and time to its select list.
 """
 
 from __future__ import annotations
@@ -74,7 +70,7 @@ PLAIN: Final = RecordLayout()
 
 @dataclass(frozen=True)
 class RecordMetadata(Extension):
-    """What the records of a scope have beside the columns. key: None without a key."""
+    """Metadata of the records of a scope. key: None without a key."""
 
     nature: RecordKind
     key: Value | None
@@ -100,13 +96,13 @@ def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
     return query.extension if isinstance(query.extension, QueryRecords) else None
 
 
-#: What brokers know of a record of Kafka.
+#: Kafka's own fields of a record.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
 
-#: Names that no field of a record can have: a topic's columns that nobody writes, and metadata that is no column.
+#: Names that no field of a record can have: columns that Watersmeet fills, and metadata.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, META_COLUMN, *_OF_BROKERS)
 
 

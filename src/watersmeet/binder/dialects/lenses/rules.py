@@ -1,4 +1,4 @@
-"""What Lenses adds to plain SQL: queries over records, which have a key and a time beside the select list.
+"""Lenses' rules: queries over records, which have a key and a time besides the select list.
 
 Lenses, "Joins"; LS-01 to LS-46.
 """

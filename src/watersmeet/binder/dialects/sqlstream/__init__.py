@@ -1,1 +1,1 @@
-"""What SQLstream adds: ROWTIME, joins of streams by their clocks, groups that close."""
+"""SQLstream's additions: ROWTIME, joins of streams by their clocks, groups that close."""

@@ -1,26 +1,17 @@
-"""What SQLstream adds to plain SQL: relations with a watermark are streams. Their rows, and queries over them, have a
-ROWTIME, which `*` leaves out. Streams are joined over windows, by their clocks.
+"""SQLstream's rules: a relation with a watermark is a stream, whose rows have a ROWTIME, which `*` leaves out.
 
-SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
+SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-16, D-001-18, D-001-21. A relation of
+any dialect with a watermark is a stream. Its rowtime is the column ROWTIME, or else the first column with a watermark.
+The clock is that of the underlying stream, so rows that a filter drops move it also.
 
-ROWTIME, in dialects that have it: it makes an item of FROM a stream, and is a column of every query over streams.
+**Promotion.** An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME
+(s-Server, "Using ROWTIME to promote an event time"). The rowtimes of a stream never decrease, so a row whose time is
+before that of an earlier row is rejected and counted.
 
-SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A relation with a
-watermark is a stream, whatever dialect created it. Its rowtime is the column ROWTIME, or else the first column with a
-watermark. The clock is that of the underlying stream, so rows that a filter drops move it too.
-
-An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME.
-
-s-Server's "Using ROWTIME to promote an event time": the rowtimes of a stream never decrease, so a row whose time is
-before that of an earlier row is rejected and counted. All rows of the stream below move the clock, including those
-that WHERE drops (D-001-18).
-
-GROUP BY over a stream: a group is output once, when the clock says that it is complete.
-
-SQLstream, "JOIN clause", "Working With Streaming Joins" (SS-28: hourly summaries that match in one millisecond),
-"Output Rowtimes" (SS-30: the point at which the row could be computed). One of the keys has to rise with ROWTIME:
-FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP. Such groups close at the end of
-the unit or window, which is their rowtime. The key may also be ROWTIME itself, or ROWTIME rounded up.
+**GROUP BY** outputs a group once, when the clock has passed it (SS-28: hourly summaries that match in one millisecond).
+One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE
+and HOP. Such groups close at the end of the unit or window, which is their rowtime. The key may also be ROWTIME itself,
+or ROWTIME rounded up.
 """
 
 from __future__ import annotations
@@ -88,7 +79,7 @@ class Closing:
 
 
 class DistinctItems(exp.Group):  # type: ignore[misc]
-    """What SELECT DISTINCT groups by."""
+    """The grouping keys of SELECT DISTINCT."""
 
 
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
@@ -181,12 +172,12 @@ def _moment(
 
 
 def _slower(clock: Watermark, own: Watermark, expected: Watermark) -> Watermark:
-    """The clock alone, if the key's watermark follows from it (`expected`); else both."""
+    """Only the clock, if the key's watermark follows from it (`expected`); else both."""
     return clock if own == expected else both(clock, own)
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
-    """The SELECT with the closing time in place of the plain ROWTIME, or in front; see `Closing`."""
+    """The SELECT with the closing time instead of the plain ROWTIME, or in front; see `Closing`."""
     made: exp.Select = node.copy()
     shown, promoted = False, False
     items = []
@@ -256,7 +247,7 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
     for item in ordered_items(node):
         if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
             raise env.not_supported(
-                "ORDER BY of a stream by anything but ROWTIME", item, hint="Rows come in the order of ROWTIME."
+                "ORDER BY of a stream by anything but ROWTIME", item, hint="Rows are output in the order of ROWTIME."
             )
 
 
@@ -276,7 +267,7 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
 
 
 def rowtime_of(tree: Node) -> Column | None:
-    """The rowtime of the rows of `tree`; None if it is no stream."""
+    """The rowtime of the rows of `tree`; None unless it is a stream."""
     marks = watermarks(tree)
     timed = [c for c in tree.columns if c.id in marks]
     return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)

@@ -1,35 +1,24 @@
-"""Joins of a stream: with another stream, by their clocks, or with a table.
+"""Joins of a stream: with another stream, by their clocks, or with a table; and the windows of the streams.
 
-Joins of streams by their clocks: which pairs are output, when, and which rows are output without a partner.
+SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins", "Example with ROWS", "Output Rowtimes" (SS-07 to
+SS-12, SS-22 to SS-41, SS-65); rulings D-001-01 to D-001-03, D-001-09, D-001-12, D-001-13, D-001-16, D-001-18, D-001-19.
 
-SQLstream, "JOIN clause", "Working With Streaming Joins", "Output Rowtimes" (SS-22 to SS-36); rulings D-001-01 to
-D-001-03, D-001-12, D-001-13, D-001-16, D-001-18. A row **enters** its window at its rowtime, or later if the window
-ends before the current row. The rowtime of a pair is the later of both entries; the pair is output if both rows are in
-their windows then. A preserved row without a partner at its entry is output alone, with the entry as rowtime, whatever
-arrives later. The clock is the lower one of both streams: pairs are output when it has reached their rowtime, rows
-without a partner when it has passed it. So no row is deleted, rowtimes never decrease, and the join is itself a
-stream, whose clock is the one that lets its rows out.
+**Windows** (`OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`). A row **enters** its window at its rowtime, or later if the
+window ends before the current row. With RANGE it stays for a length of time. With ROWS it stays until too many rows
+have followed it; the time of that is a lead of the rowtime. With units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays
+until the next unit begins. Both edges are included, and only the end of a moment counts: a row that enters and leaves
+in the same moment was never in the window.
 
-Joins of a stream and a table: each row of the stream matches the table as it was when the query started.
+**Streams.** The rowtime of a pair is the later of both entries; the pair is output if both rows are in their windows
+then. A preserved row without a partner at its entry is output with NULLs and with the entry as rowtime, whether or not
+partners arrive later. The clock is the lower one of both streams: pairs are output when it has reached their rowtime,
+rows without a partner when it has passed it. So no row is deleted, rowtimes never decrease, and the join is itself a
+stream with that clock.
 
-SQLstream, "JOIN clause", "Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15. The stream
-looks the table up, so no rows of the stream are kept, and later changes of the table have no effect. The table may be
-the preserved side of an outer join if the stream has a window that empties: at the end of the hour, rows of the table
-that matched none of its rows are output.
-
-Windows of the streams that a join reads: `OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`.
-
-SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins" (SS-07 to SS-12, SS-24 to SS-29); rulings D-001-09,
-D-001-13. A row is in its window from the moment at which the end of the window reaches it until the start of the
-window passes it; both moments are included.
-
-Streams with their windows: from when until when a row of a stream takes part in a join.
-
-SQLstream, "JOIN clause", "Working With Streaming Joins", "Example with ROWS", "Using JOINs to Enrich Stream Data"
-(SS-10, SS-24, SS-41, SS-65); rulings D-001-13, D-001-19. A row enters at its rowtime, or later if the window ends
-before the current row. With RANGE it stays for a length of time. With ROWS it stays until too many rows have followed
-it; the time of that is a lead of the rowtime. With units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the next
-unit begins. Only the end of a moment counts: a row that enters and leaves in the same moment was never in the window.
+**Tables** ("Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15). Each row of the stream
+matches the table as it was when the query started. The stream looks the table up, so no rows of the stream are kept,
+and later changes of the table have no effect. The table may be the preserved side of an outer join if the stream has a
+window that empties: at the end of the hour, rows of the table that matched none of its rows are output.
 """
 
 from __future__ import annotations
@@ -113,7 +102,7 @@ _MOST_ROWS: Final = 1 << 31
 
 
 def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str, exp.Window]:
-    """The windows of a WINDOW clause by name. SYNTAX_ERROR for a repeated name."""
+    """The windows of a WINDOW clause, by their names. SYNTAX_ERROR for a repeated name."""
     found: dict[str, exp.Window] = {}
     for node in nodes:
         name = name_of(node.this)
@@ -124,7 +113,7 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
 
 
 def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
-    """The scope with the definition of its window in place of a name.
+    """The scope with the definition of the window that it names.
 
     UNDEFINED_OBJECT; UNDEFINED_COLUMN and other errors in its ORDER BY.
     """
@@ -261,7 +250,7 @@ class Framed:
     time: their rowtime.
     window: as written.
     enters: when a row enters; infinity: not yet.
-    leaves: the first moment after it has left; None: `window` is a RANGE that says how long it stays.
+    leaves: the first moment after it has left; None: it stays as long as the RANGE of `window`.
     """
 
     relation: Node
@@ -438,7 +427,7 @@ def _with_the_rest(
     """The matches of the stream and, for each `unit` in which it had rows, the rows of the table that matched none of
     them, at its end.
 
-    No row changes a unit that is behind the clock, so these are final. columns: of the result.
+    The clock has passed these units, so they are final. columns: of the result.
     """
     stream, table = met.left, met.right
     end = binding.new_column("_end", TIMESTAMP, rowtime.nullable)

@@ -1,1 +1,1 @@
-"""What Timeplus adds: joins by what their sides are, ranges of times, dictionaries, settings."""
+"""Timeplus' additions: kinds of joins, ranges of times, dictionaries, settings."""

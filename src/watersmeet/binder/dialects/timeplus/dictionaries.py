@@ -39,7 +39,7 @@ from watersmeet.expressions.context import duckdb_cast
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSONB, VARCHAR, SqlType
 
-#: By name: whether an attribute is named, and whether a value for missing keys comes last.
+#: For each function: whether it names an attribute, and whether its last argument is for missing keys.
 _CALLS: Final = {
     "dict_get": (True, False),
     "dict_get_or_null": (True, False),
@@ -57,12 +57,12 @@ _Joins = dict[tuple[Hashable, ...], DictionaryJoin]
 
 
 def is_looked_up_column(name: str) -> bool:
-    """Whether a column of FROM is there for calls alone: `*` leaves it out."""
+    """Whether a column of FROM is only for calls: `*` leaves it out."""
     return _OWN.match(name) is not None
 
 
 def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
-    """The SELECT with joins in the place of its calls.
+    """The SELECT with joins instead of its calls.
 
     UNDEFINED_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED.
     """
@@ -92,7 +92,7 @@ def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.S
 
 
 def _called(node: exp.Expression) -> str:
-    """The function of a call in lower case; empty if it is none of these."""
+    """The function of a call in lower case; empty for other functions."""
     name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
     return name if name in _CALLS or name in _HIERARCHICAL else ""
 
@@ -117,7 +117,7 @@ class _Call:
         self.name = _called(call)
 
     def value(self, joins: _Joins) -> exp.Expression:
-        """What the call is, over columns of a join, which is added to `joins` if it is not there."""
+        """The call as an expression over columns of a join, which is added to `joins` unless it is in it."""
         if self.name in _HIERARCHICAL:
             hint = "Hierarchies of dictionaries are not there: join the dictionary for each level."
             raise _not_supported(self.name, self.call, self.env, hint)
@@ -174,7 +174,7 @@ class _Call:
         return relation
 
     def _ranges(self, relation: Relation) -> Relation:
-        """What has the rows of a dictionary by addresses."""
+        """The relation with the rows of a dictionary of address ranges."""
         all_ranges = (r for r in self.binding.catalog.relations.values() if isinstance(r, AddressRanges))
         return next(r for r in all_ranges if r.owner == relation.id)
 

@@ -1,31 +1,22 @@
-"""Joins in dialects where the kinds of the two sides decide what a join does (Timeplus).
+"""Joins of Timeplus: kinds by the sides, defaults of types instead of NULL, ranges of times.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. A join is bidirectional if both sides only grow, or
 both change. A side that only grows looks up one that changes or never changes; later changes of that side have no
-effect. Every other combination is refused.
+effect. Other combinations are not supported.
 
-Defaults of types instead of NULL, as in Proton: in columns that an outer join could not fill, in aggregates of
-nothing, and in `lag` of rows without a neighbor.
+**Defaults of types instead of NULL**, as in Proton: in columns that an outer join could not fill (`SETTINGS
+join_use_nulls = 0`; the default here is NULL, as in Timeplus' document, ruling D-003-08), in aggregates of no rows (as
+in ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`), and in `lag` of rows without a neighbor. The
+default of a nullable column is NULL.
 
-For joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as Timeplus' document says (ruling D-003-08). For
-aggregates: as in ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`. The default of a nullable
-column is NULL.
+**LEFT JOIN of keyed streams**: in Proton (`SETTINGS join_restore_nulls = 0`), when the last partner of a left row is
+deleted, the pair is deleted and nothing replaces it. By default the row shows NULLs again, as in the standard.
 
-LEFT JOIN of keyed streams whose rows show NULLs only until their first partner: `SETTINGS join_restore_nulls = 0`.
-
-In Proton, when the last partner of a left row is deleted, the pair is deleted and nothing takes its place. The default
-follows the standard: the row shows NULLs again.
-
-`date_diff_within(2m)` in the condition of a join: a range of the two sides' times.
-
-Timeplus, "Multi-JOINs and ASOF JOINs", "Range Bidirectional JOIN" (TP-30 to TP-35); ruling D-003-07: the bound is
-included, in both directions, and the columns may stand before or after it. The texts of errors are Proton's.
-
-`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition means the first time minus the second one.
-
-As in Proton, this is not the scalar function, which counts the boundaries of a unit from the first time to the second;
-a minute is 60 seconds. With both bounds it is a range join like `date_diff_within`. `SETTINGS join_date_diff =
-'scalar'` makes it the scalar function.
+**Ranges of times** ("Range Bidirectional JOIN", TP-30 to TP-35; ruling D-003-07). `date_diff_within(2m)` in a join
+condition includes the bound, in both directions; the columns may be before or after it. The texts of errors are
+Proton's. `date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition is the first time minus the second one,
+in units of fixed length, not the scalar function, which counts the boundaries of a unit. With both bounds it is a range
+join. `SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
 """
 
 from __future__ import annotations
@@ -85,7 +76,7 @@ _OF_NUMBERS: Final = (
 
 
 def filled(value: Value) -> Value:
-    """The value, with the default of its type in place of NULL."""
+    """The value, with the default of its type instead of NULL."""
     default = type_default(value.type)
     if default is None:
         return value
@@ -441,7 +432,7 @@ class _Bound:
 
 
 def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with comparisons of its times in place of `date_diff` compared with whole numbers.
+    """The join with comparisons of its times instead of `date_diff` compared with whole numbers.
 
     SYNTAX_ERROR for a range without 0.
     """
@@ -546,7 +537,7 @@ _NAME: Final = "date_diff_within"
 
 
 def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with `l - d <= r AND l + d >= r` in place of each call, then marked as a range join.
+    """The join with `l - d <= r AND l + d >= r` instead of each call, marked as a range join.
 
     settings: `max_join_range`, in seconds. SYNTAX_ERROR, AMBIGUOUS_COLUMN, UNDEFINED_COLUMN.
     """

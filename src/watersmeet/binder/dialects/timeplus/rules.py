@@ -1,16 +1,8 @@
-"""What Timeplus adds to plain SQL: the kinds of the two sides decide what a join does; `table()` and `changelog()` of a
-stream; ranges of times; defaults of types in place of NULL; settings.
+"""Timeplus' rules: EMIT and computed columns of output, `table()` and `changelog()`, SETTINGS; kinds of joins.
 
-Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
-
-The output of a query, in Proton's syntax: EMIT, `_tp_delta`, `emit_version()`; `table()` and `changelog()` (TP-16).
-
-What a query says about its output, in Proton's syntax: EMIT, the setting for its id, `_tp_delta` and `emit_version()`
-in its select list.
-
-SETTINGS at the end of a query.
-
-Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-42, TP-56); ruling D-003-16.
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-16, TP-42, TP-56); rulings D-003-06,
+D-003-14, D-003-16 and D-003-17. The clauses about a query's output are in Proton's syntax: EMIT, the setting for the id
+of the query, `_tp_delta` and `emit_version()` in its select list.
 """
 
 from __future__ import annotations
@@ -116,7 +108,7 @@ _ZERO: Final = (JOIN_ROWS_SETTING,)
 
 
 def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
-    """The query without its settings, and these by name. UNDEFINED_OBJECT, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    """The query without its settings, and the settings. UNDEFINED_OBJECT, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
     found = query.args.get("settings")
     if not found:
         return query, {}
@@ -185,7 +177,7 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
     found = binding.collected
     if "join_max_buffered_bytes" in own:
         found.limits.append(int(own["join_max_buffered_bytes"]))
-    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # of the outermost query that says so
+    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # the outermost query that sets it counts
         found.most_join_rows = int(own[JOIN_ROWS_SETTING])
     part = binding.part
     if part in ("all", "new") and "seek_to" in own:
@@ -201,7 +193,7 @@ def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
 
 
 def unheeded(settings: Mapping[str, str]) -> str | None:
-    """A notice about settings that have no effect; None if there are none."""
+    """A notice about settings without effect, or None."""
     names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
     if not names:
         return None
