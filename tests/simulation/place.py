@@ -58,7 +58,7 @@ class Place:
                 (self._root / name).write_bytes(data)
             self.disk = SimulatedDisk(world, self._root, rates=disk_rates)
             world.died = self.disk.dies
-        self._packs = PackFiles(storage.place_at(self.path) / "packs")
+        self._packs = PackFiles(storage.path_at(self.path) / "packs")
         self.audit = Audit(self._names, self._read, self._state)
         self._audits = bool(files)
         (self.store or self.disk).changed = self._noted

@@ -70,7 +70,7 @@ def gone(process):
 def test_script_and_database_at_urls(where, request):
     database_url = request.getfixturevalue(where)
     script_url = f"{database_url.removesuffix('/some/db')}/scripts/shop.sql"
-    storage.replace_file(storage.place_at(script_url), SCRIPT, durable=True)
+    storage.replace_file(storage.path_at(script_url), SCRIPT, durable=True)
     with cluster() as made:
         settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "src")}
         submit = [

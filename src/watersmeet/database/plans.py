@@ -18,7 +18,7 @@ from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
@@ -55,7 +55,7 @@ class Plans:
             if relation.is_fed_by_circuit:
                 self.producers[relation.id] = self._read(paths.get(relation.id), relation, catalog)
 
-    def _read(self, path: Place | None, relation: Relation, catalog: Catalog) -> Sequence[Operator]:
+    def _read(self, path: AnyPath | None, relation: Relation, catalog: Catalog) -> Sequence[Operator]:
         try:
             return _load(path, self._layout, relation.id)
         except Error as damage:
@@ -153,7 +153,7 @@ def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer:
     storage.remove_files(f.path for f in saved if f.id in relation_ids and f.writer <= writer)
 
 
-def _load(path: Place | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
+def _load(path: AnyPath | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
     if path is None:
         raise error("DATABASE_DAMAGED", f"the plan of relation {relation_id} is missing from {layout.plans}")
     value = layout.unseal(path)

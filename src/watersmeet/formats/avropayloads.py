@@ -2,7 +2,7 @@
 
 All bodies of one schema are read at once, as a block of an Avro file, which Polars reads as columns. Polars receives
 plain types only; this module adds the logical types. The sizes of the values show whether each body ends with its
-message; where they disagree, and for schemas that Polars does not read, bodies are read one by one.
+message; if not, and for schemas that Polars does not read, bodies are read one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from watersmeet.formats.valuetexts import Converted, Mask, evaluate
 from watersmeet.system.process import library
 from watersmeet.values.types import Field, SqlType
 
-#: The option of a format that keeps the text of the schema from which the columns were taken.
+#: The option of a format with the text of the schema from which the columns were taken.
 TAKEN_SCHEMA: Final = "taken.schema"
 
 _SYNC: Final = bytes(range(16))
@@ -38,8 +38,8 @@ _FRAME: Final = 5
 class AvroReader:
     """Records whose fields are the columns; whole: the one column is the value of any type.
 
-    registry: has the schemas of bodies by the ids before them. schema: of bodies without an id. ours: the text of the
-    schema from which the columns were taken, if they were: its defaults stand for fields that a body's schema lacks.
+    registry: of the schemas whose ids precede the bodies. schema: of bodies without an id. ours: the text of the schema
+    from which the columns were taken: its defaults replace fields that a body's schema lacks.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AvroReader:
         return joined(reads, self._fields) if reads else nothing(self._fields)
 
     def by_schema(self, payloads: pa.BinaryArray) -> Iterator[tuple[Numbers, pa.BinaryArray, Node | str, str]]:
-        """(places, bodies, their schema or why there is none, what it is called) for each schema of the payloads."""
+        """(places, bodies, their schema or why there is none, its name) for each schema of the payloads."""
         if self._registry is None:
             assert self._schema is not None
             yield np.arange(len(payloads)), payloads, self._schema, "the schema"
@@ -83,7 +83,7 @@ class AvroReader:
             yield places, chosen, self._schema_of(id_), f"schema {id_} of the registry"
 
     def _schema_of(self, id_: int) -> Node | str:
-        """The schema of an id; why there is none."""
+        """The schema of an id, or why there is none."""
         if id_ < 0:
             return "avro: no zero byte and id of a schema before the value"
         found = self._by_id.get(id_)
@@ -96,13 +96,13 @@ class AvroReader:
                 else:
                     found = f"avro: schema {id_} of the registry is one of {registered.kind}"
             except UnknownSchemaError as cause:
-                return f"avro: {cause}"  # not kept: the registry may be told later
+                return f"avro: {cause}"  # not kept: the registry may get it later
             self._by_id[id_] = found
         return found
 
 
 def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
-    """(what follows the id of a schema, the ids; -1 where there is none)."""
+    """(the bodies after the ids of schemas, the ids; -1 where there is none)."""
     sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
     framed = pc.starts_with(payloads, b"\x00").to_numpy(zero_copy_only=False) & (sizes >= _FRAME)
     ids = np.full(len(payloads), -1, np.int64)
@@ -115,8 +115,8 @@ def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
 
 
 def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
-    """By column, the default of its field in a schema, unless that is null. CONNECTOR_OPTION for one that is no value
-    of its column.
+    """By column, the default of its field in a schema, unless that is null. CONNECTOR_OPTION for a default that is not
+    a value of its column.
     """
     found = {}
     for part in json.loads(text).get("fields", ()):
@@ -137,7 +137,7 @@ def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
 
 
 def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
-    """The default of a field: written by its type as a body of its own, and read as all bodies are."""
+    """The default of a field: written by its type as a body of its own, and read like all bodies."""
     fastavro = library("fastavro", "messages in Avro")
     alone = {"type": "record", "name": "defaults", "fields": [part]}
     kind = part["type"][0] if isinstance(part["type"], list) else part["type"]
@@ -153,7 +153,7 @@ def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
 
 
 def _without_meanings(schema: Any) -> Any:
-    """The same schema, in which values mean nothing beside their types."""
+    """The same schema without logical types."""
     if isinstance(schema, list):
         return [_without_meanings(s) for s in schema]
     if isinstance(schema, dict):
@@ -172,7 +172,7 @@ def columns_of(
 ) -> Read:
     """Bodies of one schema as columns. called: the schema in errors. defaults: of columns that it lacks.
 
-    DATATYPE_MISMATCH if the schema has a field that is no column of the declared type.
+    DATATYPE_MISMATCH if the schema has a field that can't be a column of the declared type.
     """
     table, reasons, good = raw_columns(schema, bodies)
     return Read(columns_in(schema, table, fields, called, defaults, whole=whole), np.flatnonzero(good), reasons)
@@ -213,7 +213,7 @@ def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
 
 
 def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
-    """All bodies as one block; None if they are not what the schema says, each of them from end to end."""
+    """All bodies as one block; None unless each matches the schema from beginning to end."""
     _, offsets, data = bodies.buffers()
     ends = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     block = (data or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
@@ -226,14 +226,14 @@ def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
 
 
 def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) -> pa.StructArray | None:
-    """So many records, one behind the other; None if Polars can't read them."""
+    """That many consecutive records; None if Polars can't read them."""
     polars = library("polars", "messages in Avro")
     file = container_head(schema.plain, _SYNC) + container_block(count, block, _SYNC)
     try:
         frame = polars.read_avro(io.BytesIO(file))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # a panic of Rust's is no Exception; whatever is wrong, the slow way says what and where
+    except BaseException:  # a panic of Rust's is no Exception; the slow way reports the error and its place
         return None
     if frame.height != count:
         return None
@@ -275,7 +275,7 @@ def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:
-    """Plain values of a schema in the type that was declared. DATATYPE_MISMATCH if they can't be."""
+    """Plain values of a schema in the declared type. DATATYPE_MISMATCH if they can't have it."""
     found = declare(node, raw, column.type)
     if found is None:
         raise error(
@@ -287,7 +287,7 @@ def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted
 
 
 def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
-    """Plain values of a schema as a type; None if they can't be of it, whatever they are."""
+    """Plain values of a schema as a type; None if no value can have it."""
     if node.kind == "null":
         return Converted(pa.nulls(len(raw), kind.arrow))
     if node.is_variable_decimal and (found := _of_own_scales(node, raw, kind)) is not None:
@@ -331,7 +331,7 @@ def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _booleans(numbers: pa.Array) -> Converted:
-    """1 and 0, as MySQL has booleans; others are bad."""
+    """1 and 0, MySQL's booleans; other numbers are bad."""
     is_one = pc.equal(numbers, 1)
     fits = pc.fill_null(pc.or_(is_one, pc.equal(numbers, 0)), fill_value=True)
     if pc.all(fits).as_py() in (True, None):
@@ -340,7 +340,7 @@ def _booleans(numbers: pa.Array) -> Converted:
 
 
 def _of_decimals(values: pa.Array, kind: SqlType) -> Converted | None:
-    """Decimals as a type: whole numbers exactly, floating-point numbers to the nearest."""
+    """Decimals as a type: whole numbers exactly, floating-point numbers rounded."""
     if kind.name == "numeric":
         return rescaled(values, kind)
     if kind.is_integer:
@@ -375,7 +375,7 @@ def _of_own_scales(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted 
 
 
 def rescaled(values: pa.Array, kind: SqlType) -> Converted:
-    """Decimals with the digits of a type: rounded as casts in SQL round; those too large are bad."""
+    """Decimals with the digits of a type: rounded like casts in SQL; too large ones are bad."""
     if values.type.scale <= kind.arrow.scale:
         return retyped(values, kind)
     return convert([values.cast(pa.string())], [kind])[0]
@@ -454,14 +454,14 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
 
 
 def count_records(file: BinaryIO) -> int:
-    """How many records a file has, by the heads of its blocks. Raises what fastavro raises for a file that is none."""
+    """The number of records of a file, by the heads of its blocks. Raises fastavro's error for other files."""
     return sum(block.num_records for block in library("fastavro", "files of Avro").block_reader(file))
 
 
 def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
-    """The records of a file, each of them a row. Raises what fastavro raises for a file that is none.
+    """The records of a file, each of them a row. Raises fastavro's error for other files.
 
-    DATATYPE_MISMATCH if its schema has a field that is no column of the declared type.
+    DATATYPE_MISMATCH if its schema has a field that can't be a column of the declared type.
     """
     fastavro = library("fastavro", "files of Avro")
     blocks = fastavro.block_reader(file)

@@ -77,10 +77,9 @@ VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 class Node:
     """A type of a schema.
 
-    branches: 0 for a type that is no union with null,
-    else 1 or 2, the place of null. name: in full, of records. fields: (names, node), the first name its own, the others
-    aliases. items: of an array or map. size: of a fixed. choices: of a `union` of several types, whose values are
-    written as JSON.
+    branches: 0 for a type outside of a union with null, else 1 or 2, the position of null. name: in full, of records.
+    fields: (names, node), the first name its own, the others aliases. items: of an array or map. size: of a fixed.
+    choices: of a `union` of several types, whose values are written as JSON.
     """
 
     kind: Kind
@@ -95,7 +94,7 @@ class Node:
 
     @cached_property
     def plain(self) -> Any:
-        """The type as JSON, without what values mean; an enum is an int."""
+        """The type as JSON, without logical types; an enum is an int."""
         return _plain(self, count())
 
     @property
@@ -105,7 +104,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return self.kind if self.logical is None else f"{self.kind} ({self.logical.meaning})"
 
     @cached_property
@@ -120,7 +119,7 @@ class Node:
 
     @cached_property
     def type(self) -> SqlType | None:
-        """The SQL type that has its values; None for null."""
+        """The SQL type of its values; None for null."""
         if self.logical is not None:
             return self.logical.type
         if self.kind == "record":
@@ -152,7 +151,7 @@ class Node:
         return self.kind not in ("map", "union", "null") and (self.kind != "fixed" or self.size > 0)
 
     def part(self, name: str) -> tuple[int, Node] | None:
-        """(place, type) of the field of that name, or of one with it as an alias, or that is equal but for case."""
+        """(position, type) of the field with that name, or that alias, or that name in another case."""
         for same in (
             lambda names: names[0] == name,
             lambda names: name in names,
@@ -164,7 +163,7 @@ class Node:
         return None
 
     def sizes(self, values: pa.Array) -> Sizes:
-        """How many bytes each value takes, written in the shortest way."""
+        """The bytes of each value in the shortest encoding."""
         null = values.is_null().to_numpy(zero_copy_only=False)
         if self.kind == "record":
             found = np.zeros(len(values), np.int64)
@@ -188,9 +187,10 @@ class Node:
         return np.where(null, 0, found) + 1 if self.branches else found
 
     def agrees(self, values: pa.Array, starts: Sizes, data: npt.NDArray[np.uint8]) -> bool:
-        """Whether the bytes of each value, which begin at `starts`, say null where it is NULL, and its type elsewhere.
+        """Whether the bytes of each value, which begin at `starts`, have the null branch where it is NULL, and its type
+        elsewhere.
 
-        Wanted where a reader takes any number but 0 for a type of a union. Values are as long as `sizes` says.
+        For readers that treat any branch but 0 as a value. Values are as long as `sizes` returns.
         """
         null = values.is_null().to_numpy(zero_copy_only=False)
         if self.branches:
@@ -220,7 +220,7 @@ class Node:
         return True
 
     def shaped(self, value: Any) -> Any:
-        """A value of fastavro's as Arrow takes it."""
+        """A value of fastavro's for Arrow."""
         if value is None:
             return None
         if self.kind == "record":
@@ -237,7 +237,7 @@ class Node:
 
 
 def _plain(node: Node, numbers: Iterator[int]) -> Any:
-    """`Node.plain`. Each record and fixed has a name of its own, wherever it is used."""
+    """`Node.plain`. Each record and fixed has a unique name."""
     found: Any
     if node.kind == "record":
         parts = [{"name": f"f{i}", "type": _plain(part, numbers)} for i, (_, part) in enumerate(node.fields)]
@@ -262,7 +262,7 @@ def _as_text(value: Any) -> str:
 
 
 def _varints(values: Sizes) -> Sizes:
-    """How many bytes whole numbers take."""
+    """The bytes of encoded whole numbers."""
     rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
     found = np.ones(len(values), np.int64)
     for i in range(1, 10):
@@ -274,7 +274,7 @@ def _varints(values: Sizes) -> Sizes:
 
 
 def read_schema(schema: RegisteredSchema, registry: Registry | None = None) -> Node:
-    """The tree of a schema, with those that it refers to. CONNECTOR_OPTION if it is no schema."""
+    """The tree of a schema, with its references. CONNECTOR_OPTION if it is invalid."""
     reader = _SchemaReader()
     try:
         if registry is not None:
@@ -299,11 +299,11 @@ def _read_references(
 
 
 class _SchemaReader:
-    """Reads types from JSON. Named types can be used by their names from then on."""
+    """Reads types from JSON. Named types can be used by their names afterwards."""
 
     def __init__(self) -> None:
         self._named: dict[str, Node | None] = {}
-        """None: of a type that is being read, so that it holds itself."""
+        """None: a type that is being read, and so contains itself."""
 
     def node(self, schema: Any, namespace: str) -> Node:
         if isinstance(schema, list):
@@ -364,7 +364,7 @@ class _SchemaReader:
 
 
 def _with_properties(part: Mapping[str, Any]) -> Any:
-    """The type of a field; Kafka Connect's names may stand beside it."""
+    """The type of a field; Kafka Connect's names may be next to it."""
     kind = part["type"]
     if isinstance(kind, str) and ("connect.name" in part or "logicalType" in part):
         return {**{k: v for k, v in part.items() if k not in ("name", "default", "aliases")}, "type": kind}
@@ -372,7 +372,7 @@ def _with_properties(part: Mapping[str, Any]) -> Any:
 
 
 def columns_from(schema: Node, options: Mapping[str, str]) -> Schema:
-    """The columns that the fields of a record have. map.handling.mode: `map` (the default) or `jsonb`."""
+    """The columns for the fields of a record. map.handling.mode: `map` (the default) or `jsonb`."""
     if schema.kind != "record":
         raise error("CONNECTOR_OPTION", f"columns are taken from records, and the schema is {schema.title}")
     as_json = options.get("map.handling.mode", "map") == "jsonb"
@@ -392,18 +392,18 @@ def _no_type(name: str, node: Node) -> Error:
 
 
 def container_head(schema: Any, sync: bytes) -> bytes:
-    """The beginning of a file without compression. schema: as JSON has it. sync: 16 bytes, which end each block."""
+    """The beginning of a file without compression. schema: JSON. sync: 16 bytes, which end each block."""
     text = json.dumps(schema).encode()
     return b"".join((b"Obj\x01", _varint(1), _varint(11), b"avro.schema", _varint(len(text)), text, _varint(0), sync))
 
 
 def container_block(count: int, records: bytes | memoryview | pa.Buffer, sync: bytes) -> bytes:
-    """A block of so many records."""
+    """A block with that many records."""
     return b"".join((_varint(count), _varint(memoryview(records).nbytes), records, sync))
 
 
 def _varint(number: int) -> bytes:
-    """A number that is not negative as Avro writes it."""
+    """A non-negative number in Avro's encoding."""
     rest = number << 1
     out = bytearray()
     while rest > 0x7F:

@@ -1,10 +1,8 @@
-"""Rows as Avro, as it travels in messages: Confluent's header with the schema's id, then the record.
+"""Rows as Avro messages: Confluent's header with the schema's id, then the record.
 
-The record is put together column by column: Avro writes the fields of a record one behind the other, with nothing
-between them.
-
-Avro 1.12, "Binary encoding", "Logical types"; Confluent, "Wire format". RisingWave, "Sink data to Kafka", AVRO: which
-column goes into which field.
+Records are built column by column: Avro concatenates the fields of a record without separators. Source: Avro 1.12,
+"Binary encoding", "Logical types"; Confluent, "Wire format"; RisingWave, "Sink data to Kafka", AVRO, for the field of
+each column.
 """
 
 from __future__ import annotations
@@ -63,9 +61,10 @@ _MOST_UNSIGNED: Final = 2**32
 
 
 def derived_schema(columns: Schema, name: str) -> dict[str, Any]:
-    """The schema of a record with a field for each column. All may be null, so that fields can be added and left out.
+    """The schema of a record with a field for each column. All fields are nullable, so that they can be added and left
+    out.
 
-    CONNECTOR_OPTION for columns whose names Avro doesn't take.
+    CONNECTOR_OPTION for names of columns that are invalid in Avro.
     """
     for column in columns:
         _check_name(column.name)
@@ -121,7 +120,7 @@ def _scale(kind: SqlType) -> int:
 
 
 def _name(text: str) -> str:
-    """A name that Avro takes."""
+    """A valid name in Avro."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)
     return name if name and not name[0].isdigit() else f"_{name}"
 
@@ -136,11 +135,11 @@ def _check_name(name: str) -> None:
 
 
 class AvroWriter:
-    """Writes records of the newest schema of the subject, or, where the subject has none, of one that is made of the
-    columns and registered. The schema stays the same as long as the writer lives.
+    """Writes records with the newest schema of the subject; where the subject has none, a schema is derived from the
+    columns and registered. A writer's schema never changes.
 
-    whole: what is written is the only column itself, not a record with that field; a NULL is no payload. schema: what
-    is registered in place of the one that is made of the columns.
+    whole: the value is the only column itself, not a record with that field; NULL has no payload. schema: registered
+    instead of the derived one.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class AvroWriter:
         return concatenated([self._header, self._encode(rows)])
 
     def _connect(self) -> None:
-        """OSError if the registry can't be reached. CONNECTOR_OPTION if its schema doesn't take the columns."""
+        """OSError if the registry can't be reached. CONNECTOR_OPTION if its schema doesn't fit the columns."""
         newest = self._registry.newest(self._subject)
         if newest is None:
             space, _, name = self._record.rpartition(".")
@@ -206,9 +205,9 @@ class AvroWriter:
 
 
 def record_encoder(columns: Schema, schema: Any) -> Callable[[pa.Table], pa.BinaryArray]:
-    """Writes rows of `columns` as records of an Avro schema, as it is after reading its JSON.
+    """Writes rows of `columns` as records of an Avro schema (parsed JSON).
 
-    A schema that is no record takes the only column. CONNECTOR_OPTION if the schema doesn't take the columns.
+    A schema other than a record takes the only column. CONNECTOR_OPTION if the schema doesn't fit the columns.
     """
     named: dict[str, Any] = {}
     space = ""
@@ -256,7 +255,7 @@ def _record(
 
 
 def _remember(schema: Mapping[str, Any], named: dict[str, Any], space: str) -> str:
-    """Notes a named type, which may be named again; the namespace within it."""
+    """Record a named type, which may be referred to later; returns the namespace within it."""
     name, space = schema["name"], schema.get("namespace", space)
     if "." in name:
         space, _, name = name.rpartition(".")
@@ -265,7 +264,7 @@ def _remember(schema: Mapping[str, Any], named: dict[str, Any], space: str) -> s
 
 
 def _value(kind: SqlType, schema: Any, path: str, named: dict[str, Any], space: str) -> Encode:
-    """Writes a column with NULLs, where the schema takes them."""
+    """Writes a column, with NULLs where the schema allows them."""
     if isinstance(schema, list):
         rest = [s for s in schema if s != "null"]
         if len(rest) != 1 or len(schema) > 2:
@@ -333,7 +332,7 @@ def _struct(kind: SqlType, schema: Any, named: dict[str, Any], space: str) -> En
 
 
 def _array(column: pa.ListArray, items: Encode) -> pa.BinaryArray:
-    """One block: how many items, they, and 0 for the end. An empty array is the end alone."""
+    """One block: the number of items, the items, and 0 for the end. An empty array is only the end."""
     values, offsets = list_parts(column)
     counts = np.diff(offsets).astype(np.int64)
     blocks = concatenated([varints(zigzag(counts)), gathered(items(values), offsets), b"\0"])
@@ -401,7 +400,7 @@ def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str
 
 
 def _resized(numbers: np.ndarray, size: int, path: str) -> np.ndarray:
-    """In `size` bytes, of which the first ones have the sign."""
+    """In `size` bytes, with the sign in the first ones."""
     sign = np.where(numbers[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
     if size >= 16:
         return np.hstack([np.repeat(sign, size - 16, axis=1), numbers])

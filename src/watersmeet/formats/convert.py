@@ -1,6 +1,6 @@
-"""From text to typed columns, JSON among it: objects, arrays and jsonb.
+"""From text to typed columns, including JSON: objects, arrays and jsonb.
 
-Numbers and strings inside of JSON are converted as the same text is elsewhere, with all their digits.
+Numbers and strings in JSON are converted like other text, with all their digits.
 """
 
 from __future__ import annotations
@@ -45,21 +45,19 @@ _BOOLEANS: Final = np.zeros(256, np.bool_)
 _BOOLEANS[list(b"tfn\0")] = True
 _ZONED: Final = r"(?i):[0-9]{2}(?:[.,][0-9]+)?\s*(?:z|utc|[+-][0-9]{2}(?::?[0-9]{2}){0,2})\s*$"
 
-#: How numbers become timestamptz: in a unit that their size says, in milliseconds, in microseconds, or not at all.
-#: utc_without_suffix: nor do they, and a text without a time zone is one of UTC.
+#: How numbers become timestamptz: in a unit by their size, in milliseconds, in microseconds, or not at all.
+#: utc_without_suffix: not at all, and texts without a time zone are in UTC.
 TimeNumbers = Literal["guess_number_unit", "milli", "micro", "utc_string", "utc_without_suffix"]
 
 
 @dataclass(frozen=True)
 class MessageRules:
-    """How the JSON values of messages become columns, where that is not how those of files do.
+    """How the JSON values of messages become columns, where that differs from files.
 
-    Keys match without regard to case if no key is equal. Only true and false are booleans. Numbers are dates (days),
-    times (microseconds) and timestamps. Structs are read from texts that are JSON objects, too.
-
-    Source: RisingWave, "Ingest JSON data".
-
-    times: what numbers and texts are as timestamptz. base64: bytea is written so. json_texts: jsonb is a text.
+    Keys match regardless of case if no key is equal. Only true and false are booleans. Numbers are dates (days), times
+    (microseconds) and timestamps. Structs are also read from texts that are JSON objects. Source: RisingWave, "Ingest
+    JSON data". times: the meaning of numbers and texts as timestamptz. base64: the form of bytea. json_texts: jsonb is
+    a text.
     """
 
     times: TimeNumbers = "guess_number_unit"
@@ -81,10 +79,9 @@ def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Conve
 def json_objects(
     texts: pa.Array, names: Sequence[str], types: Sequence[SqlType], rules: Rules = None
 ) -> tuple[list[Converted], Mask]:
-    """(the members `names` of the JSON objects among `texts` as columns, which texts are no JSON object).
+    """(the members `names` of the JSON objects among `texts` as columns, which texts are not JSON objects).
 
-    The columns have no row for what is no object. A member that is missing or null is NULL. Of members with the same
-    key the last one counts.
+    The columns have rows only for objects. A missing or null member is NULL. The last of equal keys counts.
     """
     good = (first_bytes(texts) == _BRACE) & is_valid(texts)
     return _members(texts if good.all() else texts.filter(pa.array(good)), names, types, rules), ~good
@@ -102,7 +99,7 @@ def _is_json(kind: SqlType) -> bool:
 
 
 def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
-    """JSON of which nobody knows whether it is valid."""
+    """Text that may be invalid JSON."""
     valid = is_valid(texts)
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     wrong = present & ~valid
@@ -114,7 +111,7 @@ def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
 def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlType], rules: Rules) -> list[Converted]:
     """Members of valid JSON objects, without NULL."""
     keys, found = members(objects)
-    codes = _places(keys, names)
+    codes = _positions(keys, names)
     parts = [newest(codes, i, found, len(objects)) for i in range(len(names))]
     if rules is not None and (codes < 0).any():
         _match_in_any_case(parts, keys, codes, names, found)
@@ -124,9 +121,9 @@ def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlT
 def _match_in_any_case(
     parts: list[Parts], keys: pa.StringArray, codes: npt.NDArray[np.int32], names: Sequence[str], found: Parts
 ) -> None:
-    """Fills in, for objects without a key equal to a name, the last one that is equal but for case."""
+    """Fill in, for objects without a key equal to a name, the last one in another case."""
     lower = [name.lower() for name in names]
-    folded = _places(pc.utf8_lower(keys), sorted(set(lower)))
+    folded = _positions(pc.utf8_lower(keys), sorted(set(lower)))
     for code, name in enumerate(sorted(set(lower))):
         alike = folded == code
         for i in [i for i, other in enumerate(lower) if other == name]:
@@ -139,8 +136,8 @@ def _match_in_any_case(
             parts[i] = newest(wanted.astype(np.int32), 1, found, len(parts[i]))
 
 
-def _places(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int32]:
-    """The place of each key among the names, -1 for those that nobody wants."""
+def _positions(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The position of each key among the names, -1 for others."""
     found = pc.index_in(keys, value_set=pa.array(names, pa.string()))
     result: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
     return result
@@ -162,7 +159,7 @@ def _typed(parts: Sequence[Parts], types: Sequence[SqlType], rules: Rules) -> li
 
 
 def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | None:
-    """JSON values as a column where the rules of messages say more than those of files; None if they don't."""
+    """JSON values as a column where the rules of messages differ from those of files, else None."""
     quoted = part.firsts == _QUOTE
     if kind.name == "boolean":
         odd = ~_BOOLEANS[part.firsts]
@@ -184,7 +181,7 @@ def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | No
 
 
 def are_zoned(texts: pa.StringArray, rules: MessageRules) -> Mask:
-    """Which texts say a time zone, if they have to."""
+    """Which texts have a time zone, if they must."""
     if rules.times == "utc_without_suffix":
         return np.ones(len(texts), np.bool_)
     zoned: Mask = pc.fill_null(pc.match_substring_regex(texts, _ZONED), fill_value=True).to_numpy(zero_copy_only=False)
@@ -192,7 +189,7 @@ def are_zoned(texts: pa.StringArray, rules: MessageRules) -> Mask:
 
 
 def _moments(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | None:
-    """Dates, times and timestamps: numbers, and texts."""
+    """Dates, times and timestamps from numbers and texts."""
     numbers = _NUMBERS[part.firsts]
     texts = part.contents()
     wrong = np.zeros(len(part), np.bool_)
@@ -223,7 +220,7 @@ def moments_of(numbers: pa.Array, kind: SqlType, rules: MessageRules) -> Convert
 def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[Places, Mask]:
     """(days or microseconds, which are in range).
 
-    Source of the sizes that say the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
+    Source of the sizes that determine the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
     """
     if kind.name == "date":
         return values, (values >= FIRST_DAY) & (values <= LAST_DAY)
@@ -244,7 +241,7 @@ def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[P
 
 
 def _except(texts: pa.Array, kind: SqlType, wrong: Mask) -> Converted:
-    """Text as a scalar type; those that are `wrong` and not NULL are bad."""
+    """Text as a scalar type; `wrong` values that are not NULL are bad."""
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     (found,) = convert_scalars([_where(texts, ~wrong)], [kind])
     return Converted(found.column, (wrong & present) if found.bad is None else (wrong & present) | found.bad)
@@ -261,7 +258,7 @@ def _lost(part: Parts, column: pa.Array) -> Mask | None:
 
 
 def _said(part: Parts, kind: SqlType) -> pa.Array:
-    """JSON values as text; objects and arrays in their plainest form."""
+    """JSON values as text; objects and arrays in canonical form."""
     texts = part.contents()
     if kind.name != "varchar":
         return texts
@@ -273,7 +270,7 @@ def _said(part: Parts, kind: SqlType) -> pa.Array:
 
 
 def _documents(texts: pa.StringArray) -> Converted:
-    """Valid JSON as jsonb; what nests too deeply is bad."""
+    """Valid JSON as jsonb; too deeply nested values are bad."""
     sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
     long = np.flatnonzero(sizes > 2 * JSON_MAX_DEPTH)
     deep = [row for row in long.tolist() if is_json_too_deep(texts[row].as_py())]

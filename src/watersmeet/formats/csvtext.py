@@ -1,9 +1,9 @@
 """CSV and TSV: the ends of rows, columns of text, payloads of messages.
 
 A quote counts only at the beginning of a field; within the field, a doubled quote is a quote. A row that breaks these
-rules (a quote that is never closed, text after a closing quote, a lone carriage return) is one *physical line*, and
-only that line is set aside. Well-formed text is scanned with numpy; from the first irregular row on, a regular
-expression takes over, which defines the rules. Both always give the same rows.
+rules (an unclosed quote, text after a closing quote, a lone carriage return) is one *physical line*, and only that line
+becomes a dead letter. Well-formed text is scanned with numpy; from the first irregular row on, a regular expression,
+which defines the rules, is used. Both always return the same rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def csv_table(
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
     """(the columns `include` as strings, (number, fields) of the rows without `width` fields).
 
-    quote: empty for none. null: what an unquoted field says that is NULL. newlines: there may be some in fields.
+    quote: empty for none. null: the unquoted text of NULL. newlines: fields may contain some.
     """
     names = [f"f{i}" for i in range(width)]
-    # Arrow reads no row of no column: the first one stands for the number of rows.
+    # Arrow reads no rows without columns: the first column gives the number of rows.
     included = [names[i] for i in include] or names[:1]
     if not data:
         return pa.table({n: pa.array([], pa.string()) for n in included}), []
@@ -76,8 +76,8 @@ Offsets = npt.NDArray[np.int64]
 class RowIndex:
     """Rows of a text: row i is bytes [starts[i], ends[i]), its line end included.
 
-    bad: numbers of the rows that break the rules of quoting. complete: the end of the last complete row.
-    quoted: whether there may be newlines in rows.
+    bad: numbers of the rows that break the rules of quoting. complete: the end of the last complete row. quoted:
+    whether rows may contain newlines.
     """
 
     starts: Offsets
@@ -92,9 +92,9 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The special characters, and how long a row can be. quote: empty for none.
+    """The special characters, and the longest row. quote: empty for none.
 
-    max_row_bytes: a quoted field that isn't closed within so many bytes of its row's beginning never will be.
+    max_row_bytes: a quoted field must be closed within that many bytes of its row's beginning.
     """
 
     delimiter: str = ","
@@ -118,7 +118,7 @@ def _rules(dialect: Dialect) -> _Rules:
     inside = rb"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
     field = rb"(?>%b%b%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quote, inside, quote, quote, delimiter, delimiter)
     row = rb"%b(?:%b%b)*+(?:\r?\n|\r?\Z)" % (field, delimiter, field)
-    # A field may end with the quote that closes it, or that quote is the first half of a doubled one to come.
+    # A field may end with its closing quote, or that quote is the first half of a doubled one.
     unfinished = rb"(?:%b%b)*+%b%b\Z" % (field, delimiter, quote, inside)
     return _Rules(re.compile(row), re.compile(unfinished))
 
@@ -126,8 +126,8 @@ def _rules(dialect: Dialect) -> _Rules:
 def scan_rows(data: bytes, dialect: Dialect, *, final: bool) -> RowIndex:
     """The rows of `data`, which begins with a row.
 
-    final: nothing will follow, so that a last line without newline is a row and an open quote is an error.
-    Otherwise rows that may still change are left out, and `complete` says where they begin.
+    final: the data is complete, so that a last line without newline is a row and an open quote is an error. Otherwise
+    rows that may still change are left out, and `complete` is their beginning.
     """
     array = np.frombuffer(data, np.uint8)
     newlines = np.nonzero(array == _LF)[0].astype(np.int64, copy=False)
@@ -159,7 +159,7 @@ def scan_lines(data: bytes, *, final: bool) -> RowIndex:
 
 
 def _quoted_ends(array: npt.NDArray[np.uint8], newlines: Offsets, dialect: Dialect) -> tuple[Offsets, int]:
-    """(row ends, place up to which they are right): quotes taken in pairs, if each stands where it may."""
+    """(row ends, position up to which they are right): quotes in pairs, if each is at a valid position."""
     quotes = np.nonzero(array == ord(dialect.quote))[0].astype(np.int64, copy=False)
     opening, closing = quotes[0::2], quotes[1::2]
     size = len(array)
@@ -186,7 +186,7 @@ def _quoted_ends(array: npt.NDArray[np.uint8], newlines: Offsets, dialect: Diale
 
 
 def _lone_return(array: npt.NDArray[np.uint8], quoted: bool, dialect: Dialect) -> int:
-    """The place of the first carriage return, outside quotes, that no newline follows; the size if there is none."""
+    """The position of the first carriage return outside quotes and not before a newline; the size if there is none."""
     size = len(array)
     returns = np.nonzero(array == _CR)[0]
     lone = returns[array[np.minimum(returns + 1, size - 1)] != _LF]
@@ -228,7 +228,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 class CsvReader:
     r"""Rows whose fields are the columns, in their order. An empty field without quotes is NULL.
 
-    tabs: fields are between tabs, without quotes and with backslashes; \N is NULL (TSV). many_rows: a payload may have
+    tabs: fields between tabs, without quotes and with backslashes; \N is NULL (TSV). many_rows: a payload may have
     several rows. Source: RisingWave, ENCODE CSV; RFC 4180.
     """
 
@@ -267,7 +267,7 @@ class CsvReader:
         whole = np.isin(bounds, found.ends).all()
         if len(found.bad) or not whole:
             if len(texts) > 1:
-                # A quote that is not closed takes what follows with it: the halves are read without each other.
+                # An unclosed quote affects the following rows: the halves are read separately.
                 middle = len(texts) // 2
                 halves = [(texts[:middle], 0), (texts[middle:], middle)]
                 return joined([moved(self._read(t), np.arange(len(t)) + at) for t, at in halves], self._fields)
@@ -307,7 +307,7 @@ class CsvReader:
         return Read(cut, found.places[keep], reasons)
 
     def _unescaped(self, texts: pa.StringArray) -> pa.StringArray:
-        """TSV: what backslashes mean, in the few fields that have some."""
+        """TSV: the meaning of backslashes, in the few fields that have some."""
         if not self._tabs:
             return texts
         escaped = pc.fill_null(pc.match_substring(texts, "\\"), fill_value=False)

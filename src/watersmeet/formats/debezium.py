@@ -1,4 +1,4 @@
-"""Debezium's envelopes: the row before a change and after it; also schemas of Kafka Connect in JSON messages.
+"""Debezium's envelopes: the row before and after a change; and schemas of Kafka Connect in JSON messages.
 
 Source: Debezium, "Change events" of its connectors; Kafka Connect, `JsonConverter`; RisingWave, FORMAT DEBEZIUM.
 """
@@ -52,7 +52,7 @@ _WRITTEN_AS: Final[dict[str, SqlType]] = {
     "string": VARCHAR,
 }
 
-#: Meanings of numbers that JSON alone would read as other times.
+#: Meanings of numbers that JSON without a schema would read as other times.
 _TIMES: Final = ("date", "time", "timestamp", "local timestamp", "duration")
 
 
@@ -70,7 +70,7 @@ def record_of(schema: str, part: str | None) -> Node | None:
 
 
 def _node(schema: Mapping[str, Any]) -> Node:
-    """Maps, whose JSON is not one form, are unions: their values are read as JSON."""
+    """Maps, whose JSON has several forms, are unions: their values are read as JSON."""
     kind, name = schema.get("type", "struct"), schema.get("name")
     if name == VARIABLE_DECIMAL:
         return Node("record", name=name, fields=((("scale",), Node("long")), (("value",), Node("bytes"))))
@@ -96,7 +96,7 @@ def written_as(node: Node) -> SqlType:
 
 
 def has_meaning(node: Node, kind: SqlType) -> bool:
-    """Whether the schema says of a value for this column more than its JSON does."""
+    """Whether the schema determines more of a column's value than its JSON."""
     if node.kind == "array":
         return node.items is not None and (
             (kind.element is not None and has_meaning(node.items, kind.element))
@@ -126,15 +126,15 @@ def _is_declarable(node: Node, kind: SqlType) -> bool:
 
 _BRACE: Final = b"{"[0]
 
-#: Stands for a value that the database did not send because the change left it as it was.
+#: The placeholder of a value that the database did not send because it did not change.
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 
 _UNAVAILABLE_BASE64: Final = base64.b64encode(_UNAVAILABLE.encode()).decode()
 
-#: As it is written in JSON. Of an array it is the only element.
+#: Its forms in JSON. In an array it is the only element.
 _UNAVAILABLE_JSON: Final = rf'^(\[\s*)?"({_UNAVAILABLE}|{_UNAVAILABLE_BASE64})"(\s*\])?$'
 
-#: Changes with a row after them, those of all rows (TRUNCATE), those of none (a message that was written to the log).
+#: Changes with a row after them, those of all rows (TRUNCATE), those of none (a message in the database's log).
 _WITH_ROW: Final = ("c", "r", "u")
 
 ALL_ROWS: Final = "t"
@@ -143,9 +143,9 @@ _NO_ROW: Final = "m"
 
 @dataclass(frozen=True)
 class Changes:
-    """ops: of each payload the letter of its change, empty for one that changes no row. before, after: rows, of those
-    payloads that have them. unsent: by column, the places of the payloads of which `after` lacks its value, because it
-    did not change. reasons: by place, why a payload can't be read.
+    """The changes of payloads. ops: the letter of each payload's change, empty without a changed row. before, after:
+    rows of the payloads that have them. unsent: by column, the places of payloads whose `after` lacks its unchanged
+    value. reasons: by place, why a payload can't be read.
     """
 
     ops: npt.NDArray[Any]
@@ -159,11 +159,11 @@ class EnvelopeReader(Protocol):
     """From payloads to changes."""
 
     def read(self, payloads: pa.BinaryArray) -> Changes:
-        """The changes that payloads say, of which none is NULL. Raises as `Decoder.decode` does."""
+        """The changes of payloads without NULL. Raises as `Decoder.decode` does."""
 
 
 def check_mongo(fields: Sequence[Field]) -> None:
-    """DATATYPE_MISMATCH if the columns are not those of documents: `_id` and `payload jsonb`."""
+    """DATATYPE_MISMATCH unless the columns are those of documents: `_id` and `payload jsonb`."""
     kinds = {f.name: f.type.name for f in fields}
     fits = kinds.get("payload") == "jsonb" and kinds.get("_id") in ("varchar", "bigint", "integer", "jsonb")
     if len(kinds) != 2 or not fits:
@@ -177,7 +177,7 @@ def check_mongo(fields: Sequence[Field]) -> None:
 class JsonEnvelopeReader:
     """Envelopes in JSON: bare, or as the `payload` of an object, with or without a `schema` next to it.
 
-    Debezium's `schemas.enable` decides which; RisingWave takes the payload in both cases.
+    Debezium's `schemas.enable` selects the form; RisingWave reads the payload in both cases.
     """
 
     def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
@@ -209,7 +209,7 @@ class JsonEnvelopeReader:
     def _rows(
         self, part: Parts, name: str, schemas: pa.StringArray, places: Numbers, keep: npt.NDArray[np.bool_]
     ) -> tuple[Read, dict[str, Numbers]]:
-        """(the rows that part of the envelopes says, of those to keep, what they lack as in `Changes`)."""
+        """(the rows of a part of the envelopes to keep, their unsent values as in `Changes`)."""
         texts = part.contents() if self._mongo else part.texts()
         some = keep & texts.is_valid().to_numpy(zero_copy_only=False)
         texts, places = of_rows(texts, some), places[some]
@@ -331,7 +331,7 @@ class AvroEnvelopeReader:
 def _sort_out(
     letters: pa.StringArray, places: Numbers, ops: npt.NDArray[Any], reasons: dict[int, str]
 ) -> npt.NDArray[np.bool_]:
-    """Notes the letters of changes in `ops`, and why others can't be read; which of them change single rows."""
+    """Record the letters of changes in `ops`, why others can't be read; returns which change single rows."""
     codes = pc.fill_null(letters, "").dictionary_encode()
     which = codes.indices.to_numpy()
     keep = np.zeros(len(places), np.bool_)
@@ -355,7 +355,7 @@ def _problem(letter: str) -> str | None:
 
 
 def _objects(payloads: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_], dict[int, str]]:
-    """(the payloads that are JSON objects, which these are, why the others are none)."""
+    """(the payloads that are JSON objects, which these are, why the others are not)."""
     texts, is_text = as_texts(payloads)
     good = is_text & (first_bytes(texts) == _BRACE) & is_valid(texts)
     reasons = {
@@ -381,9 +381,9 @@ def _payloads(
 
 
 def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | None, reader: JsonReader) -> Read:
-    """Valid JSON texts as rows, one for each object; where a schema says what a value means, so it is read.
+    """Valid JSON texts as rows, one for each object, by a schema where it determines the meaning of a value.
 
-    part: the field of the schema that describes the objects; None: it does so itself.
+    part: the field of the schema that describes the objects; None: the schema itself.
     """
     objects = first_bytes(texts) == _BRACE
     reads = []
@@ -405,7 +405,7 @@ def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | No
 
 
 def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, schema: Node) -> Read:
-    """Valid JSON objects as rows, their members by a schema where it says more than JSON does."""
+    """Valid JSON objects as rows, their members by a schema where it determines more than JSON."""
     nodes = [_field_node(schema, f) for f in fields]
     kinds = [f.type if node is None else written_as(node) for f, node in zip(fields, nodes, strict=True)]
     found, wrong = json_objects(texts, [f.name for f in fields], kinds, rules)
@@ -414,7 +414,7 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
         done = values
         if node is not None:
             read = declare(node, values.column, column.type)
-            if read is None:  # a number that is another time than the column's is no value of it
+            if read is None:  # a number of another kind of time than the column's
                 read = Converted(
                     pa.nulls(len(values.column), column.type.arrow),
                     values.column.is_valid().to_numpy(zero_copy_only=False),
@@ -426,14 +426,14 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
 
 
 def _field_node(schema: Node, column: Field) -> Node | None:
-    """The type of a column in a schema; None if JSON says as much."""
+    """The type of a column in a schema; None if JSON determines as much."""
     part = schema.part(column.name)
     return part[1] if part is not None and has_meaning(part[1], column.type) else None
 
 
 def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:
-    """By column, which of these JSON objects have in its place what stands for a value that was not sent."""
-    # Most often nothing lacks, which bytes tell ten times faster than Arrow.
+    """By column, which of these JSON objects have the placeholder of an unsent value in it."""
+    # Values are rarely unsent; a search in bytes finds that ten times faster than Arrow.
     written = b"" if not len(objects) else objects.buffers()[2].to_pybytes()
     may = first_bytes(objects) == _BRACE
     may &= np.logical_or.reduce(
@@ -468,7 +468,7 @@ def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[st
 
 
 def _unsent_values(values: pa.Array) -> Numbers:
-    """Which of these values stand for one that was not sent."""
+    """Which of these values are the placeholder of an unsent value."""
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):

@@ -1,7 +1,4 @@
-"""From messages to rows: which rows a message has, which are gone, and what becomes of those that can't be read.
-
-The reader of the payloads of each encoding, and the columns of relations that declare none (`*`).
-"""
+"""From messages to rows: the readers of each encoding, the decoders of messages, and the columns of `*`."""
 
 from __future__ import annotations
 
@@ -83,7 +80,7 @@ _WIDTHS: Final[dict[str, int]] = {"int": 4, "long": 8}
 
 
 class ScalarReader:
-    """The one column of a relation: bytes as they are, a text in UTF-8, a big-endian int (4 bytes) or long (8).
+    """The one column of a relation: plain bytes, a text in UTF-8, a big-endian int (4 bytes) or long (8).
 
     Source: Kafka's serializers of the same names.
     """
@@ -149,7 +146,7 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
 
 
 def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool) -> PayloadReader:
-    """A reader of keys, one row for each. whole: the one field is the key, not a part of it that has its name."""
+    """A reader of keys, one row for each. whole: the one field is the key, not a part of it with that name."""
     encoding = form.key_encoding or form.encoding
     if (window := form.options.get(WINDOW)) is not None:
         (key,) = fields
@@ -186,7 +183,7 @@ def _avro_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool, o
 
 
 def avro_schema(form: MessageFormat) -> Node:
-    """The schema of messages that have no id of one."""
+    """The schema of messages without schema ids."""
     found = schema_bytes(form.options)
     if found is None:
         hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
@@ -209,12 +206,12 @@ _SCALARS: Final = {"integer": BIGINT, "number": DOUBLE, "boolean": BOOLEAN, "str
 
 
 def schema_columns(form: MessageFormat, registered: RegisteredSchema | None, part: Part = "value") -> Schema:
-    """The columns of a topic's values, or of its keys, as the schema of the format has them.
+    """The columns of a topic's values, or of its keys, from the schema of the format.
 
-    Source: RisingWave, "Avro", "Protobuf" and "JSON" with a schema registry; Debezium's are those of the row after a
-    change. registered: the schema of the registry (`registered_schema`), None without one. Raises OSError if a schema
-    can't be reached for now, else an `Error`: CONNECTOR_OPTION without a schema, FEATURE_NOT_SUPPORTED for types that
-    SQL does not have.
+    Source: RisingWave, "Avro", "Protobuf" and "JSON" with a schema registry; Debezium's columns are those of the row
+    after a change. registered: the schema of the registry (`registered_schema`), None without one. Raises OSError if a
+    schema can't be reached for now, else an `Error`: CONNECTOR_OPTION without a schema, FEATURE_NOT_SUPPORTED for types
+    without an SQL type.
     """
     encoding = form.encoding if part == "value" else form.key_encoding or form.encoding
     message = form.options.get("message" if part == "value" else "key.message")
@@ -239,9 +236,7 @@ def schema_columns(form: MessageFormat, registered: RegisteredSchema | None, par
 
 
 def taken_schema(form: MessageFormat, registered: RegisteredSchema | None) -> dict[str, str]:
-    """The option of the format that keeps the schema from which columns are taken, where it says more than these: the
-    defaults of Avro's fields.
-    """
+    """The option of the format with the schema from which columns are taken, where it has defaults of Avro's fields."""
     if form.encoding != "avro" or form.rows.startswith("debezium"):
         return {}
     return {} if registered is None or '"default"' not in registered.text else {TAKEN_SCHEMA: registered.text}
@@ -294,7 +289,7 @@ def _of_json(text: bytes) -> Schema:
 
 
 def _json_type(part: Any, schema: Any, depth: int) -> SqlType:
-    """The SQL type of a property; jsonb where there is none of its own."""
+    """The SQL type of a property; jsonb for others."""
     if not isinstance(part, dict) or depth > 20:
         return JSONB
     reference = part.get("$ref")
@@ -317,7 +312,7 @@ def _json_type(part: Any, schema: Any, depth: int) -> SqlType:
     return _SCALARS.get(str(kind), JSONB)
 
 
-#: Characters of an error that nobody thought of.
+#: The shown characters of an unexpected error.
 _SHOWN: Final = 200
 
 _NOWHERE: Final = np.zeros(0, np.int64)
@@ -326,10 +321,10 @@ _NOWHERE: Final = np.zeros(0, np.int64)
 def open_decoder(
     columns: Schema, primary_key: Sequence[str], form: MessageFormat, message_parts: Mapping[str, str]
 ) -> Decoder:
-    """A decoder of messages into `columns`: all that come from messages, those of `message_parts` among them.
+    """A decoder of messages into `columns`: all that come from messages, with those of `message_parts`.
 
-    primary_key: the names of its columns, empty for none. message_parts: by column, the part that it shows (`Input`).
-    Raises an `Error` if the format can't be read into such columns: CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED,
+    primary_key: the names of its columns, empty without one. message_parts: by column, the part that it shows
+    (`Input`). Raises an `Error` if the format can't be read into such columns: CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED,
     DATATYPE_MISMATCH, LIBRARY_MISSING.
     """
     by_name = {c.name: c for c in columns}
@@ -359,10 +354,10 @@ def open_decoder(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows before anything is refused: columns by name, NULL where there is none; diff as in `Decoded`.
+    """Rows before rejections: columns by name, NULL for missing values; diff as in `Decoded`.
 
-    unsent: by column, which rows lack its value because it did not change. emptied: which stand for all rows of the
-    table, which are gone.
+    unsent: by column, which rows lack its value because it did not change. emptied: which stand for the deletion of all
+    rows.
     """
 
     columns: dict[str, Converted]
@@ -387,9 +382,8 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _MessageDecoder:
-    """fields: columns of the value. keyed: those of them in the primary key. key: reader of these from the key.
-
-    shown: by column, the reader of a key that it shows as a whole.
+    """fields: columns of the value. keyed: those of them in the primary key. key: reader of these from the key. shown:
+    by column, the reader of a key that it shows as a whole.
     """
 
     columns: Schema
@@ -407,7 +401,7 @@ class _MessageDecoder:
         try:
             return self._decode(messages)
         except (OSError, Error, duckdb.InterruptException):
-            raise  # of the registry, the options and the user, not of a message
+            raise  # errors of the registry, the options and the user, not of a message
         except Exception as cause:
             if len(messages) > 1:
                 return self._halves(messages)
@@ -455,7 +449,7 @@ class _MessageDecoder:
         return _Rows(_by_name(self.fields, read), read.places, None, dict(read.reasons))
 
     def _newest(self, messages: Messages) -> _Rows:
-        """A message has the newest row of its key; without a value, or with an empty one, the key is gone."""
+        """A message has the newest row of its key; without a value, or with an empty one, it deletes that row."""
         assert self.value is not None
         read, gone = _read_some(self.value, messages.values, empty=True)
         if len(gone):
@@ -475,7 +469,7 @@ class _MessageDecoder:
         return _Rows(columns, read.places, diff, reasons)
 
     def _changes(self, messages: Messages, envelope: EnvelopeReader) -> _Rows:
-        """A message says what a row was before and is after. One without a value says nothing."""
+        """A message has the row before and after a change; none without a value."""
         present = _present(messages.values, empty=True)
         places = np.flatnonzero(present)
         found = envelope.read(of_rows(messages.values, present))
@@ -484,7 +478,7 @@ class _MessageDecoder:
         ops = np.full(len(messages), "", "U8")
         ops[places] = found.ops
         deleted, emptied = ops == "d", ops == ALL_ROWS
-        # Rows that are gone: those deleted, and those that are another row now.
+        # Deleted rows, and rows whose key changed.
         has_before, has_after = np.zeros((2, len(messages)), np.bool_)
         has_before[before.places], has_after[after.places] = True, True
         lacking = (ops != "") & ~deleted & ~emptied & ~has_after
@@ -508,7 +502,7 @@ class _MessageDecoder:
             columns.append(self._from_keys(messages, unknown, reasons))
         columns.append(_nulls(self.fields, np.flatnonzero(emptied)))
         gone = joined(columns, self.fields)
-        read = joined([gone, new], self.fields)  # of one message first the row that is gone
+        read = joined([gone, new], self.fields)  # of one message the deleted row first
         order = np.argsort(np.concatenate([gone.places, new.places]), kind="stable")
         diff = np.concatenate([np.full(len(gone.places), -1), np.ones(len(new.places), np.int64)])[order]
         return _Rows(
@@ -521,7 +515,7 @@ class _MessageDecoder:
         )
 
     def _gone(self, read: Read) -> Read:
-        """Of rows that are gone only the primary key counts: what else of them can't be read is no matter."""
+        """Only the primary key of deleted rows counts: other unreadable fields don't matter."""
         columns = [
             c if f.name in self.primary_key else Converted(pa.nulls(len(read.places), f.type.arrow))
             for f, c in zip(self.fields, read.columns, strict=True)
@@ -545,7 +539,7 @@ class _MessageDecoder:
         return changed
 
     def _from_keys(self, messages: Messages, places: Numbers, reasons: dict[int, str]) -> Read:
-        """Rows of which only the primary key is known, from the keys of the messages."""
+        """Rows with only the primary key, from the keys of the messages."""
         if self.key is None:
             reasons.update(dict.fromkeys(places.tolist(), 'debezium: a change "d" has no "before", and no key is read'))
             return _nulls(self.fields, _NOWHERE)
@@ -559,7 +553,7 @@ class _MessageDecoder:
     def _keys(
         self, reader: PayloadReader, messages: Messages, wanted: Numbers, reasons: dict[int, str]
     ) -> dict[str, Converted]:
-        """The columns of the primary key as the keys of the `wanted` messages have them; a row for each message."""
+        """The columns of the primary key from the keys of the `wanted` messages; a row for each message."""
         chosen = np.zeros(len(messages), np.bool_)
         chosen[wanted] = True
         chosen &= messages.keys.is_valid().to_numpy(zero_copy_only=False)
@@ -579,7 +573,7 @@ class _MessageDecoder:
         return spread(read.columns[0], read.places, len(messages))
 
     def _refused(self, rows: _Rows) -> Decoded:
-        """The rows without those of messages that can't be read, with what stands for fields that can't."""
+        """The rows without those of unreadable messages, with defaults for unreadable fields."""
         reasons = rows.reasons
         kept = self.form.bad_field
         gone = None if rows.diff is None else rows.diff < 0
@@ -643,7 +637,7 @@ def _cut(messages: Messages, begin: int, end: int) -> Messages:
 
 
 def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
-    """Which payloads are there; `empty`: one without bytes is not."""
+    """Which payloads exist; `empty`: one without bytes does not."""
     present: Mask = payloads.is_valid().to_numpy(zero_copy_only=False)
     if empty:
         sizes = pc.fill_null(pc.binary_length(payloads), 0).to_numpy(zero_copy_only=False)
@@ -652,7 +646,7 @@ def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
 
 
 def _read_some(reader: PayloadReader, payloads: pa.BinaryArray, *, empty: bool) -> tuple[Read, Numbers]:
-    """(the rows of the payloads that are there, the places of the others)."""
+    """(the rows of the existing payloads, the places of the others)."""
     present = _present(payloads, empty=empty)
     if present.all():
         return reader.read(payloads), _NOWHERE
@@ -668,7 +662,7 @@ def _by_name(fields: Sequence[Field], read: Read) -> dict[str, Converted]:
 
 
 def _taken(found: Converted, places: Numbers) -> Converted:
-    """The values at places, which rise."""
+    """The values at ascending places."""
     if np.array_equal(places, np.arange(len(found.column))):
         return found
     return Converted(of_rows(found.column, places), None if found.bad is None else found.bad[places])

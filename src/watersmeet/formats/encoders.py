@@ -1,6 +1,6 @@
 """From the changes of a relation to messages.
 
-Law: what `encode` gives depends on the rows, their diffs and the time alone; the same batch gives the same bytes.
+Law: the result of `encode` always depends only on the rows, their diffs and the time: equal batches give equal bytes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _UNSIGNED: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 @dataclass(frozen=True)
 class Encoded:
-    """Messages in their order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string,
-    value: binary>>, None if no message has any. times_ms: milliseconds since 1970 (UTC), None if messages get the time
-    at which they are written. partition_numbers: see `partitions`; None if no message has one.
+    """Messages in order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string, value:
+    binary>>, None without headers. times_ms: milliseconds since 1970 (UTC), None for the time of writing.
+    partition_numbers: see `partitions`; None without numbers.
     """
 
     keys: pa.BinaryArray
@@ -74,16 +74,17 @@ class Encoder(Protocol):
     """Changes of one relation to messages. Not thread-safe."""
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
-        """The messages of a consolidated change. rows: columns by their names. diff: how often each came (+) or went.
+        """The messages of a consolidated change. rows: columns by name. diff: how often each was inserted (+) or
+        deleted (-).
 
-        time_us: of the commit, microseconds since 1970 (UTC). Raises OSError if it needs something that can't be had
-        for now, an `Error` for a row that can't ever be written.
+        time_us: of the commit, microseconds since 1970 (UTC). Raises OSError while something is unavailable, an `Error`
+        for a row that can never be written.
         """
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where messages go, as far as they name it: the topic, and what the rows are called here."""
+    """The destination of messages: the topic, and the names of the database and the relation."""
 
     topic: str = ""
     database: str = ""
@@ -101,14 +102,13 @@ def open_encoder(
 ) -> Encoder:
     """The encoder of `format`.
 
-    key: names of the columns that are the key of messages; none: messages have no key, which only plain rows can do.
-    force_append_only: plain rows leave out what was deleted; without it a deletion is an error. parts: by column, the
-    part of a message that it is: key, headers (an object of JSON), header:<name>, timestamp, tombstone (the message has
-    no value), or one of `BROKERS_OWN`, which is not written; `COMPUTED_KEY` in place of any key, `COMPUTED_PARTITION`
-    (a whole number, see `Encoded.partitions`). Other columns are the value. timestamp, tombstone and computed parts are
-    of plain rows only.
+    key: names of the columns of the message key; none: messages without keys, for plain rows only. force_append_only:
+    plain rows leave out deletions; otherwise a deletion is an error. parts: by column, its part of a message: key,
+    headers (a JSON object), header:<name>, timestamp, tombstone (the message has no value), or one of `BROKERS_OWN`,
+    which is not written; `COMPUTED_KEY` instead of any key, `COMPUTED_PARTITION` (a whole number, see
+    `Encoded.partitions`). Other columns are the value. timestamp, tombstone and computed parts are for plain rows only.
 
-    CONNECTOR_OPTION for what can't be encoded so. LIBRARY_MISSING.
+    CONNECTOR_OPTION for combinations that can't be encoded. LIBRARY_MISSING.
     """
     parts = parts or {}
     written = tuple(c for c in columns if c.name not in parts)
@@ -146,8 +146,8 @@ def open_writer(
     part: Part = "value",
     whole: bool = False,
 ) -> Writer:
-    """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart. whole: in Avro, what
-    is written is the only column itself, not a record with that field.
+    """The writer of values in `encoding`. part: value or key, for the schema registry. whole: in Avro, the value is the
+    only column itself, not a record with that field.
     """
     if encoding == "json":
         connected = flag(options, "schemas.enable", default=False)
@@ -199,7 +199,7 @@ def _needs_key(form: str) -> Exception:
 
 
 def _key_writer(columns: Schema, format: MessageFormat, destination: Destination, *, is_own: bool) -> Writer:  # noqa: A002
-    """is_own: the key is a column of its own, which is written as it is unless the format says how."""
+    """is_own: the key is a column of its own, written unchanged unless the format specifies an encoding."""
     if (window := format.options.get(WINDOW)) is not None:
         (key,) = columns
         plain = replace(format, options={n: v for n, v in format.options.items() if n != WINDOW})
@@ -231,7 +231,7 @@ def _key_style(style: JsonStyle) -> JsonStyle:
 
 
 class _Unpacked:
-    """Writes the fields of a column that is an object, as if they were columns."""
+    """Writes the fields of a column with objects as columns."""
 
     def __init__(self, name: str, inner: Writer) -> None:
         self._name = name
@@ -244,7 +244,7 @@ class _Unpacked:
 
 
 class _Wrapped:
-    """JSON of Kafka Connect: the schema beside each value."""
+    """JSON of Kafka Connect: the schema next to each value."""
 
     def __init__(self, before: bytes, inner: Writer) -> None:
         self._before = before
@@ -254,9 +254,9 @@ class _Wrapped:
         return concatenated([self._before, self._inner.write(rows), b"}"])
 
 
-#: Parts of messages that brokers give.
+#: Parts of messages that brokers set.
 BROKERS_OWN: Final = ("partition", "offset")
-#: Parts that follow from other columns of the row.
+#: Parts computed from other columns of the row.
 COMPUTED_KEY: Final = "computed key"
 COMPUTED_PARTITION: Final = "computed partition"
 
@@ -267,8 +267,8 @@ _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())
 
 
 class _Plain:
-    """A message for each row that came, as often as it came. times, tombstones, numbers: the columns of timestamps,
-    tombstones and numbers of partitions.
+    """A message for each inserted row, as often as it was inserted. times, tombstones, numbers: the columns of
+    timestamps, tombstones and numbers of partitions.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class _Plain:
         return pc.divide(micros, 1000)
 
     def _partition_numbers(self, rows: pa.Table) -> pa.UInt64Array | None:
-        """Negative numbers count as the unsigned ones with the same bits."""
+        """Negative numbers count as unsigned numbers with the same bits."""
         if self._numbers is None:
             return None
         numbers = rows.column(self._numbers).combine_chunks()
@@ -325,8 +325,8 @@ class _Plain:
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """What became of keys, in the order in which they first occur. first: the place of any row of each key. gone, came:
-    the place of its last row that went, or came; -1: none did.
+    """The changes of keys, in the order of their first occurrence. first: the place of any row of each key. gone, came:
+    the place of its last deleted or inserted row; -1 without one.
     """
 
     first: npt.NDArray[np.int64]
@@ -335,7 +335,7 @@ class ChangedKeys:
 
 
 def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
-    """Keys are equal if their bytes are, which is how brokers compare them."""
+    """Keys are equal if their bytes are, as for brokers."""
     coded = keys.dictionary_encode(null_encoding="encode")
     codes = coded.indices.to_numpy(zero_copy_only=False)
     found = []
@@ -359,7 +359,7 @@ def _message_keys(keys: Writer, rows: pa.Table) -> pa.BinaryArray:
 
 
 class _Upsert:
-    """A message for each key that changed: its new row, or none if it has no row any more."""
+    """A message for each changed key: its new row, or no value without one."""
 
     def __init__(self, keys: Writer, values: Writer, headers: HeaderWriter) -> None:
         self._keys, self._values, self._headers = keys, values, headers
@@ -382,13 +382,13 @@ class _Envelopes(Protocol):
     """Debezium's envelopes."""
 
     def write(self, rows: pa.Table, changed: ChangedKeys, time_ms: int) -> pa.BinaryArray:
-        """An envelope for each key that changed. time_ms: milliseconds since 1970 (UTC)."""
+        """An envelope for each changed key. time_ms: milliseconds since 1970 (UTC)."""
 
 
 class _Debezium:
-    """For each key that changed an envelope with what it was and is; behind a deletion a tombstone.
+    """For each changed key an envelope with its row before and after; a tombstone after a deletion.
 
-    around_keys: what stands before and behind each key.
+    around_keys: the bytes before and after each key.
     """
 
     def __init__(self, keys: Writer, around_keys: tuple[bytes, bytes] | None, envelopes: _Envelopes) -> None:
@@ -428,7 +428,7 @@ def _json_envelopes(
 
 
 class _JsonEnvelopes:
-    """schema: what stands beside each envelope."""
+    """schema: written next to each envelope."""
 
     def __init__(self, values: Writer, schema: bytes | None, destination: Destination) -> None:
         self._values = values
@@ -494,7 +494,7 @@ def _header_writer(parts: Mapping[str, str]) -> HeaderWriter:
 
 
 def _of_objects(objects: pa.StringArray) -> pa.ListArray:
-    """A header for each member of an object of JSON. INVALID_VALUE for other values."""
+    """A header for each member of a JSON object. INVALID_VALUE for other values."""
     kinds, pairs = evaluate(
         [objects],
         [
@@ -508,7 +508,7 @@ def _of_objects(objects: pa.StringArray) -> pa.ListArray:
 
 
 def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:
-    """columns: by name of the header, the column with its value; a NULL is a message without that header."""
+    """columns: by name of the header, the column of its value; NULL is a message without that header."""
     if not columns:
         return None
     values = [rows.column(c).combine_chunks().cast(pa.binary()) for c in columns.values()]
@@ -521,9 +521,9 @@ def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs)
 
 
-# The schemas that Kafka Connect and Debezium put beside a value.
+# The schemas that Kafka Connect and Debezium write next to a value.
 
-#: By type: Connect's type, and what the value means.
+#: By type: Connect's type, and the meaning of the value.
 _CONNECT: Final[dict[str, tuple[str, str]]] = {
     "boolean": ("boolean", ""),
     "smallint": ("int16", ""),

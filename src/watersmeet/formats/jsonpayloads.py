@@ -1,9 +1,7 @@
-"""Payloads that are JSON.
+"""Payloads in JSON: objects and arrays, keys, and rows and columns at paths.
 
-Paths into JSON: which objects are rows, and where the columns are in them.
-
-SQLstream, "Parsing JSON": `$.a.b`, `$['a']`, `$.a[0]`, `$..name` (the first of that name, however deep), and in the
-path of rows `[*]` and `[:]`.
+Paths: SQLstream, "Parsing JSON": `$.a.b`, `$['a']`, `$.a[0]`, `$..name` (the first of that name at any depth), and for
+rows also `[*]` and `[:]`.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ from watersmeet.values.types import DEFAULT_PRECISION, Field
 _BRACE, _BRACKET = b"{["
 _NOT_OBJECT: Final = "json: not a JSON object"
 
-#: Messages that are scanned at once where a batch is not plain, and how many such pieces are refused until all are.
+#: Messages scanned at once where a batch is not plain, and the rejected pieces after which the rest is not tried.
 _PIECE: Final = 2048
 
 _ENOUGH: Final = 3
 
-#: Types that Arrow's JSON reader reads as they are. What it takes for them has the same value here.
+#: Types that Arrow's JSON reader reads itself, with the same values.
 _STRICT: Final = ("boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "varchar")
 
 #: Types that it reads as text.
@@ -54,7 +52,7 @@ _TEXTUAL: Final = ("date", "time", "timestamp", "timestamptz")
 
 
 def message_rules(options: Mapping[str, str], *, base64: bool = False, json_texts: bool = False) -> MessageRules:
-    """The rules that the options say. CONNECTOR_OPTION if `timestamptz.handling.mode` is none."""
+    """The rules of the options. CONNECTOR_OPTION for an unknown `timestamptz.handling.mode`."""
     mode = options.get("timestamptz.handling.mode", "guess_number_unit")
     if mode not in get_args(TimeNumbers):
         known = ", ".join(get_args(TimeNumbers))
@@ -63,9 +61,9 @@ def message_rules(options: Mapping[str, str], *, base64: bool = False, json_text
 
 
 class JsonReader:
-    """Objects whose members are the columns, arrays of them, and, with `many_rows`, several of them in a row.
+    """Objects whose members are the columns, arrays of them, and, with `many_rows`, several objects in a payload.
 
-    fields: the columns. framed: a payload may begin with a zero byte and the id of a schema, which says nothing more.
+    framed: a payload may begin with a zero byte and the id of a schema, which are ignored.
     """
 
     def __init__(
@@ -89,7 +87,7 @@ class JsonReader:
         return Read(found.columns, found.places, {i: _encoding(found.reasons, i, is_text) for i in found.reasons})
 
     def read_texts(self, texts: pa.StringArray) -> Read:
-        """As `read`, of texts."""
+        """As `read`, for texts."""
         if not self._is_plain or not len(texts):
             return self._scanned(texts)
         fast = _by_arrow(texts, self.fields, self.rules)
@@ -117,7 +115,7 @@ class JsonReader:
         return joined([good, moved(self._others(of_rows(texts, places)), places)], self.fields)
 
     def _others(self, texts: pa.StringArray) -> Read:
-        """Of texts that are no object: the objects in them."""
+        """The objects in texts that are not objects."""
         arrays = (first_bytes(texts) == _BRACKET) & is_valid(texts)
         reads = []
         if arrays.any():
@@ -138,7 +136,7 @@ class JsonReader:
         return joined(reads, self.fields)
 
     def _several(self, texts: pa.StringArray) -> Read:
-        """Of texts with several objects, with white space or commas between them."""
+        """The objects in texts with several objects, separated by white space or commas."""
         lines = pc.split_pattern(texts, "\n")
         rows = pc.list_parent_indices(lines).to_numpy()
         pieces = pc.utf8_trim_whitespace(lines.flatten())
@@ -152,7 +150,7 @@ class JsonReader:
         inside = keep[~wrong]
         columns = [Converted(of_rows(c.column, inside), None if c.bad is None else c.bad[inside]) for c in columns]
         good = Read(columns, rows[keep])
-        # Texts in which an object has several lines, or a line several objects: one by one.
+        # Texts with objects over several lines, or several objects in a line: one by one.
         cut = [objects_in(text) for text in of_rows(texts, odd).to_pylist()]
         reasons = {int(i): _NOT_OBJECT for i, found in zip(odd, cut, strict=True) if found is None}
         flat = pa.array([piece for found in cut for piece in found or ()], pa.string())
@@ -163,7 +161,7 @@ class JsonReader:
 
 
 class JsonKeyReader:
-    """Keys: an object with the columns as members or, of a single column, a JSON value that is no object."""
+    """Keys: an object with the columns as members or, for a single column, a JSON value other than an object."""
 
     def __init__(self, fields: Sequence[Field], rules: MessageRules, *, whole: bool, framed: bool = False) -> None:
         self._fields = fields
@@ -193,7 +191,7 @@ class JsonKeyReader:
 
 
 def without_frame(payloads: pa.BinaryArray) -> pa.BinaryArray:
-    """Payloads without the zero byte and the four bytes of a schema's id with which they may begin."""
+    """Payloads without a leading zero byte and the four bytes of a schema's id."""
     framed = pc.and_(pc.starts_with(payloads, b"\x00"), pc.greater_equal(pc.binary_length(payloads), 5))
     if not pc.any(framed).as_py():
         return payloads
@@ -201,7 +199,7 @@ def without_frame(payloads: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def objects_in(text: str) -> list[str] | None:
-    """The JSON objects of which the text is made, with white space or commas between them; None if it is not."""
+    """The JSON objects of a text, separated by white space or commas; None for other text."""
     found: list[str] = []
     place = 0
     decoder = json.JSONDecoder()
@@ -226,9 +224,9 @@ def _encoding(reasons: Mapping[int, str], place: int, is_text: Mask) -> str:
 
 
 def _arrow_schema(fields: Sequence[Field], sample: str) -> pa.Schema | None:
-    """The members that are the columns as Arrow's reader is to read them, by one of the texts; None if it can't.
+    """The columns' members for Arrow's reader, from one of the texts; None if it can't read them.
 
-    The text says how keys are spelled and of which kind values are.
+    The text shows the case of keys and the kinds of values.
     """
     try:
         values = json.loads(sample)
@@ -253,11 +251,11 @@ def _arrow_schema(fields: Sequence[Field], sample: str) -> pa.Schema | None:
 
 
 def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules) -> list[Converted] | None:
-    """The members of JSON objects, in one pass; None if any of the texts is not as plain as that.
+    """The members of JSON objects, in one pass; None if a text needs the slower way.
 
-    Arrow's reader keeps all digits of numbers and refuses a whole batch for equal keys, for a value of another JSON
-    type than its column's, and for everything that is no JSON. It matches names by their case, and wants no more than
-    one object after the other: both is looked at here.
+    Arrow's reader keeps all digits of numbers and rejects a batch with equal keys, with values of another JSON type
+    than their column's, and with invalid JSON. It compares names with case, and reads only consecutive objects: both
+    are checked.
     """
     braces = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
     if not pc.all(braces).as_py():
@@ -294,7 +292,7 @@ def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRule
 
 
 def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Converted | None:
-    """What Arrow has read, as the column's type; None if it may be something else than the rules say."""
+    """Values read by Arrow as the column's type; None if the rules may give others."""
     kind = column.type
     if kind.name in _TEXTUAL and pa.types.is_integer(values.type):
         return moments_of(values, kind, rules)
@@ -308,8 +306,8 @@ def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Conve
 
 
 def _may_wrap(texts: pa.StringArray, schema: pa.Schema) -> bool:
-    """Whether a text may have a number that Arrow's reader scales modulo 2^128: one of more digits than its column has
-    before the point, or with an exponent.
+    """Whether a text may have a number that Arrow's reader scales modulo 2^128: with more digits before the point than
+    its column, or with an exponent.
     """
     scales = [field.type.scale for field in schema if pa.types.is_decimal(field.type)]
     if not scales:
@@ -329,7 +327,7 @@ def _may_be_there(texts: pa.StringArray, name: str, values: pa.Array) -> bool:
 
 
 def _fit(decimals: pa.Array) -> bool:
-    """Whether decimals have the digits of their type: Arrow's reader does not look."""
+    """Whether decimals fit their type, which Arrow's reader doesn't check."""
     try:
         decimals.validate(full=True)
     except pa.ArrowInvalid:
@@ -338,7 +336,7 @@ def _fit(decimals: pa.Array) -> bool:
 
 
 def _may_be_exact(texts: pa.StringArray, name: str) -> bool:
-    """Whether a text may have a key that is just the name."""
+    """Whether a text may have a key equal to the name."""
     return bool(
         pc.any(pc.match_substring(texts, f'"{name}"')).as_py() or pc.any(pc.match_substring(texts, "\\u")).as_py()
     )
@@ -354,7 +352,7 @@ _STEP: Final = re.compile(
     r"|(?P<every>\[(?:\*|:|0:)?\])"
 )
 
-#: Options of a format: the path of its rows, and before the name of a column the path of that.
+#: Options of a format: the path of its rows, and a prefix of the name of a column for its path.
 ROW_PATH: Final = "row_path"
 
 PATH: Final = "path."
@@ -362,7 +360,7 @@ PATH: Final = "path."
 
 @dataclass(frozen=True)
 class Step:
-    """deep: the first member of that name, however deep. every: all elements of an array. place: one of them."""
+    """deep: the first member of that name at any depth. every: all elements of an array. place: one of them."""
 
     kind: Literal["member", "deep", "place", "every"]
     name: str = ""
@@ -370,7 +368,7 @@ class Step:
 
 
 def read_path(path: str, what: str) -> tuple[Step, ...]:
-    """The steps of a path. what: whose it is, for the error: FEATURE_NOT_SUPPORTED."""
+    """The steps of a path. what: its owner, for the error: FEATURE_NOT_SUPPORTED."""
     text = path.strip()
     steps: list[Step] = []
     at = 1
@@ -398,7 +396,7 @@ def read_path(path: str, what: str) -> tuple[Step, ...]:
 
 
 def column_path(path: str, row_path: str, column: str) -> tuple[Step, ...]:
-    """The steps from a row to a column. A path that begins as that of the rows does goes on from there."""
+    """The steps from a row to a column. A path that begins with the path of rows continues from there."""
     steps, rows = read_path(path, f'column "{column}"'), read_path(row_path, "rows")
     if rows and steps[: len(rows)] == rows:
         steps = steps[len(rows) :]
@@ -412,9 +410,9 @@ def column_path(path: str, row_path: str, column: str) -> tuple[Step, ...]:
 
 
 class JsonPathReader:
-    """Rows that are objects at a path, of which columns are members at paths. Columns without one are members.
+    """Rows that are objects at a path, whose columns are members at paths. Columns without a path are members.
 
-    A payload may have several objects, one after the other.
+    A payload may have several consecutive objects.
     """
 
     def __init__(self, fields: Sequence[Field], rules: MessageRules, options: Mapping[str, str]) -> None:
@@ -440,7 +438,7 @@ class JsonPathReader:
         return Read(self._columns(rows, self._direct.read_texts(rows)), places, reasons)
 
     def _columns(self, rows: pa.StringArray, direct: Read) -> list[Converted]:
-        """All columns. rows: objects. direct: those of the columns that are their members, or may be."""
+        """All columns. rows: objects. direct: the columns that are, or may be, their members."""
         columns = {f.name: c for f, c in zip(self._direct.fields, direct.columns, strict=True)}
         for column in self._fields:
             if column.name in self._paths:
@@ -457,7 +455,7 @@ class JsonPathReader:
         return spread(json_values(of_rows(found, there), column.type, self._rules), there, len(rows))
 
     def _deeper(self, rows: pa.StringArray, column: Field, direct: Converted) -> Converted:
-        """A column that is no member of some of the objects, but may be deeper in them."""
+        """A column missing as a member of some objects, but maybe deeper in them."""
         may_be = pc.and_(direct.column.is_null(), pc.match_substring(rows, f'"{column.name}"'))
         places = np.flatnonzero(may_be.to_numpy(zero_copy_only=False) & (True if direct.bad is None else ~direct.bad))
         if not len(places):
@@ -504,14 +502,14 @@ class JsonPathReader:
 
 
 def _elements(texts: pa.StringArray, places: Numbers) -> tuple[pa.StringArray, Numbers]:
-    """The elements of the arrays among texts, and the places that these have. What is no array has none."""
+    """The elements of the arrays among texts, and the places of these. Other texts have none."""
     arrays = first_bytes(texts) == _BRACKET
     found = elements(of_rows(texts, arrays))
     return found.texts(), places[arrays][found.rows]
 
 
 def _taken(texts: pa.StringArray, step: Step) -> pa.StringArray:
-    """What a step leads to from each text; NULL where there is nothing, or null."""
+    """The value at a step from each text; NULL for none and for null."""
     wanted = _BRACKET if step.kind == "place" else _BRACE
     firsts = first_bytes(texts)
     right = (firsts == wanted) | ((firsts == _BRACKET) & (step.kind == "deep"))

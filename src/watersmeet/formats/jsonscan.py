@@ -1,8 +1,8 @@
-"""Where the members of JSON objects and the elements of JSON arrays begin and end.
+"""The positions of the members of JSON objects and of the elements of JSON arrays.
 
-Texts are scanned as bytes, all of them at once, with numpy. Nothing becomes a value on the way: digits stay as they are
-written (DuckDB's JSON functions read a number with a fraction as a double), the last of equal keys can win, and nesting
-has no limit. The texts must be valid JSON; `is_valid` says which are.
+Texts are scanned as bytes, all at once, with numpy. Values are not parsed: digits are kept (DuckDB's JSON functions
+read a number with a fraction as a double), the last of equal keys can win, and nesting has no limit. The texts must be
+valid JSON; see `is_valid`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SPACE: Final = np.zeros(256, np.bool_)
 _SPACE[list(b" \t\r\n")] = True
 
 _LAX: Final = r"(?i),[ \t\r\n]*[}\]]|nan|inf"
-"""What DuckDB takes though it is no JSON (RFC 8259): commas before a closing bracket, NaN and Infinity."""
+"""Invalid JSON (RFC 8259) that DuckDB accepts: commas before a closing bracket, NaN and Infinity."""
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 
 
 def is_valid(texts: pa.StringArray) -> Mask:
-    """Which texts are JSON, as RFC 8259 has it; NULL is none."""
+    """Which texts are JSON by RFC 8259; NULL is not."""
     (found,) = evaluate([texts], ["json_valid(t0)"])
     valid: Mask = np.array(pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False))
     odd = pc.fill_null(pc.match_substring_regex(texts, _LAX), fill_value=False).to_numpy(zero_copy_only=False) & valid
@@ -47,7 +47,7 @@ def is_valid(texts: pa.StringArray) -> Mask:
 
 
 def first_bytes(texts: pa.StringArray) -> Bytes:
-    """The first byte of each text that is no white space; 0 if there is none, and for NULL."""
+    """The first byte of each text other than white space; 0 for none, and for NULL."""
     data, offsets = content(texts)
     result = np.zeros(len(texts), np.uint8)
     starts = _skip_space(data, offsets[:-1].copy(), offsets[1:])
@@ -60,9 +60,8 @@ def first_bytes(texts: pa.StringArray) -> Bytes:
 
 @dataclass(frozen=True)
 class Parts:
-    """Values inside of JSON texts. rows: of which text, ascending. Value i is bytes [starts[i], ends[i]) of `data`.
-
-    A start before which nothing is, -1, stands for a value that is missing.
+    """Values in JSON texts. rows: the text of each, ascending. Value i is bytes [starts[i], ends[i]) of `data`; a
+    missing value is empty.
     """
 
     data: Bytes
@@ -75,17 +74,17 @@ class Parts:
 
     @cached_property
     def firsts(self) -> Bytes:
-        """The first byte of each value, which says of which kind it is; 0 for one that is missing."""
+        """The first byte of each value, which shows its kind; 0 for a missing one."""
         if not len(self.data):
             return np.zeros(len(self), np.uint8)
         return np.where(self.ends > self.starts, self.data[np.minimum(self.starts, len(self.data) - 1)], 0)
 
     def texts(self) -> pa.StringArray:
-        """The values as they are written; NULL for null and for what is missing."""
+        """The values as written; NULL for null and missing ones."""
         return self._cut(self.starts, self.ends)
 
     def contents(self) -> pa.StringArray:
-        """As `texts`, but a string is what it says."""
+        """As `texts`, but strings are unquoted and unescaped."""
         quoted = (self.firsts == _QUOTE).astype(np.int64)
         found = self._cut(self.starts + quoted, self.ends - quoted)
         escaped = quoted.astype(np.bool_) & _holds(self.data, _BACKSLASH, self.starts, self.ends)
@@ -107,13 +106,13 @@ def cut(data: Bytes, starts: Places, ends: Places, null: Mask | None = None) -> 
         return pa.array([], pa.string())
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
-    # Every other string is what lies between two of them.
+    # Every other string lies between two of them.
     pieces = pa.StringArray.from_buffers(2 * count - 1, pa.py_buffer(offsets), pa.py_buffer(data))
     return pieces.take(pa.array(np.arange(0, 2 * count, 2), mask=null))
 
 
 def members(texts: pa.StringArray) -> tuple[pa.StringArray, Parts]:
-    """(the keys, the values) of JSON objects. Keys are not NULL, and say what they mean."""
+    """(the keys, the values) of JSON objects. Keys are not NULL, and unescaped."""
     tokens = _Tokens.of(texts)
     left, right, rows = tokens.parts()
     some = right > left + 1
@@ -139,12 +138,12 @@ def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) 
         nowhere = np.zeros(count, np.int64)
         return Parts(found.data, np.arange(count), nowhere, nowhere)
     place = np.full(count, -1, np.int64)
-    place[found.rows[which]] = which  # of several for a row the last one stays
+    place[found.rows[which]] = which  # the last one of several for a row
     rows = np.arange(count, dtype=np.int64)
     missing = place < 0
     if not missing.any():
         return Parts(found.data, rows, found.starts[place], found.ends[place])
-    # An empty value behind the newest one before it, so that places ascend.
+    # A missing value is an empty one after the previous value, so that positions ascend.
     seen = np.maximum.accumulate(np.where(missing, 0, found.ends[place]))
     return Parts(
         found.data, rows, np.where(missing, seen, found.starts[place]), np.where(missing, seen, found.ends[place])
@@ -152,15 +151,15 @@ def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) 
 
 
 def member(objects: pa.StringArray, name: str) -> pa.StringArray:
-    """The member `name` of JSON objects; NULL for null and where there is none."""
+    """The member `name` of JSON objects; NULL for null and for none."""
     keys, found = members(objects)
     codes = pc.equal(keys, name).cast(pa.int32()).to_numpy()
     return newest(codes, 1, found, len(objects)).texts()
 
 
 def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
-    """The first member `name` in JSON objects and arrays, however deep, but one of the object itself before all others;
-    NULL for null and where there is none.
+    """The first member `name` in JSON objects and arrays, at any depth, but a member of the object itself before all
+    others; NULL for null and for none.
     """
     tokens = _Tokens.of(texts)
     colons = np.flatnonzero(tokens.kinds == _COLON)
@@ -183,7 +182,7 @@ def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
 
 
 def canonical(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts in the form in which jsonb is kept: no white space, plain characters, of equal keys the last."""
+    """JSON texts in the stored form of jsonb: no white space, plain characters, the last of equal keys."""
     if texts.null_count:
         valid = texts.is_valid()
         done = canonical(texts.filter(valid))
@@ -192,7 +191,7 @@ def canonical(texts: pa.StringArray) -> pa.StringArray:
 
 
 def content(texts: pa.StringArray) -> tuple[Bytes, Places]:
-    """(the bytes of all texts, where each begins, and the end)."""
+    """(the bytes of all texts, the beginning of each, and the end)."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
@@ -207,14 +206,14 @@ def _strings(data: Bytes, offsets: Places) -> pa.StringArray:
 
 
 def _without(data: Bytes, offsets: Places, dropped: Places) -> pa.StringArray:
-    """The texts without the bytes at these places, which ascend."""
+    """The texts without the bytes at these ascending positions."""
     keep = np.ones(len(data), np.bool_)
     keep[dropped] = False
     return _strings(data[keep], offsets - np.searchsorted(dropped, offsets))
 
 
 def _skip_space(data: Bytes, starts: Places, ends: Places) -> Places:
-    """`starts`, behind the white space there; at most `ends`. Changes the array."""
+    """`starts`, after white space; at most `ends`. Changes the array."""
     if not len(data):
         return starts
     last = len(data) - 1
@@ -228,7 +227,7 @@ def _skip_space(data: Bytes, starts: Places, ends: Places) -> Places:
 
 
 def _drop_space(data: Bytes, starts: Places, ends: Places) -> Places:
-    """`ends`, before the white space there; at least `starts`. Changes the array."""
+    """`ends`, before white space; at least `starts`. Changes the array."""
     blank = ends > starts
     blank[blank] = _SPACE[data[ends[blank] - 1]]
     if blank.any():
@@ -238,7 +237,7 @@ def _drop_space(data: Bytes, starts: Places, ends: Places) -> Places:
 
 
 def _holds(data: Bytes, byte: int, starts: Places, ends: Places) -> Mask:
-    """Which stretches hold the byte."""
+    """Which ranges contain the byte."""
     places = np.flatnonzero(data == byte)
     if not len(places):
         return np.zeros(len(starts), np.bool_)
@@ -251,7 +250,7 @@ def _keys(data: Bytes, opening: Places, closing: Places) -> pa.StringArray:
 
 @dataclass(frozen=True)
 class _Tokens:
-    """Brackets, commas, colons and the quotes of strings: places, bytes, and how deep what follows them is."""
+    """Brackets, commas, colons and the quotes of strings: positions, bytes, and the depth after them."""
 
     data: Bytes
     offsets: Places
@@ -272,13 +271,13 @@ class _Tokens:
             places = np.delete(places, np.searchsorted(places, escaped))
         kinds = data[places]
         quotes = kinds == _QUOTE
-        # Odd behind an opening quote; the sum may run over.
+        # Odd after an opening quote; the sum may overflow.
         outside = quotes | (np.cumsum(quotes, dtype=np.uint8) % 2 == 0)
         places, kinds = places[outside], kinds[outside]
         return _Tokens(data, offsets, places, kinds, np.cumsum(_STEP[kinds], dtype=np.int32))
 
     def parts(self) -> tuple[Places, Places, Places]:
-        """(left token, right token, text) of what stands between the brackets and commas of the outermost level."""
+        """(left token, right token, text) of the parts between brackets and commas of the outermost level."""
         top = (self.depths == 1) & ((self.kinds == _COMMA) | (_STEP[self.kinds] == 1))
         bounds = np.flatnonzero(top | (self.depths == 0))
         ends = self.depths[bounds] == 0
@@ -287,7 +286,7 @@ class _Tokens:
         return bounds[left], bounds[left + 1], rows
 
     def values(self, left: Places, right: Places, rows: Places) -> Parts:
-        """What stands between two tokens each: one value."""
+        """The value between each pair of tokens."""
         starts, ends = self.places[left] + 1, self.places[right].copy()
         tokens = right > left + 1
         starts[tokens] = self.places[left[tokens] + 1]
@@ -307,7 +306,7 @@ def _compact(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _plain(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts whose strings have no more escapes than they need."""
+    """JSON texts whose strings have only necessary escapes."""
     data, offsets = content(texts)
     if not (data == _BACKSLASH).any():
         return texts
@@ -317,7 +316,7 @@ def _plain(texts: pa.StringArray) -> pa.StringArray:
     escaped = _holds(data, _BACKSLASH, opening, closing)
     opening, closing = opening[escaped], closing[escaped]
     (said,) = evaluate([cut(data, opening, closing)], ["CAST(json(t0) AS VARCHAR)"])
-    # The texts in pieces: escaped strings, what is between them, and no piece over the bounds of a text.
+    # The texts in pieces: escaped strings and the ranges between them, cut at the bounds of texts.
     bounds = np.sort(np.concatenate([offsets, opening, closing]))
     bounds = bounds[np.diff(bounds, prepend=-1) != 0]
     pieces = _strings(data, bounds)
@@ -328,9 +327,9 @@ def _plain(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _last_keys(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts, plain and compact, in which no object has a key twice: the last one stays."""
+    """JSON texts, plain and compact, without the earlier ones of equal keys."""
     tokens = _Tokens.of(texts)
-    # By depth, the members of an object stand together behind its bracket.
+    # Sorted by depth, the members of an object follow its bracket together.
     order = np.argsort(tokens.depths, kind="stable")
     kinds = tokens.kinds[order]
     colons, commas = np.flatnonzero(kinds == _COLON), np.flatnonzero(kinds == _COMMA)

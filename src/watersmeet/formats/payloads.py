@@ -1,6 +1,4 @@
-"""Messages of topics, and the contracts of their decoders and of the readers of payloads (keys and values).
-
-Parts of messages: columns of key, partition, offset, time, headers and value, and keys with a window.
+"""Messages of topics: the contracts of decoders and payload readers, the parts of messages as columns, windowed keys.
 
 Kafka Streams writes a windowed key as the bytes of the key, then the start of its window; for a session its end, then
 its start. Both are milliseconds since 1970 (UTC) in 8 bytes, big-endian.
@@ -32,11 +30,11 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Messages:
-    """Messages of one partition of a topic, in the order of their offsets.
+    """Messages of one partition of a topic, by offset.
 
-    keys, values: binary; NULL is a message without one (a tombstone has no value). offsets: int64, rising, with gaps.
-    times_ms: milliseconds since 1970 (UTC), -1 where the message has none; None if nobody asked for them. headers:
-    list<struct<key: string, value: binary>>, NULL for messages without; None if nobody asked for them.
+    keys, values: binary; NULL for a message without one (a tombstone has no value). offsets: int64, ascending, with
+    gaps. times_ms: milliseconds since 1970 (UTC), -1 where the message has none; None if not requested. headers:
+    list<struct<key: string, value: binary>>, NULL for messages without; None if not requested.
     """
 
     topic: str
@@ -52,7 +50,7 @@ class Messages:
 
 
 class Unreadable(NamedTuple):
-    """A message that can't be decoded. place: its place in the batch."""
+    """A message that can't be decoded. place: its position in the batch."""
 
     place: int
     reason: str
@@ -63,10 +61,10 @@ class Decoded:
     """The rows of messages.
 
     table: all columns of the relation that come from messages, by name, in the Arrow types of their SQL types. places:
-    int64, not falling: for each row the place of its message in the batch. diff: int64: 1 for a row that is there now,
-    -1 for one that is gone, of which only the columns of the primary key count; None: all are 1. unreadable: rising by
-    place; these messages have no row. kept: list<string>: by row, the columns whose values the message lacks because
-    they did not change; an empty list with diff -1: all rows are gone. None: all are NULL.
+    int64, ascending: for each row the position of its message in the batch. diff: int64: 1 for an inserted row, -1 for
+    a deleted one, of which only the primary key counts; None: all are 1. unreadable: by ascending place; these messages
+    have no rows. kept: list<string>: by row, the columns that the message lacks because they did not change; an empty
+    list with diff -1: all rows are deleted. None: all are NULL.
     """
 
     table: pa.Table
@@ -79,14 +77,14 @@ class Decoded:
 class Decoder(Protocol):
     """From messages to rows.
 
-    Law: what it gives for a message depends on that message alone, and on schemas that never change once they have an
-    id; a batch that is decoded again, or cut otherwise, gives the same rows.
+    Law: the rows of a message always depend only on that message, and on schemas whose id never changes: a batch that
+    is decoded again, or cut otherwise, has the same rows.
     """
 
     def decode(self, messages: Messages) -> Decoded:
         """The rows of `messages`. Bad messages are `unreadable`, never an error.
 
-        Raises OSError if a schema can't be fetched for now (it is tried again), an `Error` if it can't ever be used.
+        Raises OSError if a schema can't be fetched for now (it is tried again), an `Error` if it can never be used.
         """
 
 
@@ -94,7 +92,7 @@ class Decoder(Protocol):
 class Read:
     """The rows of payloads.
 
-    columns: one for each field that the reader has. places: int64, not falling: for each row the place of its payload.
+    columns: one for each field of the reader. places: int64, ascending: for each row the position of its payload.
     reasons: by place, why a payload has no rows.
     """
 
@@ -107,7 +105,7 @@ class PayloadReader(Protocol):
     """From payloads to rows."""
 
     def read(self, payloads: pa.BinaryArray) -> Read:
-        """The rows of payloads, of which none is NULL. Raises as `Decoder.decode` does."""
+        """The rows of payloads without NULL. Raises as `Decoder.decode` does."""
 
 
 def nothing(fields: Sequence[Field], reasons: Mapping[int, str] | None = None) -> Read:
@@ -116,7 +114,7 @@ def nothing(fields: Sequence[Field], reasons: Mapping[int, str] | None = None) -
 
 
 def as_texts(payloads: pa.BinaryArray) -> tuple[pa.StringArray, Mask]:
-    """(the payloads as text, which of them are UTF-8). What is no text is an empty one."""
+    """(the payloads as text, which of them are UTF-8). Others are empty."""
     good = np.ones(len(payloads), np.bool_)
     try:
         return payloads.cast(pa.string()), good
@@ -131,7 +129,7 @@ def as_texts(payloads: pa.BinaryArray) -> tuple[pa.StringArray, Mask]:
 
 
 def without_head(payloads: pa.BinaryArray, size_bytes: int) -> pa.BinaryArray:
-    """Payloads, of which none is NULL, without their first bytes. (Arrow's own function fails for long texts.)"""
+    """Payloads, without NULL, after their first bytes. (Arrow's own function fails for long texts.)"""
     if not len(payloads):
         return payloads
     _, offsets, data = payloads.buffers()
@@ -139,7 +137,7 @@ def without_head(payloads: pa.BinaryArray, size_bytes: int) -> pa.BinaryArray:
     bounds = np.empty(2 * len(payloads), np.int32)
     bounds[0::2] = np.minimum(ends[:-1] + np.int32(size_bytes), ends[1:])
     bounds[1::2] = ends[1:]
-    # Every other piece is what lies between two bodies.
+    # Every other piece lies between two bodies.
     pieces = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(payloads) - 1, [None, pa.py_buffer(bounds), data])
     return pieces.take(pa.array(np.arange(0, 2 * len(payloads), 2)))
 
@@ -158,12 +156,12 @@ def cut_rows(read: Read, keep: Mask) -> Read:
 
 
 def moved(read: Read, places: Numbers) -> Read:
-    """The same rows, of payloads that are at `places` among others."""
+    """The same rows, for payloads at `places` among others."""
     return Read(read.columns, places[read.places], {int(places[i]): why for i, why in read.reasons.items()})
 
 
 def joined(reads: Sequence[Read], fields: Sequence[Field]) -> Read:
-    """Rows of several sets of payloads that are not in order, by place."""
+    """Rows of several unordered sets of payloads, by place."""
     if len(reads) == 1:
         return reads[0]
     places = np.concatenate([np.zeros(0, np.int64), *(r.places for r in reads)])
@@ -180,7 +178,7 @@ def joined(reads: Sequence[Read], fields: Sequence[Field]) -> Read:
 
 
 def spread(found: Converted, places: Numbers, count: int) -> Converted:
-    """A column of `count` rows that has the values at `places`, NULL elsewhere."""
+    """A column of `count` rows with the values at `places`, NULL elsewhere."""
     at = np.full(count, -1, np.int64)
     at[places] = np.arange(len(places))
     bad = None
@@ -200,7 +198,7 @@ def first_of(first: Converted, second: Converted) -> Converted:
 
 
 def default_of(kind: SqlType) -> Any:
-    """The value that stands for one that can't be read: 0, an empty text, 1970-01-01."""
+    """The default of an unreadable value: 0, an empty text, 1970-01-01."""
     zero = pa.scalar(0, pa.int64())
     if kind.name == "jsonb":
         return pa.scalar("null", kind.arrow)
@@ -236,7 +234,7 @@ _PARTS: Final = ("key", "partition", "offset", "timestamp", "payload", "headers"
 
 
 def check_part(column: Field, part: str) -> None:
-    """FEATURE_NOT_SUPPORTED if there is no such part, or no way to show it in a column of this type."""
+    """FEATURE_NOT_SUPPORTED for an unknown part, DATATYPE_MISMATCH for a column that can't show it."""
     if part not in _PARTS and not part.startswith(_HEADER):
         raise error("FEATURE_NOT_SUPPORTED", f'messages have no part "{part}"')
     kind = column.type
@@ -263,7 +261,7 @@ def check_part(column: Field, part: str) -> None:
 
 
 def part_column(column: Field, part: str, messages: Messages) -> Converted:
-    """The part of each message; the key as its bytes say it, without decoding."""
+    """The part of each message; the key from its bytes, without decoding."""
     kind = column.type
     count = len(messages)
     if part == "key":
@@ -292,7 +290,7 @@ def part_column(column: Field, part: str, messages: Messages) -> Converted:
 
 
 def of_bytes(payloads: pa.BinaryArray, column: Field) -> Converted:
-    """Bytes as bytea, or as what their text says."""
+    """Bytes as bytea, or as the value of their text."""
     if column.type.name == "bytea":
         return Converted(payloads)
     present = payloads.is_valid().to_numpy(zero_copy_only=False)
@@ -311,7 +309,7 @@ def _number(values: Any, column: Field) -> Converted:
 
 
 def _header(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """The value of the last header of that name; NULL if there is none."""
+    """The value of the last header of that name; NULL without one."""
     rows = pc.list_parent_indices(headers).to_numpy()
     pairs = headers.flatten()
     wanted = pc.fill_null(pc.equal(pairs.field("key"), name), fill_value=False).to_numpy(zero_copy_only=False)
@@ -321,7 +319,7 @@ def _header(headers: pa.ListArray, name: str) -> pa.BinaryArray:
 
 
 def _headers(column: Field, headers: pa.ListArray) -> Converted:
-    """All headers: as pairs, or as an object of JSON of which the last of equal names counts."""
+    """All headers: as pairs, or as a JSON object with the last of equal names."""
     kind = column.type
     if kind.element is not None:
         pairs = headers.values
@@ -355,7 +353,7 @@ def _object(pairs: list[dict[str, Any]]) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-#: By what is before the name of the format of a key, the kind of its windows.
+#: By prefix of the format of a key, the kind of its windows.
 _WINDOWS: Final = {"TW": "time", "SW": "session"}
 
 #: The option of a format whose keys have windows: time or session.
@@ -373,15 +371,13 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 def split_window(key_format: str) -> tuple[str | None, str]:
-    """(the kind of windows of keys in a format: time or session, the format of what is before the window); None
-    without windows.
-    """
+    """(the kind of windows of keys in a format, time or session, the format before them); None without windows."""
     window = _WINDOWS.get(key_format[:2])
     return window, key_format if window is None else key_format[2:]
 
 
 def windowed_key(value: SqlType, window: str) -> SqlType:
-    """The type of such keys: an object of `value` and `window`, which has `start`, and `end` if it is a session."""
+    """The type of such keys: an object of `value` and `window`, which has `start`, and `end` for a session."""
     times = tuple((name, TIMESTAMP) for name in sorted(_TIMES[window], reverse=True))
     return SqlType("struct", fields=(("value", value), ("window", SqlType("struct", fields=times))))
 
@@ -399,7 +395,7 @@ def value_of(key: Field, window: str) -> Field:
 
 
 class WindowedKeyReader:
-    """Reads such keys into one column. inner: reads what is before the window."""
+    """Reads such keys into one column. inner: reads the bytes before the window."""
 
     def __init__(self, key: Field, window: str, inner: PayloadReader) -> None:
         self._key, self._times, self._inner = key, _TIMES[window], inner
@@ -439,7 +435,7 @@ class WindowedKeyReader:
 
 
 class WindowedKeyWriter:
-    """Writes such keys; NULL for none. inner: writes the column `value`."""
+    """Writes such keys, or NULL. inner: writes the column `value`."""
 
     def __init__(self, key: Field, window: str, inner: Writer) -> None:
         self._name, self._times, self._inner = key.name, _TIMES[window], inner

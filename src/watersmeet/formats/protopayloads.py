@@ -1,7 +1,7 @@
 """Payloads in Protocol Buffers.
 
-The bytes of all messages are scanned at once, with numpy: of each message first its first field, then its second, and
-so on. What is found is put into columns by the fields' numbers. Source: Protocol Buffers, "Encoding".
+The bytes of all messages are scanned at once, with numpy: the first field of each message, then its second, and so on.
+Fields become columns by their numbers. Source: Protocol Buffers, "Encoding".
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _WIRE: Final = {
     **dict.fromkeys(("string", "bytes", "message"), _SPAN),
 }
 _VARINT_BYTES: Final = 10
-"""The most that a varint has."""
-#: When so few messages are left that have more fields, each is scanned on its own.
+"""The longest varint."""
+#: The last few messages with more fields are scanned one by one.
 _FEW: Final = 8
 _MAX_SECONDS: Final = 253_402_300_799
 _MIN_SECONDS: Final = -62_135_596_800
@@ -42,9 +42,9 @@ _MIN_SECONDS: Final = -62_135_596_800
 
 @dataclass(frozen=True)
 class _Found:
-    """Fields of messages. rows: of which message, ascending; those of one message in their order.
+    """Fields of messages. rows: the message of each, ascending; those of one message in order.
 
-    values: of varints and fixed numbers. starts, ends: of the bytes of all else.
+    values: of varints and fixed numbers. starts, ends: of the bytes of others.
     """
 
     rows: Numbers
@@ -58,8 +58,8 @@ class _Found:
 class ProtobufReader:
     """Messages whose fields are the columns.
 
-    registry: has the schemas of bodies by the ids before them, behind which a path says which message of the schema it
-    is. schema, message: of bodies without an id, the schema and the name of the message.
+    registry: of the schemas whose ids precede the bodies, with a path to the message in the schema. schema, message: of
+    bodies without an id, the schema and the name of the message.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ProtobufReader:
         return joined(reads, self._fields)
 
     def _schema_of(self, id_: int) -> ProtoSchema | str:
-        """The schema of an id; why there is none."""
+        """The schema of an id, or why there is none."""
         if id_ < 0:
             return "protobuf: no zero byte and id of a schema before the value"
         if id_ not in self._by_id:
@@ -127,7 +127,7 @@ class ProtobufReader:
                 else:
                     self._by_id[id_] = f"protobuf: schema {id_} of the registry is one of {registered.kind}"
             except UnknownSchemaError as cause:
-                return f"protobuf: {cause}"  # not kept: the registry may be told later
+                return f"protobuf: {cause}"  # not kept: the registry may get it later
         return self._by_id[id_]
 
     def _columns(
@@ -141,7 +141,7 @@ class ProtobufReader:
             if part is None:
                 columns.append(Converted(pa.nulls(len(starts), column.type.arrow)))
                 continue
-            node = schema.node(part)  # first: it refuses messages that hold themselves
+            node = schema.node(part)  # first: it rejects recursive messages
             raw = scan.column(found, part, len(starts), np.arange(len(starts)))
             columns.append(declared(node, raw, column, called))
         good = ~scan.bad
@@ -161,7 +161,7 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 
 
 def _path(data: Bytes, start: int, end: int) -> tuple[tuple[int, ...] | None, int]:
-    """(the places that lead to a message, where its bytes begin); None if they can't be read."""
+    """(the path to a message, the beginning of its bytes); None if it can't be read."""
     numbers: list[int] = []
     place, wanted = start, 1
     while len(numbers) < wanted:
@@ -193,7 +193,7 @@ def _one_varint(data: Bytes, place: int, end: int) -> tuple[int | None, int]:
 
 
 def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Numbers, Mask]:
-    """(the varints at places, where each ends, which are whole)."""
+    """(the varints at positions, the end of each, which are complete)."""
     values = np.zeros(len(places), np.uint64)
     places = places.copy()
     open_ = np.arange(len(places))
@@ -210,14 +210,14 @@ def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Number
         open_ = open_[~done]
         if not len(open_):
             break
-    # What has not come to an end by now, within its bytes, is none.
+    # Others don't end within their bytes.
     whole = (places > 0) & (data[np.clip(places - 1, 0, last)] < 0x80)
     whole[open_] = False
     return values, places, whole
 
 
 class _Scan:
-    """Scans messages for their fields. bad: rows that can't be read; reasons: why, where more is known than that."""
+    """Scans messages for their fields. bad: unreadable rows; reasons: their reasons, if known."""
 
     def __init__(self, schema: ProtoSchema, data: Bytes, rows: int) -> None:
         self._schema = schema
@@ -226,7 +226,7 @@ class _Scan:
         self.reasons: dict[int, str] = {}
 
     def fields(self, starts: Numbers, ends: Numbers, owners: Numbers) -> _Found:
-        """The fields of messages at bytes. owners: of which payload each is."""
+        """The fields of messages at bytes. owners: the payload of each."""
         data = self._data
         place = starts.copy()
         active = np.flatnonzero(place < ends)
@@ -276,7 +276,7 @@ class _Scan:
     def _of_one(
         self, row: int, place: int, end: int, owner: int
     ) -> list[tuple[Numbers, Numbers, Numbers, Words, Numbers, Numbers]]:
-        """The fields of one message from a place on."""
+        """The fields of one message from a position on."""
         data = self._data
         found: list[tuple[int, int, int, int, int]] = []
         while place < end:
@@ -324,7 +324,7 @@ class _Scan:
         last = np.full(count, -1, np.int64)
         last[found.rows[mine]] = mine
         if part.type == "message":
-            # Several of them are one, whose fields are those of all.
+            # Several of them would be merged into one with the fields of all.
             often = found.rows[mine][np.flatnonzero(np.diff(found.rows[mine]) == 0)] if len(mine) else mine
             for row in often.tolist():
                 self.bad[owners[row]] = True
@@ -371,7 +371,7 @@ class _Scan:
     def _unpacked(
         self, rows: Numbers, values: Words, starts: Numbers, ends: Numbers, packed: Mask, wire: int, owners: Numbers
     ) -> tuple[Numbers, Words]:
-        """(rows, values) of numbers, of which a packed stretch of bytes has any number."""
+        """(rows, values) of numbers; a packed range of bytes has any number of them."""
         sizes = np.where(packed, ends - starts, 0)
         stretches = np.repeat(np.arange(len(rows)), sizes)  # of each byte
         places = np.arange(len(stretches)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # in its stretch
@@ -400,7 +400,7 @@ class _Scan:
         return rows[of[order]], np.concatenate([values[~packed], numbers])[order]
 
     def _values(self, part: ProtoField, values: Words, starts: Numbers, ends: Numbers, owners: Numbers) -> pa.Array:
-        """Single values, one after the other."""
+        """Single values in sequence."""
         kind = part.type
         if kind == "message":
             return self._messages(part, starts, ends, owners)
@@ -478,7 +478,7 @@ class _Scan:
 
 
 def _map(offsets: pa.Array, keys: pa.Array, items: pa.Array, rows: Numbers, count: int) -> pa.MapArray:
-    """Maps, of whose equal keys the last one counts."""
+    """Maps with the last of equal keys."""
     codes = keys.dictionary_encode().indices.to_numpy()
     same = rows * (int(codes.max()) + 1 if len(codes) else 1) + codes
     _, last = np.unique(same[::-1], return_index=True)
@@ -496,7 +496,7 @@ def _zigzag(values: Words) -> Numbers:
 
 
 def _fixed(data: Bytes, places: Numbers, width: int) -> Words:
-    """Little-endian numbers; 0 behind the end."""
+    """Little-endian numbers; 0 after the end."""
     last = len(data) - 1
     found = np.zeros(len(places), np.uint64)
     for i in range(width):

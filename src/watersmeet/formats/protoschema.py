@@ -63,7 +63,7 @@ class ProtoField:
 
 @dataclass(frozen=True)
 class ProtoMessage:
-    """A type of messages. nested: the names of those that are defined in it, in order."""
+    """A type of messages. nested: the names of those defined in it, in order."""
 
     name: str
     fields: tuple[ProtoField, ...]
@@ -71,7 +71,7 @@ class ProtoMessage:
     is_map_entry: bool = False
 
     def field(self, name: str) -> ProtoField | None:
-        """The field of that name, or else one that is equal but for case."""
+        """The field of that name, or else in another case."""
         equal = [f for f in self.fields if f.name == name]
         alike = [f for f in self.fields if f.name.lower() == name.lower()]
         return next(iter(equal + alike), None)
@@ -82,7 +82,7 @@ def _well_known(name: str, *fields: ProtoField, is_map_entry: bool = False) -> P
 
 
 _GOOGLE: Final = "google.protobuf."
-#: Messages of files that come with Protobuf's compiler, and so with no schema.
+#: Messages of files of Protobuf's compiler, which schemas don't contain.
 _WELL_KNOWN: Final = {
     message.name: message
     for message in (
@@ -120,7 +120,7 @@ class ProtoSchema:
     top: list[str] = field(default_factory=list)
 
     def message(self, name: str | None) -> ProtoMessage:
-        """The message of that name, in full or without its package; the only one if none is named."""
+        """The message of that name, with or without its package; without a name the only one."""
         if name is None:
             if len(self.top) == 1:
                 return self.messages[self.top[0]]
@@ -133,7 +133,7 @@ class ProtoSchema:
         return self.messages[name if name in self.messages else found[0]]
 
     def by_path(self, path: Sequence[int]) -> ProtoMessage | None:
-        """The message that is reached by places: of a message of the file, then of one defined in it, and so on."""
+        """The message at a path: the position of a message of the file, then of one defined in it, and so on."""
         names: Sequence[str] = self.top
         found = None
         for place in path:
@@ -144,7 +144,7 @@ class ProtoSchema:
         return found
 
     def node(self, part: ProtoField, inside: tuple[str, ...] = ()) -> Node:
-        """The type of a field's values as a tree. FEATURE_NOT_SUPPORTED if it holds itself."""
+        """The type of a field's values as a tree. FEATURE_NOT_SUPPORTED if it is recursive."""
         found = self._single(part, inside)
         if not part.repeated:
             return found
@@ -171,14 +171,14 @@ class ProtoSchema:
 
 
 def wrapped_type(name: str) -> str | None:
-    """The scalar of which a well-known message holds one."""
+    """The scalar in a well-known wrapper message."""
     if name.startswith("google.protobuf.") and name.endswith("Value"):
         return _WRAPPED.get(name.removeprefix("google.protobuf.").removesuffix("Value"))
     return None
 
 
 def protobuf_schema(options: Mapping[str, str]) -> ProtoSchema:
-    """The schema of messages that have no id of one: a set of file descriptors, or the text of a .proto file."""
+    """The schema of messages without schema ids: a set of file descriptors, or the text of a .proto file."""
     found = schema_bytes(options)
     if found is None:
         hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
@@ -189,7 +189,7 @@ def protobuf_schema(options: Mapping[str, str]) -> ProtoSchema:
 
 
 def from_descriptors(data: bytes) -> ProtoSchema:
-    """The schema of a serialized `FileDescriptorSet`. CONNECTOR_OPTION if it is none."""
+    """The schema of a serialized `FileDescriptorSet`. CONNECTOR_OPTION for other data."""
     library("google.protobuf", "schemas of Protobuf")
     descriptors = library("google.protobuf.descriptor_pb2", "schemas of Protobuf")
     files = descriptors.FileDescriptorSet()
@@ -233,7 +233,7 @@ def _add_message(schema: ProtoSchema, message: Any, prefix: str, syntax: str) ->
 
 
 def from_text(schema: RegisteredSchema, registry: Registry | None = None) -> ProtoSchema:
-    """The schema of the text of a .proto file, with those that it imports. CONNECTOR_OPTION if it can't be read."""
+    """The schema of the text of a .proto file, with its imports. CONNECTOR_OPTION if it can't be read."""
     found = ProtoSchema()
     try:
         _read_file(schema, registry, found, set())
@@ -258,7 +258,7 @@ def _read_file(
 
 
 def _resolve(schema: ProtoSchema) -> None:
-    """Puts full names where types are named from within a message, innermost scope first."""
+    """Replace the names of types by full names, from the innermost scope outwards."""
     for name, message in list(schema.messages.items()):
         fields = []
         for part in message.fields:
@@ -296,7 +296,7 @@ _TOKEN: Final = re.compile(
 
 
 class _FileReader:
-    """Reads the text of one .proto file. ValueError where it is none."""
+    """Reads the text of one .proto file. ValueError for other text."""
 
     def __init__(self, text: str, schema: ProtoSchema) -> None:
         self._tokens = [m["token"] for m in _TOKEN.finditer(text) if m["token"] is not None]
@@ -305,7 +305,7 @@ class _FileReader:
         self._proto3 = False
 
     def read(self) -> list[str]:
-        """Adds what the file defines; gives the names of its messages."""
+        """Add the definitions of the file; returns the names of its messages."""
         prefix = ""
         top = []
         while self._place < len(self._tokens):

@@ -1,8 +1,7 @@
-"""Rows as messages of Protocol Buffers, put together column by column.
+"""Rows as messages of Protocol Buffers, built column by column.
 
-The fields of a message are written one behind the other, each with its number; what is absent is not written. Protocol
-Buffers, "Encoding"; Confluent, "Wire format". RisingWave, "Sink data to Kafka", PROTOBUF: which column goes into which
-field.
+The fields of a message are concatenated, each with its number; absent fields are not written. Source: Protocol Buffers,
+"Encoding"; Confluent, "Wire format"; RisingWave, "Sink data to Kafka", PROTOBUF, for the field of each column.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ _MILLION: Final = 1_000_000
 
 
 class ProtobufWriter:
-    """Writes messages of one type: with the header of the registry if the options name one, whose newest schema of the
-    subject is taken and kept as long as the writer lives; else as they are.
+    """Writes messages of one type: with the header of the registry if the options name one, by the newest schema of the
+    subject, which never changes for a writer; else without header.
 
-    CONNECTOR_OPTION for columns that no field can take, OSError if the schema can't be fetched for now.
+    CONNECTOR_OPTION for columns without a fitting field, OSError if the schema can't be fetched for now.
     """
 
     def __init__(self, columns: Schema, options: Mapping[str, str], topic: str, part: Part) -> None:
@@ -73,7 +72,7 @@ class ProtobufWriter:
         self._header = b""
         self._encode: Callable[[Sequence[pa.Array], int], pa.BinaryArray] | None = None
         self._without_null: frozenset[str] = frozenset()
-        """Columns of a key in which NULL and the default of the type would be one key."""
+        """Columns of a key in which NULL and the default of the type would be equal."""
         if self._registry is None:
             schema = protobuf_schema(options)
             self._take(schema, schema.message(self._message))
@@ -121,7 +120,7 @@ def message_encoder(
 ) -> Callable[[Sequence[pa.Array], int], pa.BinaryArray]:
     """Writes the arrays of the columns as messages; fields without a column are absent.
 
-    CONNECTOR_OPTION for columns that no field can take.
+    CONNECTOR_OPTION for columns without a fitting field.
     """
     fields = []
     for place, column in enumerate(columns):
@@ -140,7 +139,7 @@ def message_encoder(
 
 
 def _path_bytes(schema: ProtoSchema, message: ProtoMessage) -> bytes:
-    """Where the message is in its schema: one zero for the first, else how many places, and they."""
+    """The path of the message in its schema: one zero for the first, else its length and its positions."""
     path = _path(schema, schema.top, message.name)
     if path == [0]:
         return b"\0"
@@ -158,7 +157,7 @@ def _path(schema: ProtoSchema, names: Sequence[str], wanted: str) -> list[int]:
 
 
 def _field(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> Encode:
-    """Writes a column with the number of its field; b"" for what is absent."""
+    """Writes a column with the number of its field; b"" for an absent one."""
     if part.repeated:
         return _repeated(kind, part, schema, path)
     wire, encode = _single(kind, part, schema, path)
@@ -264,12 +263,12 @@ def _message(kind: SqlType, named: str, schema: ProtoSchema, path: str) -> Encod
 
 
 def _spanned(values: pa.BinaryArray) -> pa.BinaryArray:
-    """The length before each value."""
+    """Each value after its length."""
     return concatenated([varints(lengths_of(values).view(np.uint64)), values])
 
 
 def _timestamp(column: pa.Array) -> pa.BinaryArray:
-    """Seconds and nanoseconds since 1970 as fields 1 and 2; the latter are never negative."""
+    """Seconds and nanoseconds since 1970 as fields 1 and 2; nanoseconds are never negative."""
     micros = numbers_of(column)
     seconds, nanos = np.floor_divide(micros, _MILLION), np.mod(micros, _MILLION) * 1000
     parts = []

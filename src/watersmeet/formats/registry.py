@@ -1,6 +1,6 @@
 """Schemas by name: in a schema registry over HTTP, in a file, at an address, in an object store, or inline.
 
-The registry's interface is Confluent's, "Schema Registry API Reference", which other registries also offer.
+The registry's interface is Confluent's, "Schema Registry API Reference", which other registries also implement.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Part = Literal["key", "value"]
 
 
 def option_error(name: str, message: str, hint: str | None = None) -> Error:
-    """An option of a format that can't be used."""
+    """CONNECTOR_OPTION for an option of a format."""
     return error("CONNECTOR_OPTION", f"{name}: {message}", hint=hint)
 
 
 class UnknownSchemaError(Exception):
-    """The registry has no such schema. The message says which."""
+    """The registry has no such schema, which the message names."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Another schema that a schema imports: under which name, and where it is."""
+    """Another schema that a schema imports: its name in the import, and its location."""
 
     name: str
     subject: str
@@ -51,7 +51,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as the registry has it. id: 0 if it isn't known."""
+    """A schema of the registry. id: 0 if unknown."""
 
     id: int
     kind: SchemaKind
@@ -69,9 +69,9 @@ class _Credentials:
 
 
 class Registry:
-    """A registry behind one or several addresses, of which the first that answers serves. Safe in threads.
+    """A registry with one or several addresses, of which the first that answers serves. Thread-safe.
 
-    Whatever it is asked raises OSError if no address answers for now, CONNECTOR_OPTION if it refuses the credentials.
+    All methods raise OSError if no address answers for now, CONNECTOR_OPTION if it rejects the credentials.
     """
 
     def __init__(self, addresses: Sequence[str], username: str | None = None, password: str | None = None) -> None:
@@ -81,7 +81,7 @@ class Registry:
         self._by_id: dict[int, RegisteredSchema] = {}
 
     def schema(self, id_: int) -> RegisteredSchema:
-        """The schema of an id; kept for ever. Raises UnknownSchemaError."""
+        """The schema of an id, cached forever. Raises UnknownSchemaError."""
         with self._lock:
             if id_ in self._by_id:
                 return self._by_id[id_]
@@ -94,12 +94,12 @@ class Registry:
         return schema
 
     def newest(self, subject: str) -> RegisteredSchema | None:
-        """The newest schema of a subject; None if there is no such subject."""
+        """The newest schema of a subject; None for an unknown subject."""
         found = self._ask("GET", f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         return None if found is None else _schema(int(found["id"]), found)
 
     def version(self, reference: Reference) -> RegisteredSchema:
-        """The schema to which a reference leads. Raises UnknownSchemaError."""
+        """The schema of a reference. Raises UnknownSchemaError."""
         name = urllib.parse.quote(reference.subject, safe="")
         found = self._ask("GET", f"/subjects/{name}/versions/{reference.version}")
         if found is None:
@@ -109,9 +109,9 @@ class Registry:
         return _schema(int(found["id"]), found)
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> int:
-        """The id of a schema of a subject, which is made a new version if the subject does not have it.
+        """The id of a schema of a subject, registered as a new version if the subject lacks it.
 
-        CONNECTOR_OPTION if the registry refuses it: it is not compatible with older versions, or no schema.
+        CONNECTOR_OPTION if the registry rejects it: it is incompatible with older versions, or invalid.
         """
         body = {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
         found = self._ask("POST", f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
@@ -120,7 +120,7 @@ class Registry:
         return int(found["id"])
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer; None if what was asked for is not there."""
+        """The answer; None for 404."""
         problem: OSError | None = None
         for address in self._addresses:
             try:
@@ -156,7 +156,7 @@ def _opened(addresses: tuple[str, ...], username: str | None, password: str | No
 
 
 def open_registry(options: Mapping[str, str]) -> Registry | None:
-    """The registry that the options of a format name, one for the process; None if they name none."""
+    """The registry of the options of a format, one for the process; None without one."""
     text = options.get("schema.registry")
     if text is None:
         return None
@@ -172,9 +172,8 @@ def open_registry(options: Mapping[str, str]) -> Registry | None:
 def subject_of(topic: str, part: Part, options: Mapping[str, str], record: str | None = None) -> str:
     """The subject of the schema of a topic's keys or values.
 
-    record: the full name of the message, which some strategies take.
-
-    Source: RisingWave, "schema.registry.name.strategy".
+    record: the full name of the message, which some strategies use. Source: RisingWave,
+    "schema.registry.name.strategy".
     """
     strategy = options.get("schema.registry.name.strategy", "topic_name_strategy")
     if strategy == "topic_name_strategy":
@@ -204,7 +203,7 @@ def _schema(id_: int, found: Mapping[str, Any]) -> RegisteredSchema:
 
 
 def _refused(address: str, code: int, body: bytes) -> None:
-    """None for what is not there; raises for all else."""
+    """None for 404; raises for all else."""
     if code == 404:
         return
     if code in (401, 403):
@@ -232,13 +231,13 @@ def _no_schema(address: str, code: int, body: bytes) -> Error:
 
 _LOCATION: Final = "schema.location"
 
-#: The option that keeps the schema of a location as it was when the relation was created.
+#: The option with the schema of a location as of the creation of the relation.
 KEPT_SCHEMA: Final = "schema.kept"
 
 
 def with_kept_schema(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with the schema at their location as it is now, unless they keep one: what messages mean must not
-    depend on when, and where, they are read.
+    """The options with the current schema at their location, unless they contain one: the meaning of messages must not
+    depend on the time and place of reading.
 
     Raises as `schema_bytes`.
     """
@@ -248,10 +247,10 @@ def with_kept_schema(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def schema_bytes(options: Mapping[str, str]) -> bytes | None:
-    """The schema of `schema` (its text) or `schema.location`: the one that is kept, else the one that is there now.
-    None without them. Locations are paths and URLs: file, http, https, s3, gs, az.
+    """The schema of `schema` (its text) or `schema.location`: the kept one, else the current one; None without both.
+    Locations are paths and URLs: file, http, https, s3, gs, az.
 
-    OSError if an address does not answer for now, CONNECTOR_OPTION if there is nothing to be read.
+    OSError if an address does not answer for now, CONNECTOR_OPTION if it has no schema.
     """
     if "schema" in options:
         return options["schema"].encode()
@@ -273,7 +272,7 @@ def _at(location: str) -> bytes:
             raise option_error(_LOCATION, f"{location} answers with the status {cause.code}") from cause
     if is_url(location):
         try:
-            return storage.read_file(storage.place_at(location))
+            return storage.read_file(storage.path_at(location))
         except FileNotFoundError as cause:
             raise option_error(_LOCATION, f"there is no object {location}") from cause
     if parsed.scheme not in ("", "file"):

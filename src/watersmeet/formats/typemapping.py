@@ -1,7 +1,4 @@
-"""What plain numbers, bytes and texts of a schema mean: Avro's logical types and Kafka Connect's names.
-
-SQL types of Arrow types, and conversion of other systems' columns to the declared types.
-"""
+"""SQL types of Arrow types, of Avro's logical types and of Kafka Connect's names, and conversion to declared types."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ _TYPES: Final[dict[Meaning, SqlType]] = {
 
 @dataclass(frozen=True)
 class Logical:
-    """meaning: of the value. units: how many of its units a second has, for times. precision, scale: of decimals."""
+    """The meaning of plain values. units: of times, per second. precision, scale: of decimals."""
 
     meaning: Meaning
     units: int = 1_000_000
@@ -64,7 +61,7 @@ class Logical:
 
     @property
     def type(self) -> SqlType:
-        """The SQL type that has these values."""
+        """The SQL type of these values."""
         if self.meaning == "decimal":
             return SqlType("numeric", min(self.precision, 38), max(self.scale, 0))
         return _TYPES.get(self.meaning, VARCHAR)
@@ -114,7 +111,7 @@ _CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
 def of_avro(kind: str, schema: Mapping[str, Any]) -> Logical | None:
-    """The meaning that an Avro schema gives to its primitive type `kind`. One that nobody can have is none."""
+    """The meaning of an Avro schema for its primitive type `kind`. Invalid ones have none."""
     name = schema.get("logicalType")
     if name == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -139,7 +136,7 @@ def of_connect(name: str | None, parameters: Mapping[str, Any]) -> Logical | Non
 
 
 def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
-    """Numbers, bytes or texts as what they mean. Nanoseconds are cut to microseconds."""
+    """Numbers, bytes or texts by their meaning. Nanoseconds are truncated to microseconds."""
     meaning = logical.meaning
     if meaning == "decimal":
         return Converted(raw) if pa.types.is_decimal(raw.type) else decimals(raw, logical.scale)
@@ -173,7 +170,7 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
 
 
 def _durations(raw: pa.Array, units: int) -> Converted:
-    """Numbers as intervals of hours and less. An interval has whole microseconds, and Arrow has it in nanoseconds."""
+    """Numbers as intervals of hours and less. An interval has whole microseconds, which Arrow stores in nanoseconds."""
     values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     null = raw.is_null().to_numpy(zero_copy_only=False)
     if units == _NS:
@@ -192,7 +189,7 @@ def _durations(raw: pa.Array, units: int) -> Converted:
 def decimals(raw: pa.Array, scale: int) -> Converted:
     """Bytes as decimals of 38 digits: two's complement, big-endian, as in Avro and Java's BigInteger.
 
-    Those of a negative scale are whole numbers with that many zeros more.
+    A negative scale adds zeros to whole numbers.
     """
     if scale < 0:
         return _multiplied(decimals(raw, 0), -scale)
@@ -202,7 +199,7 @@ def decimals(raw: pa.Array, scale: int) -> Converted:
     if not 0 <= scale <= 38:
         return Converted(pa.nulls(len(raw), pa.decimal128(38, 0)), ~null)
     wide = sizes > 16
-    if wide.any():  # leading bytes may say nothing
+    if wide.any():  # leading bytes may be redundant
         short = [_shortest(value) if big else value for value, big in zip(raw.to_pylist(), wide, strict=True)]
         done = decimals(pa.array([None if v is not None and len(v) > 16 else v for v in short], pa.binary()), scale)
         lost = done.column.is_null().to_numpy(zero_copy_only=False) & ~null
@@ -264,7 +261,7 @@ def _uuids(raw: pa.Array) -> pa.StringArray:
 
 
 def can_read(found: pa.DataType, kind: SqlType) -> bool:
-    """Whether columns of the type `found` can be of the declared type, value by value."""
+    """Whether columns of the type `found` can have the declared type, value by value."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_null(found):
@@ -303,9 +300,11 @@ def can_read(found: pa.DataType, kind: SqlType) -> bool:
 
 
 def retyped(array: pa.Array, kind: SqlType) -> Converted:
-    """The column in the declared type; values that don't fit are bad. Raises pa.ArrowException if it can't."""
+    """The column in the declared type; values that don't fit are bad. Raises pa.ArrowException if it can't be
+    converted.
+    """
     try:
-        # Parquet's readers don't check that text is UTF-8, nor that decimals have the digits of their type.
+        # Parquet's readers don't check that text is UTF-8 and decimals have the digits of their type.
         array.validate(full=True)
         bad = None
     except pa.ArrowInvalid:
@@ -325,7 +324,7 @@ def _retyped_valid(array: pa.Array, kind: SqlType) -> Converted:
     if array.type == kind.arrow:
         return Converted(array)
     if kind.is_float or (kind.name in ("timestamp", "timestamptz") and array.type.unit == "ns"):
-        # Nanoseconds are cut to microseconds; whole numbers above 2^53 are rounded, as in a cast in SQL.
+        # Nanoseconds are truncated to microseconds; whole numbers above 2^53 are rounded, as in a cast in SQL.
         return Converted(pc.cast(array, kind.arrow, safe=False))
     try:
         return Converted(pc.cast(array, kind.arrow))
@@ -336,7 +335,7 @@ def _retyped_valid(array: pa.Array, kind: SqlType) -> Converted:
 
 
 def _in_a_day(times: pa.Array) -> Converted:
-    """Times of a day; files may hold any number."""
+    """Times of a day; files may contain any number."""
     numbers = times.cast(pa.int64())
     fits = pc.fill_null(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, DAY_US)), fill_value=True)
     bad = ~fits.to_numpy(zero_copy_only=False)
@@ -350,13 +349,13 @@ def _validated(array: pa.Array) -> None:
 
 
 def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
-    """The rows for which `attempt` raises ArrowInvalid: the slow way, halves until they are alone."""
+    """The rows for which `attempt` raises ArrowInvalid, found by halving."""
     bad = np.zeros(len(array), np.bool_)
     nested = pa.types.is_nested(array.type)
     open_ = [(0, len(array))]
     while open_:
         start, end = open_.pop()
-        # Of a nested array a slice still holds all values, also those of other rows.
+        # A slice of a nested array still has the values of other rows.
         part = array.take(pa.array(range(start, end))) if nested else array.slice(start, end - start)
         try:
             attempt(part)
@@ -370,7 +369,7 @@ def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
 
 
 def columns_of(what: str, schema: pa.Schema) -> Schema:
-    """The columns of a table elsewhere. FEATURE_NOT_SUPPORTED for a type that SQL does not have. what: the table."""
+    """The columns of an external table. FEATURE_NOT_SUPPORTED for a type without an SQL type. what: the table."""
     found = []
     for field in schema:
         kind = sql_type(field.type)
@@ -385,7 +384,7 @@ def columns_of(what: str, schema: pa.Schema) -> Schema:
 
 
 def sql_type(kind: pa.DataType) -> SqlType | None:
-    """The type of SQL that has all values of a type; None if there is none."""
+    """The SQL type with all values of a type; None without one."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz is None else TIMESTAMPTZ
     if pa.types.is_decimal128(kind):

@@ -1,12 +1,10 @@
-"""Values as text, in DuckDB's SQL, for JSON, CSV and plain text; and the spacing of PostgreSQL's jsonb texts.
+"""Values and their texts: from text to columns of scalar types, and SQL of DuckDB for the text of values.
 
-An expression is SQL over one value, which it may name several times, so callers pass the name of a column or of a
-parameter, never a computation.
+Every format converts text in the same way, independent of other rows. A value that can't be converted is NULL in the
+result and true in the mask `bad`. Numbers are exact: text becomes a decimal without floats.
 
-From text to columns of types that hold no others: one meaning for every format, whatever else the slice holds.
-
-A value that can't be converted is NULL in the result and true in the mask `bad`. Numbers are exact: text becomes
-a decimal without a detour by floats.
+An expression for a text may name its value several times, so callers pass the name of a column or of a parameter, never
+a computation.
 """
 
 from __future__ import annotations
@@ -46,14 +44,13 @@ _DAYS_TO_EPOCH: Final = 719163
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    r"""What systems write differently in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
+    r"""Differences between systems in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
 
-    numeric: with all digits, within quotes or bare. date: days from 0001-01-01, which is day 1, or from 1970-01-01, or
-    2023-11-11. time: milliseconds from midnight, or 18:30:09.453. timestamp: milliseconds from 1970-01-01, or
+    numeric: with all digits, as a string or a number. date: days from 0001-01-01, which is day 1, or from 1970-01-01,
+    or 2023-11-11. time: milliseconds from midnight, or 18:30:09.453. timestamp: milliseconds from 1970-01-01, or
     2023-11-11 18:30:09.453000; iso with a T between. timestamptz: 2023-11-11T18:30:09.453000Z, or 2023-11-11
-    18:30:09.453000, or a number. jsonb: its text within quotes, or as it is.
-    bytea: Base64, or \x00ff. interval: ISO 8601 with all its parts, or 1 year 2 days 00:00:01. float: what NaN and
-    infinities are, for which JSON has no numbers.
+    18:30:09.453000, or a number. jsonb: its text as a string, or unchanged. bytea: Base64, or \x00ff. interval: ISO
+    8601 with all its parts, or 1 year 2 days 00:00:01. float: NaN and infinities, for which JSON has no numbers.
     """
 
     numeric: NumericForm = "string"
@@ -67,7 +64,7 @@ class JsonStyle:
     float: FloatForm = "null"
 
     def asked(self, options: Mapping[str, str]) -> JsonStyle:
-        """The style with what options `….handling.mode` ask for. CONNECTOR_OPTION for a mode that does not exist."""
+        """The style with the options `….handling.mode`. CONNECTOR_OPTION for an unknown mode."""
         return JsonStyle(
             numeric=_mode(options, "numeric", get_args(NumericForm), self.numeric),
             date=_mode(options, "date", get_args(DateForm), self.date),
@@ -99,7 +96,7 @@ def literal(text: str) -> str:
 
 
 def json_object(columns: Sequence[Field], names: Sequence[str], style: JsonStyle) -> str:
-    """A JSON object with a member for each column. names: what the SQL calls the columns."""
+    """A JSON object with a member for each column. names: of the columns in the SQL."""
     parts: list[str] = []
     for i, (column, name) in enumerate(zip(columns, names, strict=True)):
         parts += [literal(("," if i else "{") + _json_name(column.name) + ":"), json_value(name, column.type, style)]
@@ -107,7 +104,7 @@ def json_object(columns: Sequence[Field], names: Sequence[str], style: JsonStyle
 
 
 def json_value(value: str, kind: SqlType, style: JsonStyle, depth: int = 0) -> str:
-    """A value as JSON; NULL as `null`. depth: in how many arrays and structs it is."""
+    """A value as JSON; NULL as `null`. depth: the number of arrays and structs around it."""
     return f"coalesce({_json(value, kind, style, depth)}, 'null')"
 
 
@@ -116,7 +113,7 @@ def _json_name(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """What never has a character that JSON escapes, within quotes; NULL if it is NULL."""
+    """A text without characters that JSON escapes, in quotes; NULL for NULL."""
     return f"'\"' || {text} || '\"'"
 
 
@@ -199,9 +196,9 @@ def interval_text(value: str) -> str:
 
 
 def plain_text(value: str, kind: SqlType) -> str:
-    """The value as CSV, TSV and plain text have it, NULL for NULL: what decoders of text read as the same value.
+    """The text of a value in CSV, TSV and plain text, NULL for NULL: decoders read it as the same value.
 
-    Arrays, structs and jsonb are JSON, in which nothing is lost: numbers bare, times in microseconds.
+    Arrays, structs and jsonb are lossless JSON: numbers unquoted, times in microseconds.
     """
     name = kind.name
     if kind.is_nested:
@@ -219,7 +216,7 @@ def plain_text(value: str, kind: SqlType) -> str:
 
 
 def array_literal(value: str, kind: SqlType, depth: int = 0) -> str:
-    """The text of an array as PostgreSQL reads it: {1,2,NULL}; NULL for NULL. depth: of arrays around it."""
+    """The text of an array in PostgreSQL: {1,2,NULL}; NULL for NULL. depth: the number of arrays around it."""
     assert kind.element is not None
     item = f"x{depth}"
     if kind.element.element is not None:
@@ -230,7 +227,7 @@ def array_literal(value: str, kind: SqlType, depth: int = 0) -> str:
     return f"'{{' || array_to_string({items}, ',') || '}}'"
 
 
-#: JSON from which every value can be read again, whatever its type.
+#: JSON from which every value of every type can be read again.
 EXACT_JSON: Final = JsonStyle(
     numeric="number",
     date="string",
@@ -276,7 +273,7 @@ LAST_DAY: Final = 2_932_896
 FIRST_US: Final = FIRST_DAY * DAY_US
 LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 
-#: Texts that DuckDB reads to their end as a date, or as a time of a day: of others it takes the first part.
+#: Texts that DuckDB reads completely as a date, or as a time of a day: of others it reads the first part.
 DATE_FORM: Final = r"(?i)\s*([+-]?\d+[-/. \\]\d{1,2}[-/. \\]\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*"
 
 TIME_FORM: Final = r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*"
@@ -362,7 +359,7 @@ _PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own DuckDB: in memory, one thread, UTC, no way to the outside."""
+    """This thread's own DuckDB: in memory, one thread, UTC, without external access."""
     if getattr(_local, "process", None) != os.getpid():
         _local.connection = duckdbs.connect(memory_limit="1GB")
         _local.process = os.getpid()
@@ -386,14 +383,14 @@ def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa
 
 @dataclass(frozen=True)
 class Converted:
-    """A typed column. bad: rows whose text was not NULL but could not be converted; None if there are none."""
+    """A typed column. bad: rows whose text was not NULL but could not be converted; None without any."""
 
     column: pa.Array
     bad: Mask | None = None
 
 
 def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
-    """String columns as `types`, which are neither nested nor jsonb."""
+    """String columns as `types`, without nested types and jsonb."""
     result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
     open_ = [i for i, done in enumerate(result) if done is None]
     expressions = [_expression(types[i], f"t{k}", columns[i]) for k, i in enumerate(open_)]
@@ -417,7 +414,7 @@ def _expression(kind: SqlType, column: str, texts: pa.Array) -> str:
 
 
 def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
-    """Text as it is, and values in their plainest form, which Arrow converts faster than DuckDB and to the same.
+    """Text unchanged, and values in their plainest form, which Arrow converts faster than DuckDB, with equal results.
 
     None if there is any other value: then DuckDB converts the whole column.
     """
@@ -444,8 +441,8 @@ def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _may_wrap(texts: pa.Array, kind: SqlType) -> bool:
-    """Whether a text has more digits before its point than the type. Arrow scales such a number modulo 2^128, so that
-    the result may be a wrong number of few digits.
+    """Whether a text has more digits before its point than the type: Arrow scales such a number modulo 2^128, which may
+    give a wrong number with few digits.
     """
     point = pc.find_substring(texts, ".")
     before = pc.if_else(pc.less(point, 0), pc.binary_length(texts), point)
@@ -453,7 +450,7 @@ def _may_wrap(texts: pa.Array, kind: SqlType) -> bool:
 
 
 def _has_only(texts: pa.Array, letters: Mask) -> bool:
-    """True if all text of the column is made of these bytes."""
+    """Whether all texts of the column consist of these bytes."""
     data = texts.buffers()[2]
     if data is None or not len(texts):
         return True
@@ -475,7 +472,7 @@ def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Arr
 
 
 def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
-    """The text as a decimal of the type's scale, None if it's none or too large."""
+    """The text as a decimal of the type's scale, None if it is invalid or too large."""
     precision, scale = kind.arrow.precision, kind.arrow.scale
     context = decimal.Context(prec=2 * precision + 2, rounding=decimal.ROUND_HALF_UP)
     try:
@@ -486,7 +483,7 @@ def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
 
 
 def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
-    """The converted column, with the mask of what got lost on the way."""
+    """The converted column, with the mask of lost values."""
     if column.type != kind.arrow:
         column = column.cast(kind.arrow)
     if kind.name == "numeric":

@@ -1,6 +1,6 @@
-"""Rows as bytes, one value for each row: the contract of writers, and the binary encodings that they share.
+"""Rows as bytes, one value for each row: the contract of writers, and shared binary encodings.
 
-Binary encodings take no NULL: callers leave those rows out first.
+Binary encodings don't support NULL: callers leave those rows out first.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from watersmeet.values.types import Schema, SqlType
 
 
 class Writer(Protocol):
-    """Writes rows of the columns it was made for. Not thread-safe."""
+    """Writes rows of its columns. Not thread-safe."""
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
-        """One value for each row, in their order; NULL where a row has none. The columns of `rows` are found by name.
+        """One value for each row, in order; NULL for none. The columns of `rows` are found by name.
 
-        Raises OSError if it needs something that can't be had for now, an `Error` for a row that can't be written.
+        Raises OSError while something is unavailable, an `Error` for a row that can't be written.
         """
 
 
 class SqlWriter:
-    """Writes by one expression of DuckDB over the columns, which it calls t0, t1 …"""
+    """Writes by one expression of DuckDB over the columns, called t0, t1 …"""
 
     def __init__(self, columns: Schema, expression: str) -> None:
         self._names = [c.name for c in columns]
@@ -47,7 +47,7 @@ def evaluate_text(columns: Sequence[pa.ChunkedArray | pa.Array], expression: str
 
 
 def places(columns: Schema) -> list[str]:
-    """What the SQL of a `SqlWriter` calls the columns."""
+    """The names of the columns in the SQL of a `SqlWriter`."""
     return [f"t{i}" for i in range(len(columns))]
 
 
@@ -57,8 +57,8 @@ def json_writer(columns: Schema, style: JsonStyle) -> SqlWriter:
 
 
 def csv_writer(columns: Schema, delimiter: str = ",", null: str = "") -> SqlWriter:
-    """Writes lines without their end: RFC 4180, with quotes where they are needed. NULL is the text `null`; the same
-    text that is no NULL has quotes.
+    """Writes lines without their end: RFC 4180, with quotes where needed. NULL is the text `null`; an equal text is
+    quoted.
 
     CONNECTOR_OPTION unless the delimiter is one character.
     """
@@ -84,7 +84,7 @@ def csv_header(columns: Schema, delimiter: str) -> bytes:
     return line + b"\n"
 
 
-#: What is a character's text in a line of fields between tabs; the backslash first.
+#: Escapes of characters in TSV; the backslash first.
 _ESCAPED: Final = (("'\\'", "'\\\\'"), ("chr(9)", "'\\t'"), ("chr(10)", "'\\n'"), ("chr(13)", "'\\r'"))
 
 
@@ -124,7 +124,7 @@ def bytes_writer(columns: Schema) -> OneColumn:
 
 
 def integer_writer(columns: Schema, width: int) -> OneColumn:
-    """Writes the only column, an integer, in `width` bytes, the highest first, as Kafka's own serializers do."""
+    """Writes the only column, an integer, in `width` bytes, big-endian, like Kafka's own serializers."""
     name = "INT" if width == 4 else "LONG"
     _only(columns, name, *(("smallint", "integer", "bigint")[: 2 if width == 4 else 3]))
     return OneColumn(columns, lambda column: _big_endian(column, width))
@@ -163,20 +163,20 @@ def _big_endian(column: pa.Array, width: int) -> pa.BinaryArray:
 
 
 def concatenated(parts: Sequence[bytes | pa.Array]) -> pa.BinaryArray:
-    """Bytes side by side, row by row: constants and columns, of which at least one; NULL where a column is NULL."""
+    """Bytes concatenated row by row: constants and columns, at least one of them; NULL where a column is NULL."""
     known = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
     return pc.binary_join_element_wise(*known, pa.scalar(b"", pa.binary()))
 
 
 def spread(values: pa.Array, places: npt.NDArray[np.int64], length: int) -> pa.Array:
-    """An array of `length` that has `values` at `places`, and NULL elsewhere."""
+    """An array of `length` with `values` at `places`, and NULL elsewhere."""
     take = np.full(length, -1, np.int64)
     take[places] = np.arange(len(values))
     return values.take(pa.array(take, mask=take < 0))
 
 
 def value_bytes(values: pa.BinaryArray) -> memoryview:
-    """All values, one behind the other."""
+    """All values concatenated."""
     _, offsets, data = values.buffers()
     ends = memoryview(offsets).cast("i")[values.offset : values.offset + len(values) + 1]
     return memoryview(data if data is not None else b"")[ends[0] : ends[-1]]
@@ -187,7 +187,7 @@ Encode = Callable[[pa.Array], pa.BinaryArray]
 
 
 def numbers_of(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Whole numbers, and what Arrow keeps as such: days, milliseconds, microseconds."""
+    """Whole numbers, and types that Arrow stores as such: days, milliseconds, microseconds."""
     if pa.types.is_date32(column.type):
         column = column.view(pa.int32())
     elif pa.types.is_time64(column.type) or pa.types.is_timestamp(column.type):
@@ -204,7 +204,7 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def row_codes(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """The same number for equal rows. NULL equals NULL, and NaN equals NaN."""
+    """Equal numbers for equal rows. NULL equals NULL, and NaN equals NaN."""
     codes = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         encoded = one_array(column).dictionary_encode(null_encoding="encode")
@@ -214,7 +214,7 @@ def row_codes(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def reals(column: pa.Array, form: str) -> pa.BinaryArray:
-    """Floating-point numbers in the form of that name of numpy's."""
+    """Floating-point numbers in numpy's form of that name."""
     return fixed(column.to_numpy(zero_copy_only=False).astype(form))
 
 
@@ -224,7 +224,7 @@ def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
-    """Seven bits a byte, the lowest first; all but the last byte have the eighth."""
+    """Seven bits a byte, the lowest first; all but the last byte have the eighth bit."""
     lengths = np.ones(len(numbers), np.int32)
     for bits in range(7, 64, 7):
         lengths += numbers >= np.uint64(1 << bits)
@@ -244,26 +244,26 @@ def binary(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Bi
 
 
 def fixed(values: npt.NDArray[np.generic]) -> pa.BinaryArray:
-    """The bytes of each value as they are in memory; of each row, if there are two dimensions."""
+    """The bytes of each value in memory; of each row, if there are two dimensions."""
     width = values.dtype.itemsize * (values.shape[1] if values.ndim > 1 else 1)
     offsets = np.arange(len(values) + 1, dtype=np.int32) * width
     return binary(offsets.astype(np.int32), np.ascontiguousarray(values).view(np.uint8).ravel())
 
 
 def lengths_of(column: pa.Array) -> npt.NDArray[np.int64]:
-    """How many bytes each value has."""
+    """The bytes of each value."""
     found: npt.NDArray[np.int64] = pc.binary_length(column).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return found
 
 
 def big_endian(column: pa.Decimal128Array) -> npt.NDArray[np.uint8]:
-    """The unscaled numbers of decimals, as 16 bytes each, the highest first."""
+    """The unscaled numbers of decimals, as 16 bytes each, big-endian."""
     raw = np.frombuffer(column.buffers()[1], np.uint8, 16 * len(column), 16 * column.offset)
     return raw.reshape(-1, 16)[:, ::-1]
 
 
 def shortest(numbers: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """Rows of big-endian two's complement without the leading bytes that only repeat the sign."""
+    """Rows of big-endian two's complement without redundant leading bytes."""
     sign = np.where(numbers[:, 0] & 0x80, 0xFF, 0).astype(np.uint8)
     lengths = np.full(len(numbers), numbers.shape[1], np.int32)
     open_ = np.ones(len(numbers), bool)
@@ -277,7 +277,7 @@ def shortest(numbers: npt.NDArray[np.uint8]) -> pa.BinaryArray:
 
 
 def gathered(items: pa.BinaryArray, offsets: npt.NDArray[np.int32]) -> pa.BinaryArray:
-    """Neighbouring items side by side: value i has the items from offsets[i] to offsets[i + 1]."""
+    """Neighboring items concatenated: value i has the items from offsets[i] to offsets[i + 1]."""
     _, places, data = items.buffers()
     bytes_at = np.frombuffer(places, np.int32, len(items) + 1, 4 * items.offset)[offsets]
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(bytes_at.copy()), data])

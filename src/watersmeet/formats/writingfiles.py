@@ -1,4 +1,4 @@
-"""Rows as files: whole ones (Parquet, JSON with an object a line, CSV), and those that grow (also XML and Avro)."""
+"""Rows as files: complete ones (Parquet, JSON lines, CSV), and growing ones (also XML and Avro)."""
 
 from __future__ import annotations
 
@@ -40,17 +40,15 @@ class RowFile(Protocol):
         """Adds rows. OSError."""
 
     def close(self) -> None:
-        """Writes the rest; the file that was given stays open. OSError."""
+        """Write the rest; the underlying file stays open. OSError."""
 
 
 class FileWriter:
-    """Writes files of rows of the same columns.
+    """Writes files of rows with the same columns.
 
     options: `delimiter` and `without_header` (CSV), `null` (CSV: the text of NULL), `compression` (Parquet),
-    `….handling.mode` (JSON). What is written can be read again as the same values: see `EXACT_JSON`. An interval is
-    text in Parquet, which has no type that our intervals fit.
-
-    CONNECTOR_OPTION for options that are wrong.
+    `….handling.mode` (JSON). The files can be read again as the same values: see `EXACT_JSON`. An interval is text in
+    Parquet, which has no fitting type. CONNECTOR_OPTION for wrong options.
     """
 
     def __init__(self, columns: Schema, format: FileFormat, options: Mapping[str, str]) -> None:  # noqa: A002
@@ -72,7 +70,7 @@ class FileWriter:
             raise error("CONNECTOR_OPTION", f"compression can't be '{self._compression}'")
 
     def begin(self, file: BinaryIO) -> RowFile:
-        """Begins with what a file of rows begins with. file: is empty. OSError."""
+        """Write the beginning of a file. file: is empty. OSError."""
         if self._lines is not None:
             return _Lines(file, self._lines, self._header)
         return _Parquet(file, self._columns, self._compression)
@@ -117,7 +115,7 @@ def _parquet_type(kind: SqlType) -> pa.DataType:
 
 
 def check_parquet(columns: Schema) -> None:
-    """FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals within arrays and structs."""
+    """FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals in arrays and structs."""
     for column in columns:
         if column.type.is_nested and _parquet_type(column.type) != column.type.arrow:
             raise error(
@@ -135,14 +133,14 @@ def _for_parquet(column: pa.ChunkedArray, kind: SqlType) -> pa.ChunkedArray | pa
     return evaluate_text([column], "CAST(t0 AS VARCHAR)").cast(pa.string())
 
 
-#: Rows that are written at once: their text has less than 2 GB.
+#: Rows written at once, whose text has less than 2 GB.
 _SLICE_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class GrowingFormat:
-    """head: with what a file begins. tail: with what it ends, once no more rows come. rows: the bytes of rows, which
-    can follow the head or other rows.
+    """head: the beginning of a file. tail: its end, after the last rows. rows: the bytes of rows after the head or
+    other rows.
     """
 
     head: bytes

@@ -1,6 +1,6 @@
 """XML: payloads and documents as rows, and rows as elements.
 
-The standard library's parser, in C, parses each payload. Document types are refused, so that no entity is expanded.
+The standard library's C parser parses each payload. Document types are rejected, so that entities are never expanded.
 Names are compared without their namespaces.
 """
 
@@ -39,14 +39,14 @@ _Find = Callable[[ET.Element, ET.Element], str | ET.Element | None]
 
 
 class _RefusedError(Exception):
-    """The message says why a payload is not read."""
+    """Why a payload is not read."""
 
 
 class XmlReader:
     """Elements whose children, or attributes, are the columns. A payload may have several roots.
 
-    options: see above. Without `row_tags` the root is the row. A column that is a struct or array is made of the
-    elements within its own, or of all elements of its name. FEATURE_NOT_SUPPORTED for a path that is more than steps.
+    Without `row_tags` the root is the row. A struct or array column consists of the elements in its own, or of all
+    elements of its name. FEATURE_NOT_SUPPORTED for a path of more than steps.
     """
 
     def __init__(self, fields: Sequence[Field], options: Mapping[str, str]) -> None:
@@ -99,7 +99,7 @@ class XmlReader:
 
 class _Tree(ET.TreeBuilder):
     def doctype(self, name: str, *_: str | None) -> None:
-        """Refuses document types, before anything of them is read."""
+        """Reject document types before they are read."""
         raise _RefusedError(f"xml: a document type ({name}) is not read")
 
 
@@ -139,7 +139,7 @@ def _without_namespaces(element: ET.Element) -> None:
 
 
 def _row_path(path: str) -> tuple[str, Callable[[ET.Element], list[ET.Element]]]:
-    """(the path, what finds the rows of a root): `/a/b` from the root on, `b` and `//b` anywhere."""
+    """(the path, a function from a root to its rows): `/a/b` from the root, `b` and `//b` anywhere."""
     steps = _steps(path.removeprefix("//").removeprefix("/"), path, "rows")
     inner = "/".join(steps[1:])
     if path.startswith("//") or not path.startswith("/"):
@@ -148,7 +148,7 @@ def _row_path(path: str) -> tuple[str, Callable[[ET.Element], list[ET.Element]]]
 
 
 def _by_path(path: str, column: str, rows: Sequence[str]) -> _Find:
-    """What finds a column by its path: from the row on, or from the root on if it does not begin as a path of rows."""
+    """Finds a column by its path: from the row, or from the root if it doesn't begin like a path of rows."""
     rest = path.strip()
     within = next((r for r in sorted(rows, key=len, reverse=True) if rest == r or rest.startswith(f"{r}/")), None)
     absolute = within is None and rest.startswith("/") and not rest.startswith("//")
@@ -188,7 +188,7 @@ def _steps(path: str, whole: str, what: str) -> list[str]:
 
 
 def _by_name(name: str, *, has_attributes: bool) -> _Find:
-    """The child, or attribute, of a name, or else of one that is equal but for case."""
+    """The child, or attribute, of a name, or else in another case."""
     folded = name.lower()
 
     def find(row: ET.Element, root: ET.Element) -> str | ET.Element | None:
@@ -208,7 +208,7 @@ def _by_name(name: str, *, has_attributes: bool) -> _Find:
 
 
 def _text(found: str | ET.Element | None, column: Field, row: ET.Element) -> str | None:
-    """What a column says. An empty element is an empty text, and NULL for all other types."""
+    """The text of a column. An empty element is an empty text, and NULL for other types."""
     del row
     if found is None:
         return None
@@ -244,7 +244,7 @@ DATA_ELEMENTS: Final = "data_elements"
 ELEMENTS: Final = "elements."
 _NAME: Final = re.compile(r"[^\W\d][\w.\-]*")
 
-#: What XML 1.0 can't have, by no means, becomes this.
+#: The replacement of characters that XML 1.0 can't contain.
 _REPLACEMENT: Final = "�"
 
 _NEVER: Final = "[\\x00-\\x08\\x0B\\x0C\\x0E-\\x1F￾￿]"
@@ -252,9 +252,9 @@ _ESCAPED: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;")
 
 
 def xml_writer(columns: Schema, options: Mapping[str, str]) -> SqlWriter:
-    """Writes an element for each row, `row` if nothing else is said, with one for each value that is not NULL.
+    """Writes an element for each row, `row` by default, with one for each value that is not NULL.
 
-    CONNECTOR_OPTION for names that no element can have.
+    CONNECTOR_OPTION for invalid names of elements.
     """
     parts = []
     for place, column in zip(places(columns), columns, strict=True):
@@ -270,7 +270,7 @@ def xml_writer(columns: Schema, options: Mapping[str, str]) -> SqlWriter:
 
 
 def tags(elements: str) -> tuple[str, str]:
-    """(what opens elements, what closes them). CONNECTOR_OPTION."""
+    """(opening tags, closing tags). CONNECTOR_OPTION."""
     names = [n.strip() for n in elements.split(",")]
     _check(names)
     return "".join(f"<{n}>" for n in names), "".join(f"</{n}>" for n in reversed(names))

@@ -1,7 +1,4 @@
-"""`watersmeet.join`: joins of streaming DataFrames.
-
-Writes of micro-batches in `foreachBatch`, each batch once.
-"""
+"""`watersmeet.join`: joins of streaming DataFrames; and writing each micro-batch once in `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -72,8 +69,8 @@ class _OncePerBatch:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """See `DataStreamWriter.foreachBatch`.
 
-        A batch of which a partition is not computed leaves the state of the join without that partition's next version,
-        and Spark ends the query.
+        All partitions are computed: a missing one would leave the join's state without that partition's next version,
+        and Spark would end the query.
         """
         last = None if self.last_batch is None else self.last_batch()
         if last is not None and number <= last:
@@ -89,10 +86,10 @@ class _OncePerBatch:
 
 __all__ = ["asof", "join", "latest", "once_per_batch"]
 
-#: Where Spark keeps the delay of a watermark, in milliseconds, with its column.
+#: Spark's metadata of a column with the delay of its watermark in milliseconds.
 _DELAY_MS: Final = "spark.watermarkDelayMs"
 
-#: Marks a column of a result whose watermark is the join's: no delay behind the greatest time.
+#: Marks a column of a result with the join's watermark, which is not a delay after the greatest time.
 _OF_JOIN: Final = "watersmeet.watermark"
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -123,26 +120,21 @@ def join(
     name: str | None = None,
     watermark: str | None = None,
 ) -> DataFrame:
-    """A streaming DataFrame: the join of two, of which one may be static.
+    """A streaming DataFrame: the join of two DataFrames, one of which may be static.
 
-    on: names of columns that must be equal, or pairs (left name, right name). how: inner, left, right, full, semi,
-    anti.
+    on: columns that must be equal: names, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
     match: `asof(…)` or `latest()`; without it every pair counts. within: bounds of right time - left time, a pair
     (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the
-    columns of
-    the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the one of its
-    time.
-    left_watermark, right_watermark: (column, delay): how far behind the greatest time rows may come; by default that of
-    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be taken back, such as the
-    result of
-    another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the
-    checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name:
-    of the figures that the
-    query's progress shows among `observedMetrics`. watermark: the result's column with the time of a side: it gets a
-    watermark, and no later row has a lower time.
+    columns with the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the
+    version of its time. left_watermark, right_watermark: (column, delay): how late rows may arrive; by default that of
+    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be retracted, such as the
+    result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts of the state, fixed for
+    a checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns with the name of a left one. name:
+    of the metrics in the query's `observedMetrics`. watermark: the result's column with the time of a side, which gets
+    a watermark: no later row has a lower time.
 
-    Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1
-    for a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
+    If no row can be retracted, the result has just the joined columns, otherwise also `diff` (int): +1 for an inserted
+    row and -1 for a retracted one. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():
         raise error("FEATURE_NOT_SUPPORTED", "joins of Spark Connect DataFrames", hint="Use a classic SparkSession.")
@@ -190,7 +182,7 @@ def join(
 
 
 def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:
-    """The watermark of a column of the result. Raises Error if none is known, or Spark can't have it."""
+    """The watermark of a column of the result. Raises Error if none is known, or Spark doesn't support it."""
     check_text(column, "watermark")
     output = shape.outputs[column_of([o.name for o in shape.outputs], column, "the result")]
     index = next((c.input for c in output.columns if c.column == shape.sides[c.input].time), None)
@@ -223,7 +215,7 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
 
 
 def _own_python(spark: Any) -> None:
-    """Lets Spark's workers on this machine run the interpreter that runs this, unless another one was asked for."""
+    """Spark's workers on this machine run this interpreter, unless another one is configured."""
     context = spark.sparkContext
     if str(context.master).startswith("local") and not (
         os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
@@ -232,7 +224,7 @@ def _own_python(spark: Any) -> None:
 
 
 def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
-    """The frame with its column `diff`, if it has one, as the last one."""
+    """The frame with its column `diff`, if it has one, as the last column."""
     if diff is None:
         return frame
     check_text(diff, f"{side}_diff")
@@ -246,7 +238,7 @@ def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
             hint="Cast it to int.",
         )
     order = [*(i for i in range(len(frame.columns)) if i != position), position]
-    numbered = frame.toDF(*(f"c{i}" for i in range(len(order))))  # names may be there twice
+    numbered = frame.toDF(*(f"c{i}" for i in range(len(order))))  # names may be duplicates
     return numbered.select(*(f"c{i}" for i in order)).toDF(*(frame.columns[i] for i in order))
 
 
@@ -294,7 +286,7 @@ def _schema(shape: JoinShape, frames: Sequence[DataFrame], diff: str) -> t.Struc
 
 
 def _ship(spark: Any) -> None:
-    """Sends the package to executors that may not have it installed; once per application."""
+    """Send the package to executors that may not have it installed; once per application."""
     context = spark.sparkContext
     if str(context.master).startswith("local") or context.applicationId in _shipped:
         return

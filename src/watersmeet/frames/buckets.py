@@ -1,8 +1,6 @@
-"""What one bucket does in one micro-batch: its pieces in, its changes out, its state in a store. No Spark here.
+"""One bucket in one micro-batch: its pieces, its changes, its state in a store. Independent of Spark.
 
-Pieces: what travels to the buckets.
-
-A piece of rows is an Arrow frame; a clock says how far a side's time has come.
+A piece is an Arrow frame of rows, or a clock: the greatest time of a side.
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ ROWS: Final = (0, 1)
 
 CLOCK: Final = (2, 3)
 
-#: The channel of a piece without content: the task that gets it compares the checkpoint's join with its own.
+#: The channel of an empty piece, on which a task compares the checkpoint's join with its own.
 IDENTITY: Final = 4
 
-#: A row further ahead of the time of its micro-batch than this is kept, but does not move the watermark.
+#: Rows further ahead of their micro-batch's time are kept, but don't move the watermark.
 AHEAD_US: Final = 24 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task sends to one bucket on one channel."""
+    """The rows or the clock from one task to one bucket on one channel."""
 
     bucket: int
     channel: int
@@ -68,7 +66,7 @@ def window_starts(times: pa.Array, size_us: int) -> pa.Array:
 
 
 class Cutter:
-    """Cuts the rows of one task of one side into pieces by bucket, and tells every bucket the time at the end."""
+    """Cuts the rows of one task of one side into pieces by bucket; at the end each bucket gets the task's clock."""
 
     def __init__(self, shape: JoinShape, index: int) -> None:
         self._side: Side = shape.sides[index]
@@ -81,12 +79,12 @@ class Cutter:
 
     @property
     def given(self) -> Schema:
-        """The columns that a task has to bring: the window is made here."""
+        """The columns that a task provides; the window is added here."""
         schema = self._side.schema
         return schema if self._window_us is None else schema[:-1]
 
     def cut(self, arrays: Sequence[pa.Array], limit_us: int | None, diff: Diffs | None = None) -> Iterator[Piece]:
-        """The pieces of some rows. limit_us: later times do not count as time that has come. diff: all 1 by default."""
+        """The pieces of some rows. limit_us: later times don't move the clock. diff: all 1 by default."""
         columns = self.complete(arrays)
         if self._side.delay_us is not None and self._side.time is not None:
             self._see(columns[self._side.time], limit_us)
@@ -101,7 +99,7 @@ class Cutter:
         return [*arrays, window_starts(arrays[self._side.time], self._window_us)]
 
     def clocks(self) -> Iterator[Piece]:
-        """The greatest time of all rows so far, for every bucket; nothing if there was none."""
+        """The greatest time of all rows so far, for every bucket; nothing without rows."""
         if self._top is not None:
             body = self._top.to_bytes(8, "little", signed=True)
             yield from (Piece(b, CLOCK[self._index], body) for b in range(self._buckets))
@@ -116,7 +114,7 @@ class Cutter:
 
 
 def clock(pieces: Iterable[Piece], index: int) -> int | None:
-    """The greatest time that tasks saw on a side, in microseconds."""
+    """The greatest time of a side over all tasks, in microseconds."""
     return max(
         (int.from_bytes(p.body, "little", signed=True) for p in pieces if p.channel == CLOCK[index]), default=None
     )
@@ -130,12 +128,12 @@ def bodies(delta: Delta, most_bytes: int = 8 << 20) -> Iterator[bytes]:
         yield memoryview(encode(part)).tobytes()
 
 
-#: Changes when the manifest or the plan of a bucket has another form.
+#: The version of a bucket's manifest and plan.
 FORMAT: Final = 3
 
 
 class Store(BlobStore, Protocol):
-    """The state of one bucket. A run may be added again under the same name: names say what is in it."""
+    """The state of one bucket. A run may be added again under the same name, which depends on its content."""
 
     def plan(self) -> str | None:
         """What `keep_plan` was given, or None for a new bucket."""
@@ -164,10 +162,7 @@ class Store(BlobStore, Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """delta: the result's changes. late: rows dropped, by side. rows: rows taken in, by side.
-
-    state: (rows, bytes) after.
-
+    """The result of a micro-batch. rows, late: rows received and dropped, by side. state: (rows, bytes) after it.
     watermarks: by side, in microseconds, for sides that have one.
     """
 
@@ -179,7 +174,7 @@ class Step:
 
 
 def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store) -> Step:
-    """One micro-batch of one bucket. The state is in the store when this returns.
+    """One micro-batch of one bucket. The store has the new state when this returns.
 
     The order of the pieces makes no difference. Raises Error STATE_MISMATCH if the state is another join's.
     """
@@ -223,8 +218,8 @@ def repeated(delta: Delta) -> Delta:
 def check_identity(shape: JoinShape, store: Store) -> None:
     """Raises Error STATE_MISMATCH if the store's state is another join's; a new store keeps the join's identity.
 
-    Every task runs it before its buckets, with a store that belongs to no bucket: a join with other buckets finds none
-    of the old ones, and would take them for new.
+    Every task runs it before its buckets, with a store of no bucket: a join with another number of buckets finds none
+    of the old ones, and would treat them as new.
     """
     text = store.plan()
     if text is None:
@@ -262,7 +257,7 @@ def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
 
 
 def _plan(shape: JoinShape, store: Store) -> tuple[Circuit, bool]:
-    """The circuit that the bucket runs, as it was when it first ran, and whether this is that time."""
+    """The bucket's circuit as of its first run, and whether this is its first run."""
     text = store.plan()
     if text is None:
         circuit = compile_join(shape)
@@ -284,7 +279,7 @@ def _received(shape: JoinShape, index: int, pieces: Sequence[Piece]) -> Delta:
 
 
 def _without_late_rows(shape: JoinShape, index: int, delta: Delta, mark_us: int | None) -> Delta:
-    """The rows whose time is not before the watermark of earlier micro-batches."""
+    """The rows that are not below the watermark of earlier micro-batches."""
     time = shape.sides[index].time
     if mark_us is None or time is None or not delta.num_rows:
         return delta
@@ -307,9 +302,7 @@ def _advanced(shape: JoinShape, marks: Mapping[str, int], pieces: Sequence[Piece
 
 
 def _numbered(shape: JoinShape, delta: Delta) -> Delta:
-    """The rows with the number that decides which of them came last: by the order asked for, then as rows are
-    ordered.
-    """
+    """The rows with a number that decides which of them is the last: by the requested order, then in row order."""
     rows = consolidate(delta)
     assert isinstance(shape.match, Newest)
     number = np.arange(rows.num_rows)

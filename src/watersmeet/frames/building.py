@@ -1,7 +1,4 @@
-"""From the arguments of `join` to its shape, with every refusal that needs no Spark.
-
-The arguments of `join`: checked, and refused with what to write instead; what `match=` takes.
-"""
+"""From the arguments of `join` to its shape: checks, and errors with the correct call; the values of `match=`."""
 
 from __future__ import annotations
 
@@ -50,12 +47,11 @@ def asof(
 ) -> AsofMatch:
     """Each left row with the one right row of its key whose value is nearest.
 
-    left, right: columns of one type, mostly times. direction: `backward` looks for the greatest right value at or
-    before the left one, `forward` for the least at or after it, `nearest` for the nearer one of these two; if they are
-    equally near, the one before counts. allow_exact_matches: whether an equal value counts.
-    tolerance: how far the right value may be away, the bound included: for times a timedelta or a text such as
-    "10 minutes", for numbers a number. Of right rows with equal values the one that is first by its columns, in order,
-    counts. NULL meets nothing. INVALID_PARAMETER for another direction.
+    left, right: columns of one type, mostly times. direction: `backward` finds the greatest right value at or before
+    the left one, `forward` the least at or after it, `nearest` the nearer of both, or the earlier if they are equally
+    near. allow_exact_matches: whether an equal value counts. tolerance: the greatest distance, inclusive: for times a
+    timedelta or a text such as "10 minutes", for numbers a number. Of right rows with equal values the first by its
+    columns, in order, counts. NULL meets nothing. INVALID_PARAMETER for another direction.
     """
     _check_name(left)
     _check_name(right)
@@ -82,10 +78,10 @@ def _check_name(name: Any) -> None:
 
 
 def latest(order: str | None = None) -> LatestMatch:
-    """Each left row with the right row of its key that is the newest when the left row comes; never revised.
+    """Each left row with the newest right row of its key on arrival; never revised.
 
-    Within a micro-batch the right side comes first; of several new right rows of a key the one with the greatest
-    column `order` counts (without: the one that is last by a hash of its content, so that a repetition gives the same).
+    Within a micro-batch the right side is first; of several new right rows of a key the one with the greatest column
+    `order` counts (by default the last one by a hash of its content, so that a repetition has the same result).
     """
     if order is not None and not isinstance(order, str):
         raise error(
@@ -103,7 +99,7 @@ _EMITS: Final = ("changes", "final", "arrival")
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of `join` beside the two sides."""
+    """The arguments of `join` other than the two sides."""
 
     on: str | Sequence[str | tuple[str, str]]
     how: str = "inner"
@@ -159,7 +155,7 @@ def check_watermark(watermark: Any, side: str) -> None:
 
 
 def check_text(value: Any, argument: str) -> None:
-    """INVALID_PARAMETER unless an argument is a text with at least one character."""
+    """INVALID_PARAMETER unless an argument is a non-empty text."""
     if not isinstance(value, str) or not value:
         raise refused(argument, value, "It must be a text that is not empty.")
 
@@ -171,9 +167,8 @@ def check_buckets(buckets: Any) -> None:
 
 
 def check_options(options: Options) -> None:
-    """INVALID_PARAMETER unless every argument has a type that it can have.
-
-    A Column is a calculation, which has no name: columns are given by name.
+    """INVALID_PARAMETER unless every argument has a valid type. Columns are named: a Column may be an expression
+    without name.
     """
     for item in options.on if isinstance(options.on, (list, tuple)) else [options.on]:
         if isinstance(item, str) or _is_pair_of_names(item):
@@ -211,7 +206,7 @@ def pair_of(names: str | Sequence[str]) -> tuple[str, str]:
 
 
 def column_of(names: Sequence[str], name: str, where: str) -> int:
-    """The position of a column: of that name exactly, else whatever its case. where: the rows that have it.
+    """The position of a column: by its exact name, else regardless of case. where: the rows, for messages.
 
     UNDEFINED_COLUMN if there is none, AMBIGUOUS_COLUMN if there are several.
     """
@@ -283,10 +278,10 @@ _TIMES: Final = ("timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Given:
-    """One side as given: its columns, whether it streams, its watermark (column, delay in microseconds) or None.
+    """One side: its columns, whether it streams, its watermark (column, delay in microseconds) or None.
 
-    signed: it has a diff (which is none of the columns). incomparable: of columns whose values a join can't compare as
-    Spark does, by position, why.
+    signed: it has a diff (which is not among the columns). incomparable: by position of columns whose values a join
+    can't compare like Spark, the error.
     """
 
     columns: Schema
@@ -297,7 +292,7 @@ class Given:
 
 
 def build(left: Given, right: Given, options: Options, buckets: int) -> JoinShape:
-    """The shape of the join. Raises Error if the arguments make none, or one that does not exist."""
+    """The shape of the join. Raises Error for impossible arguments."""
     return _Builder((left, right), options).build(buckets)
 
 
@@ -363,7 +358,7 @@ class _Builder:
         return column_of([f.name for f in self._given[index].columns], name, f"the {SIDES[index]} side")
 
     def _keys(self) -> list[tuple[int, int]]:
-        """The pairs of positions that must be equal, each once. Whole numbers get the widest of their types."""
+        """The pairs of positions that must be equal, without duplicates. Whole numbers get their widest type."""
         on = pairs_of(self._options.on)
         if not on:
             raise error(
@@ -387,7 +382,7 @@ class _Builder:
         self._given = left, right
 
     def _comparable(self, pair: tuple[int, int], why: str) -> None:
-        """Raises Error unless values of two columns can be compared as Spark compares them."""
+        """Raises Error unless values of two columns can be compared like in Spark."""
         for given, position in zip(self._given, pair, strict=True):
             if position in given.incomparable:
                 raise given.incomparable[position]
@@ -517,9 +512,9 @@ class _Builder:
         return result
 
     def _outputs(self, keys: list[tuple[int, int]], window_us: int | None) -> tuple[ResultColumn, ...]:
-        """The columns of the result: left, right without what is merged, the window.
+        """The columns of the result: left, right without merged keys, the window.
 
-        A right column whose name the left side has gets the suffix. DUPLICATE_COLUMN if names still meet.
+        A right column with the name of a left one gets the suffix. DUPLICATE_COLUMN if names are still equal.
         """
         left, right = (g.columns for g in self._given)
         merged = {theirs: mine for mine, theirs in keys if left[mine].name.lower() == right[theirs].name.lower()}
@@ -547,7 +542,7 @@ class _Builder:
         return tuple(found)
 
     def _hint_for(self, twice: str) -> str:
-        """What to do about two columns of a name: `diff` is most often that of a join before this one."""
+        """The hint for two columns of a name: `diff` is most often that of an earlier join."""
         if twice == self._options.diff.lower():
             for side, given in zip(SIDES, self._given, strict=True):
                 if any(f.name.lower() == twice and f.type.is_integer for f in given.columns):
@@ -564,7 +559,7 @@ class _Builder:
 
 
 def _signed_problem(shape: JoinShape) -> Error | None:
-    """Why rows of a side can't be taken back."""
+    """Why rows of a side can't be retracted."""
     index = next((i for i, s in enumerate(shape.sides) if s.signed), None)
     if index is None:
         return None
@@ -614,7 +609,7 @@ def _static_problem(shape: JoinShape) -> Error | None:
 
 
 def _emit_problem(shape: JoinShape) -> Error | None:
-    """Why rows can't come out as asked for."""
+    """Why the result can't be emitted as requested."""
     if shape.emit != "final" or all(w.decided for w in waiting(shape)):
         return None
     if isinstance(shape.match, Nearest):

@@ -1,18 +1,10 @@
-"""The circuit of a join: two scans, their arrangements, the join. One stage, run once per bucket.
+"""The circuit of a join (two scans, their arrangements, the join; one stage, run for each bucket), and its horizons.
 
-Lengths and horizons: how far matches may be away, and from when on rows are decided.
-
-How far the nearest row may be away: a length of time between times, a number between numbers.
-
-Lengths of time, as timedelta or as text in Spark's manner.
-
-How long rows are of use, and from when on they are decided: functions of the two sides' watermarks.
-
-With `lo <= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later
-right row: it is decided. Where left rows come out without partner or are decided by having one (left, full, semi,
-anti), those that are not decided yet ask for their partners again, none of which is below Wr + lo - hi. The right
-side mirrors it. Of an ASOF join a left row is decided when no nearer right row can come. Joins decided on arrival
-ask for rows only when new ones come.
+Horizons: how long rows are needed, and when they are decided, as functions of the two sides' watermarks. With `lo <=
+left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later right row:
+it is decided. Where left rows are returned without a partner or are decided by having one (left, full, semi, anti),
+undecided ones look up their partners again, none of which is below Wr + lo - hi. The right side mirrors it. A left row
+of an ASOF join is decided when no nearer right row can arrive. Joins decided on arrival look up rows only for new ones.
 """
 
 from __future__ import annotations
@@ -33,15 +25,12 @@ from watersmeet.values.times import length_us
 from watersmeet.values.types import BIGINT, Field, Schema, SqlType
 from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
-#: Longer ones would leave the range of times when they are added to one: 36,000 years.
+#: Longer ones, added to a time, would leave the range of times: 36,000 years.
 _LONGEST_US: Final = 1 << 60
 
 
 def duration_us(value: timedelta | str, what: str) -> int:
-    """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes" or "1h30m".
-
-    INVALID_PARAMETER for anything else.
-    """
+    """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes" or "1h30m". INVALID_PARAMETER otherwise."""
     length = microseconds(value) if isinstance(value, timedelta) else _of_text(value, what)
     if abs(length) > _LONGEST_US:
         raise error(
@@ -65,21 +54,21 @@ def _of_text(value: str, what: str) -> int:
 
 _TIMES: Final = ("timestamp", "timestamptz", "date")
 
-#: No number that is compared exactly has more digits.
+#: The most digits of a number that is compared exactly.
 _DIGITS: Final = 38
 
 _EXACT: Final = Context(prec=2 * _DIGITS)
 
 
 def has_distance(kind: SqlType) -> bool:
-    """Whether values of the type are some way apart: times and numbers."""
+    """Whether values of the type have a distance: times and numbers."""
     return kind.name in _TIMES or kind.is_numeric
 
 
 def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
     """The bound `value`, at least 0, between two values of a type.
 
-    value: a timedelta or a text for times, a number for numbers. INVALID_PARAMETER for anything else.
+    value: a timedelta or a text for times, a number for numbers. INVALID_PARAMETER otherwise.
     """
     if kind.name in _TIMES:
         if not isinstance(value, (timedelta, str)):
@@ -97,7 +86,7 @@ def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
         raise _refused(value, kind, "It must be a finite number of at least 0. None means no bound.")
     if kind.is_float:
         return Tolerance(number=repr(float(number)))
-    # Differences are multiples of the last digit's unit, so that what is below it makes no difference.
+    # Differences are multiples of the last digit's unit, so that smaller parts make no difference.
     scale = kind.scale or 0
     if number.adjusted() + scale >= _DIGITS:
         raise _refused(value, kind, "It is greater than any such value. None means no bound.")
@@ -111,7 +100,7 @@ def tolerance_sql(tolerance: Tolerance, kind: SqlType, left: str, right: str) ->
         return f"abs(epoch_us({left}) - epoch_us({right})) <= {tolerance.us}"
     if tolerance.number is None:
         return None
-    if kind.is_float:  # the difference of two infinities is no number
+    if kind.is_float:  # the difference of two infinities is NaN
         away = f"abs({left}::DOUBLE - {right}::DOUBLE)"
         return f"{left} = {right} OR {away} <= CAST('{tolerance.number}' AS DOUBLE)"
     if kind.is_integer:
@@ -120,7 +109,7 @@ def tolerance_sql(tolerance: Tolerance, kind: SqlType, left: str, right: str) ->
 
 
 def _exactly(value: Real | Decimal) -> Decimal:
-    """The number as it is written: 0.1 is a tenth."""
+    """The number as written: 0.1 is a tenth."""
     if isinstance(value, Decimal):
         return value
     return Decimal(int(value)) if isinstance(value, Integral) else Decimal(repr(float(value)))
@@ -132,10 +121,10 @@ def _refused(value: Any, kind: SqlType, hint: str) -> Error:
 
 @dataclass(frozen=True)
 class Horizon:
-    """One side. time: position of the column that the watermarks are about; None: there is none, and none below.
+    """One side. time: position of the column of the watermarks; None: without.
 
-    decided: rows with `time comparison decided` meet no later row. retain: rows below it are of no use; empty: all are.
-    newest: except the newest of each key below it.
+    decided: rows with `time comparison decided` meet no later row. retain: rows below it are not needed; empty: all
+    are. newest: except the newest of each key below it.
     """
 
     time: int | None = None
@@ -173,7 +162,7 @@ def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
 def result_watermark(shape: JoinShape, index: int) -> Watermark:
     """A lower bound, after a micro-batch, of the times of side `index` in rows of later micro-batches; () if unknown.
 
-    A later row of the result has a new row of the side, or one that was not decided yet.
+    A later row of the result contains a new or an undecided row of the side.
     """
     mark = _mark(shape, index)
     on_arrival = shape.emit == "arrival" and (shape.match is not None or shape.how in ("semi", "anti"))
@@ -189,8 +178,8 @@ def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     tolerance = match.tolerance.us
     decided = _moved(marks[1], None if tolerance is None else -tolerance) if match.looks_ahead else marks[1]
     comparison: Comparison = "<=" if match.comparison == ">" else "<"
-    # Left rows that are not decided, or are still to come, look back to the newest row, but not further than the
-    # tolerance. What is below that row is further away from them, also where a row ahead could be nearer.
+    # Undecided and later left rows look back to the newest row, but not further than the tolerance. Rows below that row
+    # are further away from them, also where a later row could be nearer.
     asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
     retain = _moved(asking, -(tolerance or 0) if match.looks_back else 0)
     return (
@@ -225,14 +214,14 @@ def compile_join(shape: JoinShape) -> Circuit:
 
 
 def appends(shape: JoinShape) -> bool:
-    """Whether no row of the result is ever taken back."""
+    """Whether no row of the result can be retracted."""
     if shape.emit != "changes" or shape.static is not None:
         return True
     return _grows(shape)
 
 
 def _grows(shape: JoinShape) -> bool:
-    """Whether no row that has come out is ever to be taken back."""
+    """Whether no returned row can be retracted with emit="changes"."""
     return shape.match is None and shape.how in ("inner", "semi") and not any(s.signed for s in shape.sides)
 
 
@@ -257,7 +246,7 @@ def output_schema(shape: JoinShape, columns: Sequence[InputColumn]) -> Schema:
 def join_operator(
     shape: JoinShape, inputs: Sequence[str], columns: tuple[InputColumn, ...]
 ) -> operators.Join | operators.AsofJoin:
-    """The join, of which `columns` come out."""
+    """The join, which returns `columns`."""
     arrives = shape.emit == "arrival"
     common: dict[str, Any] = {
         "schema": output_schema(shape, columns),
@@ -290,10 +279,10 @@ def join_operator(
 
 @dataclass(frozen=True)
 class Waiting:
-    """Rows of the result that may still be taken back: those with a `time` and without a `partner`.
+    """Rows of the result that may still be retracted: those with a `time` and without a `partner`.
 
-    time, partner: columns of the join; partner None: whatever they met. They are final when `time
-    comparison decided`; without `decided` they never are.
+    time, partner: columns of the join; partner None: with or without one. They are final when `time comparison
+    decided`; never without `decided`.
     """
 
     time: InputColumn
@@ -303,7 +292,7 @@ class Waiting:
 
 
 def waiting(shape: JoinShape) -> tuple[Waiting, ...]:
-    """Which rows of the result wait with `emit="final"`; none in a join that never takes rows back."""
+    """The rows of the result that wait with `emit="final"`; none in a join that never retracts rows."""
     left, right = horizons(shape)
     if isinstance(shape.match, Nearest):
         return (Waiting(InputColumn(0, shape.match.left), None, left.comparison, left.decided),)
@@ -339,7 +328,7 @@ class _Compiler:
         )
         kept = horizons(shape)
         if not (shape.emit == "arrival" and (shape.how in ("semi", "anti") or isinstance(shape.match, Nearest))):
-            left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided when they come
+            left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided on arrival
         joined = self._add(join_operator(shape, [left.id, self._arrange(right, shape.right, kept[1]).id], columns))
         return self._final(joined, columns, waits) if waits else joined
 
@@ -392,7 +381,7 @@ class _Compiler:
         )
 
     def _final(self, joined: Operator, columns: tuple[InputColumn, ...], waits: Sequence[Waiting]) -> Operator:
-        """Rows that may be taken back wait until they are decided; all others come out at once."""
+        """Rows that may be retracted wait until they are decided; all others are returned at once."""
         count = len(self._shape.columns)
         keep, names = tuple(range(count)), tuple(f"c{i}" for i in range(len(columns)))
         schema = joined.schema[:count]

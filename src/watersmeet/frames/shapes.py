@@ -1,8 +1,4 @@
-"""The shape of a join of two DataFrames, and its types between Spark and the kernel.
-
-What a join of two DataFrames is asked to do: plain values, the same on the driver, in every task and in the
-state.
-"""
+"""The shape of a join of two DataFrames: plain values, equal on the driver, in tasks and in the state; Spark types."""
 
 from __future__ import annotations
 
@@ -32,10 +28,11 @@ SIDES: Final = ("left", "right")
 
 @dataclass(frozen=True)
 class Side:
-    """One input. schema: the columns that travel: the user's, then the start of its window if the join has windows.
+    """One input. schema: the columns that travel: the user's, then the start of the window if the join has windows.
 
-    keys: positions of what must be equal. time: position of its event time, or None. delay_us: how far its watermark
-    stays behind the greatest event time, or None without a watermark. signed: rows may be taken back: each has a diff.
+    keys: positions of the columns that must be equal. time: position of its event time, or None. delay_us: of its
+    watermark after the greatest event time, or None without a watermark. signed: rows may be retracted: each has a
+    diff.
     """
 
     schema: Schema
@@ -47,7 +44,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two values may be apart, the bound included. us: of times, in microseconds. number: of numbers, written.
+    """The greatest distance of two values, inclusive. us: of times, in microseconds. number: of numbers, as text.
 
     Without either there is no bound.
     """
@@ -78,7 +75,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Newest:
-    """The right row of the key that came last; of rows that came together the one with the greatest column `order`."""
+    """The last right row of the key; of rows that arrived together the one with the greatest column `order`."""
 
     order: int | None = None
 
@@ -105,7 +102,7 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class JoinShape:
-    """A join. buckets: how many parts the keys are cut into, each with its own state, for ever."""
+    """A join. buckets: the number of parts of the keys, each with its own state, fixed for a checkpoint."""
 
     left: Side
     right: Side
@@ -125,12 +122,12 @@ class JoinShape:
 
     @cached_property
     def columns(self) -> tuple[InputColumn, ...]:
-        """The joined columns that the result is made of, each once."""
+        """The joined columns of the result, without duplicates."""
         return tuple(dict.fromkeys(c for o in self.outputs for c in o.columns))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names all that the state depends on."""
+        """Identifies everything that the state depends on."""
         values = asdict(self)
         for name, side in (("left", self.left), ("right", self.right)):
             values[name]["schema"] = [f.to_json() for f in side.schema]
@@ -162,7 +159,7 @@ _WHOLE: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongT
 
 
 def sql_type(kind: spark.DataType, column: str) -> SqlType:
-    """The type that carries values of a Spark type; FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
+    """The type for values of a Spark type; FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
     if isinstance(kind, spark.DecimalType):
         return SqlType("numeric", kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
@@ -205,20 +202,20 @@ def incomparable(kind: spark.DataType, column: str) -> Error | None:
 
 
 def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
-    """The type of whole numbers that has the values of all of these; None if one of them is no such type."""
+    """The type of whole numbers with the values of all of these; None if one is another type."""
     found = [type(kind) for kind in kinds]
     return _WHOLE[max(map(_WHOLE.index, found))]() if all(kind in _WHOLE for kind in found) else None
 
 
 def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
-    """The first columns of rows from Spark, as the kernel has them."""
+    """The first columns of rows from Spark, in the kernel's types."""
     return [converted(with_offsets(col.flat(table.column(i))), f.type.arrow) for i, f in enumerate(schema)]
 
 
 def with_offsets(array: pa.Array) -> pa.Array:
     """The same values, with the first offset of nested arrays without elements.
 
-    Spark's JVM leaves it out. PyArrow reads it nevertheless, in `nbytes`: some number of the memory, mostly 0.
+    Spark's JVM omits that offset, and PyArrow reads it nevertheless, in `nbytes`: any number in memory, mostly 0.
     """
     kind = array.type
     if not pa.types.is_nested(kind):
@@ -232,7 +229,7 @@ def with_offsets(array: pa.Array) -> pa.Array:
 
 
 def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in the type `kind`; nothing is done if they have it. The entries of a map become a map."""
+    """The same values in the type `kind`. The entries of a map become a map."""
     if array.type == kind:
         return array
     if pa.types.is_map(kind) and pa.types.is_list(array.type):
@@ -253,7 +250,7 @@ def _map_of(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The lists of `array` over other items."""
+    """The lists of `array` with other items."""
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(kind, len(array), buffers, null_count=-1, offset=array.offset, children=[items])
 

@@ -1,15 +1,8 @@
-"""Spark's plain tasks: pieces before the stateful operator, rows behind it, and joins with static rows.
+"""The tasks of a join in Spark: rows to pieces, the stateful operator, changes to rows, and joins with static rows.
 
-What runs in Spark's plain tasks: rows into pieces before the stateful operator, frames into rows behind it.
-
-A stream joined with rows that don't change: looked up in every task, without state.
-
-The static rows are read once, when `join` is called, and arranged once in each worker. They can't come later, so
-nothing is ever taken back, and nothing of the stream is kept.
-
-The stateful operator of Spark that runs the buckets, and the stores of their state.
-
-Where the state of a bucket is: in memory, or in Spark's state store with a copy in local files.
+A bucket's state is in Spark's state store, with a copy in local files. A stream with a static side is joined by
+look-ups in every task, without state: the static rows are read once, when `join` is called, and arranged once in each
+worker. They never change, so no row is retracted, and no row of the stream is kept.
 """
 
 from __future__ import annotations
@@ -59,11 +52,11 @@ from watersmeet.runtime.spark.shipping import partition_keys
 from watersmeet.system.blobs import BlobRef, Pieces, joined
 from watersmeet.values.watermarks import Watermark, value
 
-#: A task gathers rows until they have so many bytes, and cuts them into pieces together.
+#: A task collects this many bytes of rows before it cuts them into pieces.
 GATHERED_BYTES: Final = 32 << 20
 
-#: Settings of a running query with the number of partitions of its stateful operators. Spark sets the first one for a
-#: checkpoint that has another number than the session.
+#: Settings of a running query with the partitions of its stateful operators. Spark sets the first one if the checkpoint
+#: differs from the session.
 _PARTITIONS: Final = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
 
 _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
@@ -71,11 +64,10 @@ _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("bo
 
 @dataclass(frozen=True)
 class Encoder:
-    """Rows of one side into pieces.
+    """Rows of one side to pieces.
 
-    The last column of the rows is the time of the micro-batch, the one before it maybe their diff.
-
-    ids: the key of each bucket in Spark. partitions: of the stateful operator, unless the checkpoint has others.
+    The last column of the rows is the time of the micro-batch, the one before it maybe their diff. ids: the key of each
+    bucket in Spark. partitions: of the stateful operator, unless the checkpoint has others.
     """
 
     shape: JoinShape
@@ -112,7 +104,7 @@ def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
 def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
     """From the first task of a micro-batch: a piece for each partition of the stateful operator.
 
-    Its key is less than any bucket's, so that Spark gives it to the partition's task before all buckets.
+    Its key is less than any bucket's, so that Spark passes it to the partition's task before all buckets.
     """
     context = TaskContext.get()
     if context is not None and context.partitionId() == 0:
@@ -122,7 +114,7 @@ def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Frames of changes into rows of the result. diff: whether these have a last column of +1 and -1."""
+    """Frames of changes to rows of the result. diff: whether these have a last column of +1 and -1."""
 
     shape: JoinShape
     schema: pa.Schema
@@ -160,7 +152,7 @@ def differences(column: pa.ChunkedArray) -> Diffs:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int = GATHERED_BYTES) -> Iterator[pa.Table]:
-    """The rows of the batches in tables of about `most_bytes`; no table is empty."""
+    """The rows of the batches in non-empty tables of about `most_bytes`."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -183,12 +175,12 @@ def _windows(starts: pa.Array, size_us: int) -> pa.Array:
 
 _MOST: Final = 8
 
-#: The arranged rows of the static sides that this worker has seen last, by the token of their join.
+#: The arranged rows of the last static sides of this worker, by the token of their join.
 _arranged: OrderedDict[str, Run] = OrderedDict()
 
 
 def static_rows(shape: JoinShape, rows: pa.Table) -> bytes:
-    """The rows of the static side, to be sent to every worker. rows: the side's columns as Spark gives them."""
+    """The rows of the static side, for every worker. rows: the side's columns from Spark."""
     cutter = Cutter(shape, _index(shape))
     columns = cutter.complete(arrow_columns(rows, cutter.given))
     return memoryview(encode(Delta(col.positional(columns), np.ones(rows.num_rows, np.int64)))).tobytes()
@@ -196,7 +188,7 @@ def static_rows(shape: JoinShape, rows: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Rows of the stream into rows of the result. rows: a broadcast of `static_rows`. token: names it."""
+    """Rows of the stream to rows of the result. rows: a broadcast of `static_rows`. token: its name."""
 
     shape: JoinShape
     rows: Any
@@ -241,15 +233,15 @@ def _index(shape: JoinShape) -> int:
     return SIDES.index(shape.static)
 
 
-#: A value of the state store is copied several times on its way through a socket and the JVM.
+#: The size of a value in the state store, which is copied several times through a socket and the JVM.
 CHUNK_BYTES: Final = 8 << 20
 
-#: Local copies of runs take at most so much disk; the least recently written go first.
+#: The limit of local copies of runs; the oldest are deleted first.
 LOCAL_BYTES: Final = 8 << 30
 
 
 def name_of(buffer: pa.Buffer) -> str:
-    """The name of a run: of its content, so that a repeated attempt writes the same under the same name."""
+    """The name of a run, from its content, so that a repeated attempt writes the same run under the same name."""
     return hashlib.blake2b(buffer, digest_size=16).hexdigest()
 
 
@@ -294,7 +286,7 @@ class MemoryStore:
 
 
 class Values(Protocol):
-    """Spark's map state, as it is: keys and values are tuples."""
+    """Spark's map state: keys and values are tuples."""
 
     def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: N802 - Spark's name
         """The value of `key`."""
@@ -312,8 +304,8 @@ class Values(Protocol):
 class SparkStore:
     """The current bucket's state in two of Spark's map states: texts by name, and chunks of runs by run and number.
 
-    local: files of this machine that hold the same runs, so that they are mapped and not sent through Spark again;
-    None: there are none. What they lack comes from Spark: after a restart, on another machine, after a failure.
+    local: files of this machine with the same runs, which are mapped instead of sent through Spark again; None:
+    without. Missing runs are read from Spark: after a restart, on another machine, after a failure.
     """
 
     def __init__(self, texts: Values, chunks: Values, local: LocalRuns | None) -> None:
@@ -380,7 +372,7 @@ class SparkStore:
 
 
 class LocalRuns:
-    """Runs as files of a directory that ends with the executor, shared by all its Python workers."""
+    """Runs as files of a directory that is deleted with the executor, shared by all its Python workers."""
 
     def __init__(self, folder: Path, most_bytes: int = LOCAL_BYTES) -> None:
         self._folder = folder
@@ -389,12 +381,12 @@ class LocalRuns:
 
     @staticmethod
     def of_worker() -> LocalRuns | None:
-        """Where Spark's worker may keep files: they go when the executor does. None if it doesn't say where."""
+        """In the directory for files of Spark's worker, deleted with the executor. None if it is unknown."""
         folders = [f for f in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if f]
         return LocalRuns(Path(folders[0]) / "watersmeet-runs") if folders else None
 
     def put(self, ref: BlobRef, buffer: pa.Buffer) -> None:
-        """Keeps a copy; whole or not at all."""
+        """Keep a complete copy or none."""
         path = self._folder / ref.file
         if path.exists():
             return
@@ -435,20 +427,20 @@ class LocalRuns:
             total -= length
 
 
-#: What travels to the stateful operator.
+#: The input of the stateful operator.
 PIECE: Final = "bucket int, channel int, body binary"
 
-#: What it gives: frames of changes, each in a row, and one row of figures (without a frame) for each bucket.
+#: Its output: frames of changes, each in a row, and one row of metrics (without a frame) for each bucket.
 FIGURES: Final = ("left_rows", "right_rows", "late_left_rows", "late_right_rows", "state_rows", "state_bytes")
 
-#: The row of figures also has the watermark of the result, in microseconds.
+#: The row of metrics also has the watermark of the result, in microseconds.
 MARK: Final = "mark"
 
 CHANGES: Final = "frame binary, " + ", ".join(f"{name} bigint" for name in (*FIGURES, MARK))
 
 
 class Buckets(StatefulProcessor):  # type: ignore[misc]
-    """Runs each bucket of `shape` on the pieces that came for it."""
+    """Runs each bucket of `shape` on its pieces."""
 
     def __init__(self, shape: JoinShape, ids: tuple[int, ...], mark: Watermark) -> None:
         """ids: the key of each bucket in Spark. mark: the watermark of the result."""
@@ -483,6 +475,6 @@ def frames(step: Step, mark: Watermark) -> Iterator[pd.DataFrame]:
     for body in bodies(repeated(step.delta)):
         yield pd.DataFrame([[body, *(0 for _ in FIGURES), None]], columns=names)
     time_us = value(mark, step.watermarks)
-    # Spark takes rows at its watermark for late, ours only those below it.
+    # For Spark rows at the watermark are late, for joins only those below it.
     last_us = None if time_us is None else time_us - 1
     yield pd.DataFrame([[None, *step.rows, *step.late, *step.state, last_us]], columns=names)

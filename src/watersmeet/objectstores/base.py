@@ -1,11 +1,8 @@
-"""What an object store is: a bucket of S3 or of what speaks its protocol, of Google's storage, a container of Azure's,
-or HDFS.
+"""The contract of object stores: S3 and compatible stores, Google's and Azure's storage, and HDFS.
 
-Objects have no rename, and directories are parts of names. An object is there whole or not at all, and it may be made
-only if its name is free (`Store.create`): of several that try, one succeeds. `clouds` and `hdfs` have the
-stores, `access` opens them.
-
-How long requests of this process for the files of databases take, and how many fail: for metrics.
+Objects can't be renamed, and directories are parts of names. An object always exists completely or not at all, and can
+be created only if its name is free (`Store.create`): of several attempts one succeeds. The module `stores` implements
+the stores. The durations and failures of this process's requests for files of databases are counted for metrics.
 """
 
 from __future__ import annotations
@@ -28,26 +25,26 @@ HDFS: Final = "hdfs"
 
 WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container", HDFS: "HDFS"}
 
-"""What a store of a scheme is called."""
+"""The kind of store of a scheme, for messages."""
 
 ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 
-"""By scheme, the variables of the environment with the address of a server, if it is another than usual."""
+"""By scheme, the environment variables with a non-default server address."""
 
 
 class ObjectStat(NamedTuple):
-    """What a store says of an object. etag: of its content; another one whenever it is written again."""
+    """An object. etag: of its content; it changes with every write."""
 
     size_bytes: int
     modified_ns: int
     etag: str
 
 
-class StoreProblem(OSError):  # noqa: N818 - a state that passes, or that somebody mends
-    """Why a store did not do what it was asked for. passes: nobody has to do anything but the server."""
+class StoreProblem(OSError):  # noqa: N818 - a state that passes, or that a user fixes
+    """Why a store did not do a request. passes: a later attempt may succeed without a change by a user."""
 
     def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None, passes: bool) -> None:
         super().__init__(message if detail is None else f"{message}: {detail}")
@@ -57,20 +54,20 @@ class StoreProblem(OSError):  # noqa: N818 - a state that passes, or that somebo
         self.passes = passes
 
     def as_error(self) -> Error:
-        """RUNTIME_UNAVAILABLE for what passes, otherwise CONNECTOR_OPTION."""
+        """RUNTIME_UNAVAILABLE if it passes, otherwise CONNECTOR_OPTION."""
         condition = "RUNTIME_UNAVAILABLE" if self.passes else "CONNECTOR_OPTION"
         return error(condition, self.message, detail=self.detail, hint=self.hint)
 
 
 class ObjectReplacedError(OSError):
-    """The object has another content than the one that was asked for."""
+    """The object's content differs from the requested one."""
 
 
 @dataclass(frozen=True)
 class Location:
     """A bucket or container. url: `s3://bucket`, `gs://bucket`, `az://container` or `hdfs://namenode:port`.
 
-    settings: how it is reached, by names of the library, sorted; values may refer to secrets. It is never shown.
+    settings: of the library, sorted; values may refer to secrets. They are never shown.
     """
 
     url: str
@@ -91,20 +88,20 @@ class Location:
 
     @property
     def kind(self) -> str:
-        """What it is one of, for messages."""
+        """The kind of store, for messages."""
         return WHAT[self.scheme]
 
     @property
     def shown(self) -> str:
-        """What it is, for messages."""
+        """Its name in messages."""
         endpoint = next((v for n, v in self.settings if n == "endpoint"), None)
         where = f" at {endpoint}" if endpoint else ""
         return f'{self.kind} "{self.bucket}"{where}'
 
 
 class _Names(NamedTuple):
-    """What options of statements are called. settings: the library's names by those of the options. keys: the options
-    that are the credentials, all or none of which are given.
+    """The names of options in statements. settings: the library's names by those of the options. keys: the options with
+    credentials, all or none of which are set.
     """
 
     bucket: str
@@ -119,7 +116,7 @@ ENVIRONMENT: Final = "enable_config_load"
 
 ANONYMOUS: Final = "anonymous"
 
-"""The option that sends no credentials: for what everybody may read."""
+"""The option that sends no credentials: for public objects."""
 
 #: RisingWave, "Ingest data from S3 buckets", "Google Cloud Storage", "Azure Blob Storage", and the sinks of that name.
 _OPTIONS: Final = {
@@ -160,9 +157,9 @@ _NEEDED: Final = {"az": ("azblob.endpoint_url",)}
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """A place in a store. path: of directories, of one object or a pattern; empty: the whole bucket.
+    """A path in a store: of a directory, an object or a pattern; an empty path is the whole bucket.
 
-    space: what it belongs to, for those that keep copies: the same path may have been something else's before.
+    space: the database that it belongs to, for caches: an earlier database may have had the same path.
     """
 
     location: Location
@@ -177,25 +174,25 @@ class ObjectPath:
 
     @property
     def name(self) -> str:
-        """What stands behind the last `/`."""
+        """The part after the last `/`."""
         return self.path.rpartition("/")[2]
 
     @property
     def stem(self) -> str:
-        """The name without its ending."""
+        """The name without its extension."""
         head, dot, tail = self.name.rpartition(".")
         return head if dot else tail
 
     @property
     def parent(self) -> ObjectPath:
-        """The directory that it is in."""
+        """Its directory."""
         return replace(self, path=self.path.rpartition("/")[0])
 
 
 def location_at(url: str) -> Location:
-    """A bucket or container that is reached with what the environment says, by the names of the store's own tools.
+    """A bucket or container with the settings of the environment, by the names of the store's own tools.
 
-    INVALID_PARAMETER for a variable that holds no address.
+    INVALID_PARAMETER for a variable that is no address.
     """
     names = ENDPOINTS.get(url.partition("://")[0], ())
     name = next((name for name in names if os.environ.get(name)), None)
@@ -214,7 +211,7 @@ def is_url(path: str) -> bool:
 
 
 def check_endpoint(url: str) -> None:
-    """CONNECTOR_OPTION if a text, which may be empty, is not the URL of a server: the libraries panic at some."""
+    """CONNECTOR_OPTION if a non-empty text is not the URL of a server: the libraries panic at some."""
     if url and not _is_endpoint(url):
         raise error(
             "CONNECTOR_OPTION", "the endpoint of an object store is no URL", hint="Write http://host:port, or https://."
@@ -229,14 +226,14 @@ def _is_endpoint(url: str) -> bool:
         return False
 
 
-def is_local(place: str) -> bool:
-    """Whether a place is one of this machine, or may be: a path, or a name."""
-    scheme, _, rest = place.partition("://")
+def is_local(path: str) -> bool:
+    """Whether a path is on this machine, or may be: a path, or a name."""
+    scheme, _, rest = path.partition("://")
     return not rest or scheme.lower() == "file"
 
 
 def option_names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The options that say where objects are and how they are reached; none for files."""
+    """The options for the location of objects and access to them; none for files."""
     scheme = _scheme(options)
     if scheme is None or scheme == HDFS:
         return ()
@@ -245,10 +242,10 @@ def option_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def object_path(options: Mapping[str, str]) -> ObjectPath | None:
-    """Where the objects are that the options of a connector name; None for files. CONNECTOR_OPTION.
+    """The path of the objects that the options of a connector name; None for files. CONNECTOR_OPTION.
 
-    A connector of RisingWave's (s3, gcs, azblob) has options for the bucket and the path in it. The connector `file`
-    has a URL as its path.
+    RisingWave's connectors (s3, gcs, azblob) have options for the bucket and the path in it. The connector `file` has a
+    URL as its path.
     """
     scheme = _scheme(options)
     if scheme is None:
@@ -276,7 +273,7 @@ def object_path(options: Mapping[str, str]) -> ObjectPath | None:
     if len(ways) + bool(given) != 1:
         raise error(
             "CONNECTOR_OPTION",
-            f"connector {connector} needs credentials, from one place",
+            f"connector {connector} needs credentials, from one path",
             hint=f"Give {' and '.join(names.keys)}, or {ENVIRONMENT} = 'true' for those of the environment, "
             f"or {ANONYMOUS} = 'true' for none.",
         )
@@ -294,33 +291,31 @@ class Store(Protocol):
     """Objects by name, `/` within names. Thread-safe. All methods raise StoreProblem."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Makes an object; False if the name is taken, maybe by this very call, whose first answer was lost."""
+        """Create an object; False if the name is taken, maybe by this call, if its first answer was lost."""
 
     def put(self, name: str, *pieces: bytes | memoryview) -> None:
-        """Makes an object of the joined `pieces`, or replaces it. Views of memory are of plain bytes."""
+        """Write an object of the joined `pieces`. Memoryviews must be of plain bytes."""
 
     def get(self, name: str) -> bytes:
         """The content. FileNotFoundError."""
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
-        """Bytes [begin, end), which must be within the object and not empty. FileNotFoundError; ObjectReplacedError if
-        it is not the content with that tag.
+        """Bytes [begin, end), within the object and not empty. FileNotFoundError; ObjectReplacedError if the content
+        has another tag.
         """
 
     def stat(self, name: str) -> ObjectStat:
-        """What there is. FileNotFoundError."""
+        """The object's properties. FileNotFoundError."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
-        """The objects whose names begin with the directories `prefix`, in the order of their names; those whose name is
-        greater than `after`.
-        """
+        """The objects below the directories `prefix` with names greater than `after`, in the order of their names."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes objects; those that are not there, too."""
+        """Delete objects; missing ones are no error."""
 
     def discard_unfinished(self, prefix: str) -> int:
-        """Deletes what attempts to make objects left in the directory `prefix` when they died; how many. For the one
-        who writes there, before it starts. Nothing to do for stores that leave nothing.
+        """Delete files left by crashed writes in the directory `prefix`, and count them; for the only writer, before it
+        starts. 0 for stores that leave none.
         """
 
 
@@ -330,13 +325,13 @@ T = TypeVar("T")
 #: Upper bounds of the classes of durations, in seconds.
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: What these say is an answer: that a file is there, or that it is not.
+#: Answers rather than failures: the file exists, or is missing.
 _ANSWERS: Final = (FileNotFoundError, FileExistsError)
 
 
 @dataclass
 class Times:
-    """counts: by class of `BOUNDS_S`, the last for what took longer. seconds: all together."""
+    """counts: by class of `BOUNDS_S`, the last one for longer requests. seconds: in total."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     seconds: float = 0.0
@@ -348,7 +343,7 @@ _TIMES: Final[dict[str, Times]] = {}
 
 
 def timed(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Counts the calls of a function as requests of that kind. With all attempts that a call makes."""
+    """Count the calls of a function as requests of that kind, with all attempts of a call."""
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
@@ -371,7 +366,7 @@ def timed(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def request_times() -> dict[str, Times]:
-    """What was counted so far, by kind of request."""
+    """The counts so far, by kind of request."""
     with _LOCK:
         return {name: Times([*t.counts], t.seconds, t.failures) for name, t in _TIMES.items()}
 

@@ -1,13 +1,12 @@
-"""What `storage` does with the files of a database that are objects of a store.
+"""The files of a database in an object store, with copies of them on the local disk.
 
-An answer of a store other than plain success says nothing about what became of an object: a request whose answer was
-lost is sent again, and is then told that the name is taken, by itself. So what is there is read after each such answer.
+Any answer other than success leaves the fate of an object open: a request with a lost answer is sent again, and then
+finds the name taken, by itself. So the object is read after each such answer.
 
-Copies of objects on the local disk, shared by all processes of a user on a machine and bounded by bytes.
-
-Only objects that never change are kept, under names that are never given to other content, so a copy is never stale. A
-copy appears under its name when it is complete. A loss of power could leave one damaged: copies are kept in a directory
-that is named by the start of the machine, and those of earlier starts are deleted.
+Copies are shared by all processes of a user on a machine, and limited in bytes. Only objects that never change are
+kept, under names that never get other content, so a copy is never stale. A copy appears under its name when it is
+complete. A loss of power could damage one: the directory of copies is named by the boot of the machine, and those of
+earlier boots are deleted.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ SIZE: Final = "WATERSMEET_CACHE_BYTES"
 DEFAULT_BYTES: Final = 10 << 30
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
-#: When the copies take too much, the oldest go until this part of the limit is left free.
+#: When the copies exceed the limit, the oldest are deleted until this part of it is free.
 _FREED: Final = 0.1
 
-#: Other processes add copies, too: all are counted anew after so many bytes of this one's (or a part of the limit).
+#: Other processes also add copies: all are counted again after that many bytes of this one's (or a part of the limit).
 _COUNT_BYTES: Final = 256 << 20
 
 #: Unfinished copies are those of processes that died.
@@ -63,12 +62,12 @@ _UNFINISHED_S: Final = 3600
 
 _IN_PARTS: Final = ".blocks"
 
-#: In which the file system counts, also what a file with holes takes.
+#: The unit of the file system, also for files with holes.
 _DISK_BLOCK_BYTES: Final = 512
 
 
 class ObjectCache:
-    """Thread-safe. What can't be kept, because the disk is full for example, is not kept: that is no error."""
+    """Thread-safe. Failing to keep a copy, for example on a full disk, is no error."""
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self.directory = directory
@@ -76,45 +75,45 @@ class ObjectCache:
         self._lock = threading.Lock()
         self._left_bytes = 0
 
-    def get(self, place: ObjectPath) -> pa.Buffer | None:
-        """The copy of an object, mapped; None if there is none. It stays valid if the copy is deleted."""
-        path = self._path(place)
+    def get(self, path: ObjectPath) -> pa.Buffer | None:
+        """The copy of an object, mapped; None without one. It stays valid after the copy is deleted."""
+        copy = self._path(path)
         try:
-            os.utime(path)
-            with pa.memory_map(str(path)) as file:
+            os.utime(copy)
+            with pa.memory_map(str(copy)) as file:
                 return file.read_buffer()
         except OSError:
             return None
 
-    def has(self, place: ObjectPath) -> bool:
+    def has(self, path: ObjectPath) -> bool:
         """Whether there is a copy of an object."""
-        return self._path(place).exists()
+        return self._path(path).exists()
 
-    def in_parts(self, place: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
-        """A copy of an object of that size, of which some blocks may be there."""
+    def in_parts(self, path: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
+        """A copy of an object of that size with some of its blocks."""
         with contextlib.suppress(Error, OSError):
             self._make()
-            path = self._path(place).with_suffix(_IN_PARTS)
-            return BlockCopy(size_bytes, block_bytes, path, self._added)
+            copy = self._path(path).with_suffix(_IN_PARTS)
+            return BlockCopy(size_bytes, block_bytes, copy, self._added)
         return BlockCopy(size_bytes, block_bytes)
 
-    def put(self, place: ObjectPath, pieces: Sequence[Bytes]) -> None:
-        """Keeps the joined `pieces` as the copy of an object."""
-        path = self._path(place)
+    def put(self, path: ObjectPath, pieces: Sequence[Bytes]) -> None:
+        """Keep the joined `pieces` as the copy of an object."""
+        copy = self._path(path)
         with contextlib.suppress(Error, OSError):
             self._make()
-            files.discard(path)
-            files.publish_content(path, pieces, durable=False)
+            files.discard(copy)
+            files.publish_content(copy, pieces, durable=False)
             self._added(sum(len(p) for p in pieces))
 
     def _make(self) -> None:
-        """Makes the directory again if somebody has deleted it."""
+        """Make the directory again if it was deleted."""
         if not self.directory.is_dir():
             _make(self.directory)
 
-    def _path(self, place: ObjectPath) -> Path:
-        space = hashlib.sha256(f"{place.location.url} {place.space} {place.path}".encode()).hexdigest()[:32]
-        return self.directory / f"{space}-{place.name}"
+    def _path(self, path: ObjectPath) -> Path:
+        space = hashlib.sha256(f"{path.location.url} {path.space} {path.path}".encode()).hexdigest()[:32]
+        return self.directory / f"{space}-{path.name}"
 
     def _added(self, size_bytes: int) -> None:
         with self._lock:
@@ -123,7 +122,7 @@ class ObjectCache:
                 self._left_bytes = min(self._make_room(), _COUNT_BYTES, max(1, self._max_bytes // 8))
 
     def _make_room(self) -> int:
-        """Deletes the copies that were used the longest time ago, if all take too much; the bytes that are left."""
+        """Delete the least recently used copies if all exceed the limit; returns the bytes left."""
         found = []
         for entry in os.scandir(self.directory):
             with contextlib.suppress(OSError):
@@ -145,19 +144,18 @@ class ObjectCache:
 class BlockCopy:
     """Some blocks of an object that never changes. Thread-safe.
 
-    buffer: as long as the object; blocks that are not there are undefined. path: where the file is, with holes, which
-    other processes share; None: in memory. What can't be kept there, as the disk is full or the file was deleted, is
-    kept in memory.
+    buffer: as long as the object; missing blocks are undefined. path: a file with holes, shared with other processes;
+    None: in memory. Blocks that can't be written there, on a full disk or after the file was deleted, stay in memory.
     """
 
     def __init__(
         self, size_bytes: int, block_bytes: int, path: Path | None = None, added: Callable[[int], None] | None = None
     ) -> None:
-        """added: is told of bytes that were added to the file. OSError if it can't be made or mapped."""
+        """added: is called with the bytes added to the file. OSError if it can't be made or mapped."""
         self._block_bytes = block_bytes
         self._path = path
         self._added = added
-        #: Behind the object, a byte for each block says whether it is there. It may lie: who reads a block checks it.
+        #: After the object, a byte for each block marks whether it exists. It may be wrong: readers check each block.
         self._marks_at = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         total = self._marks_at + -(-size_bytes // block_bytes)
         self._inode = -1
@@ -175,12 +173,12 @@ class BlockCopy:
         self._marks = np.frombuffer(whole, np.uint8, offset=self._marks_at)
 
     def there(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of some blocks are there."""
+        """Which of some blocks exist."""
         found: npt.NDArray[np.bool_] = self._marks[blocks] != 0
         return found
 
     def add(self, first_block: int, data: bytes) -> None:
-        """Adds blocks, one after the other."""
+        """Add consecutive blocks."""
         begin = first_block * self._block_bytes
         marks = b"\1" * -(-len(data) // self._block_bytes)
         if not self._written(begin, data, self._marks_at + first_block, marks):
@@ -190,7 +188,7 @@ class BlockCopy:
             self._added(len(data))
 
     def used(self) -> None:
-        """It is not among those that were used the longest time ago."""
+        """Mark it as recently used."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 os.utime(self._path)
@@ -212,8 +210,8 @@ class BlockCopy:
 
 
 def _set_aside(fd: int, begin: int, end: int) -> None:
-    """Gives bytes [begin, end) of a file their place on the disk, so that they can be read as they are mapped: a file
-    system in memory gives it to a hole when it is read, and ends the process (SIGBUS) if it is full. OSError for that.
+    """Allocate bytes [begin, end) of a file on the disk, so that they can be read when mapped: a file system in memory
+    allocates a hole when it is read, and kills the process (SIGBUS) if it is full. OSError for that.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -224,9 +222,9 @@ def _set_aside(fd: int, begin: int, end: int) -> None:
 
 
 class _Pages:
-    """Pages of a file, mapped: they change with the file until `write` makes them this process's own.
+    """Mapped pages of a file: they follow the file until `write` makes them private to this process.
 
-    Python's own maps keep a descriptor of the file, and Arrow's can't be written to. fd: -1 for memory. OSError.
+    Python's own maps keep a descriptor of the file, and Arrow's are read-only. fd: -1 for memory. OSError.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
@@ -238,7 +236,7 @@ class _Pages:
         self._size_bytes = size_bytes
 
     def write(self, begin: int, data: bytes) -> None:
-        """Writes to the memory of this process alone."""
+        """Write to the memory of this process only."""
         assert begin + len(data) <= self._size_bytes
         ctypes.memmove(self.address + begin, data, len(data))
 
@@ -261,7 +259,7 @@ _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 
 def cache() -> ObjectCache:
-    """The copies that processes of this user and machine share. DATABASE_ACCESS, INVALID_PARAMETER."""
+    """The copies shared by processes of this user and machine. DATABASE_ACCESS, INVALID_PARAMETER."""
     max_bytes = bytes_of(SIZE, least=0)
     return _cache(os.environ.get(DIRECTORY, ""), DEFAULT_BYTES if max_bytes is None else max_bytes)
 
@@ -279,7 +277,7 @@ def _cache(directory: str, max_bytes: int) -> ObjectCache:
 
 
 def _make(own: Path) -> None:
-    """Makes the directory of this start of the machine, and the one that it is in. DATABASE_ACCESS."""
+    """Make the directory of this boot, and its parent. DATABASE_ACCESS."""
     root = own.parent
     try:
         root.mkdir(0o700, parents=True, exist_ok=True)
@@ -295,7 +293,7 @@ def _make(own: Path) -> None:
 
 
 def _start() -> str:
-    """A name that is another one after the next start of the machine, where that is known."""
+    """A name that changes with each boot, if that is known."""
     try:
         return f"boot-{_BOOT.read_text().strip()}"
     except OSError:
@@ -307,18 +305,18 @@ Result = TypeVar("Result")
 Given = ParamSpec("Given")
 PATIENCE: Final = "WATERSMEET_STORE_PATIENCE_SECONDS"
 
-"""Environment: for how long a request that a store did not answer is sent again."""
+"""Environment variable: how long an unanswered request is repeated."""
 
 _PATIENCE_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
-#: So many objects are read at a time.
+#: The number of objects read at a time.
 _AT_ONCE: Final = 16
 
 
 class _Patience:
-    """How long one request goes on. INVALID_PARAMETER."""
+    """How long one request is repeated. INVALID_PARAMETER."""
 
     def __init__(self) -> None:
         given_s = seconds_of(PATIENCE)
@@ -326,7 +324,7 @@ class _Patience:
         self._pause_s = _FIRST_PAUSE_S
 
     def wait(self, problem: StoreProblem) -> None:
-        """Waits for the next attempt. DATABASE_ACCESS if there is to be none."""
+        """Wait for the next attempt. DATABASE_ACCESS without one."""
         if not problem.passes or time.monotonic() + self._pause_s > self._end:
             raise failure(problem) from problem
         time.sleep(self._pause_s * random.uniform(0.5, 1))  # noqa: S311 - so that many don't come at once
@@ -335,8 +333,8 @@ class _Patience:
 
 @dataclass
 class Requests:
-    """How many requests were sent. hits, misses: objects that never change, or blocks of large ones, which were read on
-    the local disk, or had to be fetched. fetched_bytes: of these.
+    """The number of requests. hits, misses: unchanging objects, or blocks of large ones, found on the local disk or
+    not. fetched_bytes: of the misses.
     """
 
     count: int = 0
@@ -346,7 +344,7 @@ class Requests:
 
 
 class _Here(threading.local):
-    """requests: where those of this thread are counted; None: with those of the process."""
+    """requests: the counts of this thread; None: those of the process."""
 
     requests: Requests | None = None
 
@@ -358,7 +356,7 @@ _OF_PROCESS: Final[dict[str, int]] = {}
 
 @contextlib.contextmanager
 def counting() -> Iterator[Requests]:
-    """Counts the requests that this thread sends inside, and leaves them out of `requests`."""
+    """Count the requests of this thread inside, and exclude them from `requests`."""
     before, _HERE.requests = _HERE.requests, Requests()
     try:
         yield _HERE.requests
@@ -367,22 +365,22 @@ def counting() -> Iterator[Requests]:
 
 
 def requests(space: str) -> int:
-    """How many requests this process has sent for the files of a database (`ObjectPath.space`)."""
+    """The requests of this process for the files of a database (`ObjectPath.space`)."""
     return _OF_PROCESS.get(space, 0)
 
 
-def _sent(place: ObjectPath) -> Store:
+def _sent(path: ObjectPath) -> Store:
     """The store of an object to which a request is sent now."""
     with _LOCK:
         if _HERE.requests is not None:
             _HERE.requests.count += 1
         else:
-            _OF_PROCESS[place.space] = _OF_PROCESS.get(place.space, 0) + 1
-    return open_store(place.location)
+            _OF_PROCESS[path.space] = _OF_PROCESS.get(path.space, 0) + 1
+    return open_store(path.location)
 
 
 def looked_up(*, hits: int = 0, misses: int = 0, fetched_bytes: int = 0) -> None:
-    """Counts what was looked for on the local disk, if anybody counts in this thread."""
+    """Count accesses to the local disk, if this thread counts."""
     if _HERE.requests is not None:
         _HERE.requests.hits += hits
         _HERE.requests.misses += misses
@@ -390,122 +388,122 @@ def looked_up(*, hits: int = 0, misses: int = 0, fetched_bytes: int = 0) -> None
 
 
 def failure(problem: StoreProblem) -> Error:
-    """The error that stands for a problem of a store."""
+    """The error for a problem of a store."""
     return error("DATABASE_ACCESS", problem.message, detail=problem.detail, hint=problem.hint)
 
 
-def create(place: ObjectPath, data: Bytes) -> None:
-    """Makes an object; FileExistsError if there is one with other content. DATABASE_ACCESS: it may be there or not."""
+def create(path: ObjectPath, data: Bytes) -> None:
+    """Create an object; FileExistsError if it exists with other content. After DATABASE_ACCESS it may exist or not."""
     patience = _Patience()
     while True:
         try:
-            if _sent(place).create(place.path, bytes(data)):
+            if _sent(path).create(path.path, bytes(data)):
                 return
-            problem = StoreProblem(f"{place} is there and is not", passes=True)
+            problem = StoreProblem(f"{path} is there and is not", passes=True)
         except StoreProblem as cause:
             problem = cause
         try:
-            found = read(place)
+            found = read(path)
         except FileNotFoundError:
             patience.wait(problem)
             continue
         if found != data:
-            raise FileExistsError(f"there is another {place}")
+            raise FileExistsError(f"there is another {path}")
         return
 
 
-def put(place: ObjectPath, pieces: Sequence[Bytes]) -> None:
-    """Makes an object of the joined `pieces`, instead of what is there."""
-    _again(lambda: _sent(place).put(place.path, *pieces))
+def put(path: ObjectPath, pieces: Sequence[Bytes]) -> None:
+    """Write an object of the joined `pieces`."""
+    _again(lambda: _sent(path).put(path.path, *pieces))
 
 
-def publish(place: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
-    """As `put`, for an object that never changes: it is kept on the local disk, too, unless it is `direct`, which
-    nobody is expected to read soon.
+def publish(path: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
+    """As `put`, for an object that never changes: also kept on the local disk, unless `direct`: not expected to be read
+    soon.
     """
-    put(place, pieces)
+    put(path, pieces)
     if not direct:
-        cache().put(place, pieces)
+        cache().put(path, pieces)
 
 
-def read(place: ObjectPath) -> bytes:
+def read(path: ObjectPath) -> bytes:
     """The content; FileNotFoundError."""
-    return _again(lambda: _sent(place).get(place.path))
+    return _again(lambda: _sent(path).get(path.path))
 
 
-def mapped(place: ObjectPath) -> pa.Buffer:
-    """The content of an object that never changes, from the local disk if it is there. FileNotFoundError."""
-    found = cache().get(place)
+def mapped(path: ObjectPath) -> pa.Buffer:
+    """The content of an object that never changes, from the local disk if possible. FileNotFoundError."""
+    found = cache().get(path)
     if found is not None:
         looked_up(hits=1)
         return found
     looked_up(misses=1)
-    data = read(place)
+    data = read(path)
     looked_up(fetched_bytes=len(data))
-    cache().put(place, [data])
-    # Mapped, it is not memory of the process: the machine takes its pages back.
-    found = cache().get(place)
+    cache().put(path, [data])
+    # Mapped, it is not memory of the process: the system can reclaim its pages.
+    found = cache().get(path)
     return pa.py_buffer(data) if found is None else found
 
 
-def read_many(places: Sequence[ObjectPath]) -> list[bytes | None]:
-    """The contents of objects, several at a time; None of those that are not there."""
-    return _at_once(_read_if_there, places)
+def read_many(paths: Sequence[ObjectPath]) -> list[bytes | None]:
+    """The contents of objects, several at a time; None for missing ones."""
+    return _at_once(_read_if_there, paths)
 
 
-def fetch(places: Sequence[ObjectPath]) -> None:
-    """Gets copies of objects that never change, several at a time, of those of which there are none yet."""
-    missing = [place for place in places if not cache().has(place)]
+def fetch(paths: Sequence[ObjectPath]) -> None:
+    """Fetch missing copies of objects that never change, several at a time."""
+    missing = [path for path in paths if not cache().has(path)]
     if len(missing) > 1:
         looked_up(misses=len(missing))
         for begin in range(0, len(missing), _AT_ONCE):
             part = missing[begin : begin + _AT_ONCE]
-            for place, data in zip(part, read_many(part), strict=True):
+            for path, data in zip(part, read_many(part), strict=True):
                 if data is not None:
                     looked_up(fetched_bytes=len(data))
-                    cache().put(place, [data])
+                    cache().put(path, [data])
 
 
-def is_here(place: ObjectPath) -> bool:
+def is_here(path: ObjectPath) -> bool:
     """Whether there is a whole copy of an object."""
-    return cache().has(place)
+    return cache().has(path)
 
 
-def in_parts(place: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
+def in_parts(path: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
     """A copy of an object of that size which is to be filled block by block."""
-    return cache().in_parts(place, size_bytes, block_bytes)
+    return cache().in_parts(path, size_bytes, block_bytes)
 
 
 def fetch_ranges(wanted: Sequence[tuple[ObjectPath, int, int, Callable[[bytes], None]]]) -> None:
-    """Hands bytes [begin, end) of each of some objects that never change to what takes them, several at a time.
+    """Pass bytes [begin, end) of each of some objects that never change to its function, several at a time.
 
-    FileNotFoundError. Fewer bytes come of an object that is shorter.
+    FileNotFoundError. A shorter object gives fewer bytes.
     """
 
     def request(number: int) -> None:
-        place, begin, end, take = wanted[number]
-        take(_again(lambda: _sent(place).range(place.path, begin, end)))
+        path, begin, end, take = wanted[number]
+        take(_again(lambda: _sent(path).range(path.path, begin, end)))
 
     _at_once(request, range(len(wanted)))
 
 
-def _read_if_there(place: ObjectPath) -> bytes | None:
+def _read_if_there(path: ObjectPath) -> bytes | None:
     try:
-        return read(place)
+        return read(path)
     except FileNotFoundError:
         return None
 
 
-def _at_once(request: Callable[[Item], Result], places: Sequence[Item]) -> list[Result]:
-    """What a request gives for each of several objects."""
-    if len(places) < 2:
-        return [request(place) for place in places]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(places)), "watersmeet-objects") as pool:
-        return list(pool.map(counted(request), places))
+def _at_once(request: Callable[[Item], Result], paths: Sequence[Item]) -> list[Result]:
+    """The results of a request for each of several objects."""
+    if len(paths) < 2:
+        return [request(path) for path in paths]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(paths)), "watersmeet-objects") as pool:
+        return list(pool.map(counted(request), paths))
 
 
 def counted(request: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The same for another thread: its requests are counted with those of this one."""
+    """The function for another thread: its requests are counted with those of this one."""
     here = _HERE.requests
 
     def requested(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -515,18 +513,18 @@ def counted(request: Callable[Given, Result]) -> Callable[Given, Result]:
     return requested
 
 
-def exists(place: ObjectPath) -> bool:
-    """Whether there is an object."""
+def exists(path: ObjectPath) -> bool:
+    """Whether the object exists."""
     try:
-        _again(lambda: _sent(place).stat(place.path))
+        _again(lambda: _sent(path).stat(path.path))
     except FileNotFoundError:
         return False
     return True
 
 
-def missing(places: Sequence[ObjectPath]) -> list[ObjectPath]:
-    """Those of some objects that are not there; several are looked for at a time."""
-    return [place for place, there in zip(places, _at_once(exists, places), strict=True) if not there]
+def missing(paths: Sequence[ObjectPath]) -> list[ObjectPath]:
+    """The objects that don't exist; several are checked at a time."""
+    return [path for path, there in zip(paths, _at_once(exists, paths), strict=True) if not there]
 
 
 def names(directory: ObjectPath, *, after: str = "") -> list[str]:
@@ -541,7 +539,7 @@ def names(directory: ObjectPath, *, after: str = "") -> list[str]:
 
 
 def remove_unfinished(directory: ObjectPath) -> int:
-    """Deletes what crashed attempts left in a directory, where the store can't help leaving it; how much that was."""
+    """Delete files left by crashed writes in a directory, and count them."""
     return _again(lambda: open_store(directory.location).discard_unfinished(directory.path))
 
 
@@ -550,16 +548,16 @@ def is_empty(directory: ObjectPath) -> bool:
     return _again(lambda: next(iter(_sent(directory).list(directory.path)), None)) is None
 
 
-def delete(places: Iterable[ObjectPath]) -> int:
-    """Deletes objects, in their order if a request is not answered; how many, those that were gone already too."""
-    found = list(places)
+def delete(paths: Iterable[ObjectPath]) -> int:
+    """Delete objects, in order if a request is not answered; returns their number, with missing ones."""
+    found = list(paths)
     if found:
         _again(lambda: _sent(found[0]).delete([p.path for p in found]))
     return len(found)
 
 
 def _again(request: Callable[[], Result]) -> Result:
-    """What a request gives that may be sent any number of times."""
+    """The result of a request that may be repeated."""
     patience = _Patience()
     while True:
         try:

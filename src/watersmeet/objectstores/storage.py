@@ -1,11 +1,10 @@
 """The files of a database, in a directory or in an object store: one set of functions for both.
 
-A place is a path of the file system, or the name of an object. All functions do the same for both: a file appears
-complete under its name or not at all, of several that create it one succeeds, and what was written is seen by all
-afterwards. `durable` says whether a file of a file system also survives a loss of power; objects do. `UnderWay` writes
-several files at a time.
+A path is one of the file system or of an object. All functions do the same for both: a file appears completely under
+its name or not at all, of several attempts to create it one succeeds, and afterwards everyone sees it. `durable`:
+whether a file of a file system also survives a loss of power; objects do. `UnderWay` writes several files at a time.
 
-`system.files` and `objectstores.databasefiles` have the two implementations, and say more about each function.
+`system.files` and `objectstores.databasefiles` are the two implementations, with details of each function.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, loc
 from watersmeet.system import files
 from watersmeet.system.files import Bytes
 
-#: So many are written at a time, …
+#: The number of files written at a time, …
 _AT_ONCE: Final = 4
 
-#: … and at most so many bytes wait for that in memory, or one file.
+#: … and the bytes that wait for it in memory at most, or one file.
 _WAITING_BYTES: Final = 64 << 20
 
 
 class UnderWay:
-    """Writes that are under way, several at a time. For one thread.
+    """Background writes, several at a time. For one thread.
 
-    `finish` must be called before anybody is told what they did.
+    `finish` must be called before the writes are announced.
     """
 
     def __init__(self) -> None:
@@ -47,9 +46,9 @@ class UnderWay:
         self._bytes = 0
 
     def begin(self, write: Callable[[], None], size_bytes: int) -> None:
-        """Calls `write` soon, in another thread. size_bytes: what it holds in memory until it is done.
+        """Call `write` soon, in another thread. size_bytes: the memory that it holds until then.
 
-        Raises as an earlier one did.
+        Raises the error of an earlier write.
         """
         while self._waiting and self._bytes + size_bytes > _WAITING_BYTES:
             self._await()
@@ -59,7 +58,7 @@ class UnderWay:
         self._bytes += size_bytes
 
     def finish(self) -> None:
-        """Waits until all are done. Raises as the first one did that failed; others may be done all the same."""
+        """Wait for all writes. Raises the first error; other writes may have succeeded."""
         try:
             while self._waiting:
                 self._await()
@@ -74,20 +73,20 @@ class UnderWay:
         done.result()
 
 
-Place = Path | ObjectPath
+AnyPath = Path | ObjectPath
 _FILE: Final = "file"
 
-#: What is taken for a relative path, and was hardly meant as one.
+#: A mistyped URL, which would be taken for a relative path.
 _HALF_URL: Final = re.compile(r"(?:s3|gs|az|hdfs|file):/", re.IGNORECASE)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-#: A file of a file system that is not smaller is written beside what its writer does: it waits for the disk.
+#: Files of a file system from this size on are written in the background, because they wait for the disk.
 _SOON_BYTES: Final = 1 << 20
 
 
-def place_at(path: str | Path) -> Place:
-    """The place that a path or URL names. INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for stores that are not known."""
+def path_at(path: str | Path) -> AnyPath:
+    """The path of a text or URL. INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for unknown stores."""
     if isinstance(path, Path) or "://" not in path:
         if _HALF_URL.match(str(path)):
             raise error(
@@ -129,57 +128,56 @@ def place_at(path: str | Path) -> Place:
 
 
 @timed("create")
-def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = False) -> None:
-    """Puts `data` under a name in one step; FileExistsError if it is taken. Of several callers one succeeds.
+def create_file(path: AnyPath, data: Bytes, *, durable: bool, private: bool = False) -> None:
+    """Create a file in one step; FileExistsError if the name is taken. Of several callers one succeeds.
 
-    private: see `files.create_file`; who may read objects is a matter of the bucket.
+    private: see `files.create_file`; access to objects is a setting of the bucket.
     """
-    if isinstance(place, ObjectPath):
-        databasefiles.create(place, data)
+    if isinstance(path, ObjectPath):
+        databasefiles.create(path, data)
     else:
-        files.create_file(place, data, durable=durable, private=private)
+        files.create_file(path, data, durable=durable, private=private)
 
 
 @timed("put")
-def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
-    """Puts `data` under a name in one step, instead of what is there."""
-    if isinstance(place, ObjectPath):
-        databasefiles.put(place, [data])
+def replace_file(path: AnyPath, data: Bytes, *, durable: bool) -> None:
+    """Write a file in one step."""
+    if isinstance(path, ObjectPath):
+        databasefiles.put(path, [data])
     else:
-        files.replace_file(place, data, durable=durable)
+        files.replace_file(path, data, durable=durable)
 
 
 @timed("put")
-def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
-    """Puts the joined `pieces` under a name that is made from the content.
+def publish_content(path: AnyPath, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
+    """Write the joined `pieces` under a name made from the content.
 
-    direct: nobody is expected to read it soon, so it takes no place where what is read is at hand: see
-    `files.publish_content` and `databasefiles.publish`.
+    direct: not expected to be read soon, so not cached: see `files.publish_content` and `databasefiles.publish`.
     """
-    if isinstance(place, ObjectPath):
-        databasefiles.publish(place, pieces, direct=direct)
+    if isinstance(path, ObjectPath):
+        databasefiles.publish(path, pieces, direct=direct)
     else:
-        files.publish_content(place, pieces, durable=durable, direct=direct)
+        files.publish_content(path, pieces, durable=durable, direct=direct)
 
 
 class Publisher:
-    """`publish_content` for several files, without waiting for each: `finish` returns when all are there.
+    """`publish_content` for several files, without waiting for each: `finish` returns when all exist.
 
-    For one thread. A file may be there before one that was given earlier, so nobody may be told of any until then.
+    For one thread. Files may appear in any order, so none may be announced before that.
     """
 
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._under_way = UnderWay()
 
-    def publish(self, place: Place, pieces: Sequence[Bytes], *, direct: bool = False, held: bool = False) -> None:
-        """Publishes content now or soon; `pieces` must not change. Raises what an earlier one raised.
+    def publish(self, path: AnyPath, pieces: Sequence[Bytes], *, direct: bool = False, held: bool = False) -> None:
+        """Publish content now or soon; `pieces` must not change. Raises the error of an earlier file.
 
         direct: as in `publish_content`. held: they stay in memory in any case, so any number of them may wait.
         """
         size_bytes = sum(map(len, pieces))
-        write = partial(publish_content, place, pieces, durable=self._durable, direct=direct)
-        if isinstance(place, ObjectPath) or size_bytes >= _SOON_BYTES:
+        write = partial(publish_content, path, pieces, durable=self._durable, direct=direct)
+        if isinstance(path, ObjectPath) or size_bytes >= _SOON_BYTES:
             self._under_way.begin(databasefiles.counted(write), 0 if held else size_bytes)
         else:
             write()
@@ -189,24 +187,24 @@ class Publisher:
         self._under_way.finish()
 
 
-def sync_directory(directory: Place) -> None:
-    """Flushes the names of a directory."""
+def sync_directory(directory: AnyPath) -> None:
+    """Flush the names of a directory."""
     if not isinstance(directory, ObjectPath):
         files.sync_directory(directory)
 
 
 @timed("read")
-def read_file(place: Place) -> bytes:
+def read_file(path: AnyPath) -> bytes:
     """The content; FileNotFoundError."""
-    return databasefiles.read(place) if isinstance(place, ObjectPath) else files.read_file(place)
+    return databasefiles.read(path) if isinstance(path, ObjectPath) else files.read_file(path)
 
 
 @timed("read")
-def read_files(places: Sequence[Place]) -> list[bytes | None]:
-    """The contents of files, as fast as they can be had; None of those that are not there."""
-    objects = [place for place in places if isinstance(place, ObjectPath)]
+def read_files(paths: Sequence[AnyPath]) -> list[bytes | None]:
+    """The contents of files, in parallel where possible; None for missing ones."""
+    objects = [path for path in paths if isinstance(path, ObjectPath)]
     found = dict(zip(objects, databasefiles.read_many(objects), strict=True))
-    return [found[p] if isinstance(p, ObjectPath) else _read_if_there(p) for p in places]
+    return [found[p] if isinstance(p, ObjectPath) else _read_if_there(p) for p in paths]
 
 
 def _read_if_there(path: Path) -> bytes | None:
@@ -217,44 +215,44 @@ def _read_if_there(path: Path) -> bytes | None:
 
 
 @timed("read")
-def fetch(places: Iterable[Place]) -> None:
-    """Has files that never change at hand, which are going to be mapped: each by itself would take longer."""
-    databasefiles.fetch([place for place in places if isinstance(place, ObjectPath)])
+def fetch(paths: Iterable[AnyPath]) -> None:
+    """Cache files that never change and will be mapped: fetching each by itself would take longer."""
+    databasefiles.fetch([path for path in paths if isinstance(path, ObjectPath)])
 
 
 @timed("read")
-def map_file(place: Place) -> pa.Buffer:
-    """The content of a file that never changes, mapped into memory. It stays valid if the file is deleted.
+def map_file(path: AnyPath) -> pa.Buffer:
+    """The content of a file that never changes, mapped into memory. It stays valid after the file is deleted.
 
-    FileNotFoundError; OSError for what can't be mapped, as it is empty for example.
+    FileNotFoundError; OSError for a file that can't be mapped, such as an empty one.
     """
-    if isinstance(place, ObjectPath):
-        return databasefiles.mapped(place)
-    with pa.memory_map(str(place)) as file:
+    if isinstance(path, ObjectPath):
+        return databasefiles.mapped(path)
+    with pa.memory_map(str(path)) as file:
         # The buffer keeps the map alive after the file is closed, so no descriptor is held.
         return file.read_buffer()
 
 
-def is_here(place: Place) -> bool:
-    """Whether mapping a file that never changes needs nothing from elsewhere."""
-    return not isinstance(place, ObjectPath) or databasefiles.is_here(place)
+def is_here(path: AnyPath) -> bool:
+    """Whether mapping a file that never changes needs no request."""
+    return not isinstance(path, ObjectPath) or databasefiles.is_here(path)
 
 
 @timed("exists")
-def exists(place: Place) -> bool:
+def exists(path: AnyPath) -> bool:
     """Whether there is a file of that name."""
-    return databasefiles.exists(place) if isinstance(place, ObjectPath) else files.exists(place)
+    return databasefiles.exists(path) if isinstance(path, ObjectPath) else files.exists(path)
 
 
 @timed("exists")
-def missing(places: Sequence[Place]) -> list[Place]:
-    """Those of some files that are not there, as fast as that can be found out."""
-    absent = set(databasefiles.missing([place for place in places if isinstance(place, ObjectPath)]))
-    return [p for p in places if (p in absent if isinstance(p, ObjectPath) else not files.exists(p))]
+def missing(paths: Sequence[AnyPath]) -> list[AnyPath]:
+    """The files that don't exist, checked in parallel where possible."""
+    absent = set(databasefiles.missing([path for path in paths if isinstance(path, ObjectPath)]))
+    return [p for p in paths if (p in absent if isinstance(p, ObjectPath) else not files.exists(p))]
 
 
 @timed("list")
-def list_names(directory: Place, *, after: str = "") -> list[str]:
+def list_names(directory: AnyPath, *, after: str = "") -> list[str]:
     """The names of the finished files in a directory that are greater than `after`, sorted.
 
     FileNotFoundError if a file system has no such directory.
@@ -265,37 +263,37 @@ def list_names(directory: Place, *, after: str = "") -> list[str]:
 
 
 @timed("delete")
-def remove_files(places: Iterable[Place]) -> int:
-    """Deletes files in order, those that are gone already too; the number of files deleted."""
-    found = list(places)
+def remove_files(paths: Iterable[AnyPath]) -> int:
+    """Delete files in order, missing ones included; returns the number of deleted files."""
+    found = list(paths)
     objects = [p for p in found if isinstance(p, ObjectPath)]
     return databasefiles.delete(objects) + files.remove_files(p for p in found if isinstance(p, Path))
 
 
-def discard(place: Place) -> None:
-    """Deletes a file if it is there and can be deleted."""
-    if isinstance(place, ObjectPath):
+def discard(path: AnyPath) -> None:
+    """Delete a file if it exists and can be deleted."""
+    if isinstance(path, ObjectPath):
         with contextlib.suppress(Error):
-            databasefiles.delete([place])
+            databasefiles.delete([path])
     else:
-        files.discard(place)
+        files.discard(path)
 
 
-def remove_temporaries(directory: Place) -> int:
-    """Deletes what crashed attempts left unfinished in a directory. Only for the writer, before it starts."""
+def remove_temporaries(directory: AnyPath) -> int:
+    """Delete unfinished files of crashed attempts in a directory. For the only writer, before it starts."""
     if isinstance(directory, ObjectPath):
         return databasefiles.remove_unfinished(directory)
     return files.remove_temporaries(directory)
 
 
-def make_directory(directory: Place) -> None:
-    """Makes a directory, where that is needed."""
+def make_directory(directory: AnyPath) -> None:
+    """Make a directory, where needed."""
     if not isinstance(directory, ObjectPath):
         files.make_directory(directory)
 
 
-def remove_directory(directory: Place) -> None:
-    """Deletes a directory with all that is in it, if it is there and can be deleted."""
+def remove_directory(directory: AnyPath) -> None:
+    """Delete a directory with its content, if it exists and can be deleted."""
     if isinstance(directory, ObjectPath):
         with contextlib.suppress(Error):
             databasefiles.delete(directory / name for name in databasefiles.names(directory))

@@ -1,14 +1,9 @@
-"""Objects of any store: it is opened, and objects are read as files.
+"""The object stores: S3 and compatible ones, Google's, Azure's, HDFS; opening them, and reading objects as files.
 
-Objects of S3 and of what speaks its protocol, of Google's storage and of Azure's. The library, obstore, is an
-extra.
-
-Files of HDFS as objects.
-
-HDFS shows a file while it is being written. So an object is written under another name, and gets its own by a rename,
-which the NameNode does in one step, and does only if the name is free where that is asked for. The library,
-hdfs-native, is an extra and needs no Java. It reads `core-site.xml` and `hdfs-site.xml` in HADOOP_CONF_DIR, and takes
-the user from HADOOP_USER_NAME or from Kerberos' tickets, as Hadoop's own tools do.
+obstore, the library of cloud stores, and hdfs-native are extras. hdfs-native needs no Java, reads `core-site.xml` and
+`hdfs-site.xml` in HADOOP_CONF_DIR, and takes the user from HADOOP_USER_NAME or Kerberos tickets, as Hadoop's own tools
+do. HDFS shows unfinished files. So an object is written under another name and then renamed, which the NameNode does
+atomically, and, if requested, only if the name is free.
 """
 
 from __future__ import annotations
@@ -49,14 +44,14 @@ _WHOLE_BYTES: Final = 64 << 20
 #: … and one for each part of this size.
 _PART_BYTES: Final = 16 << 20
 
-#: Environment: whether requests to S3 are signed without a hash of what they send. That hash takes most of the time
-#: that a core needs for sending, and an encrypted connection shows already whether anybody changed what was sent.
+#: Environment variable: whether requests to S3 are signed without a hash of their content. The hash takes most of the
+#: processor time of sending, and an encrypted connection already detects changes.
 _UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
 
 #: By the scheme of a URL: the class of the library.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 
-#: And how the variables begin that it reads.
+#: The prefixes of the environment variables that it reads.
 _VARIABLES: Final = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -67,7 +62,7 @@ _RETRIES: Final = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=1), "base": 2},
 }
 
-#: What the library raises, by name: some are classes of its own, some Python's.
+#: Names of the library's exceptions: some are its own classes, some Python's.
 _DENIED: Final = ("PermissionDeniedError", "PermissionError", "UnauthenticatedError")
 
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
@@ -75,7 +70,7 @@ _SAID: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _ADDRESS: Final = re.compile(r"https?://\S+")
 
-#: Words of servers for a bucket that is not there, and for keys that they do not know.
+#: Words of servers for a missing bucket, and for unknown keys.
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 _REFUSED: Final = (
@@ -92,7 +87,7 @@ _REFUSED: Final = (
     "403 Forbidden",
 )
 
-#: And for a bucket that is in another region than the one that was named.
+#: Words for a bucket in another region.
 _ELSEWHERE: Final = (
     "AuthorizationHeaderMalformed",
     "PermanentRedirect",
@@ -102,15 +97,15 @@ _ELSEWHERE: Final = (
 
 _BAD_REQUEST: Final = "400 Bad Request"
 
-#: What the library says where it finds no credentials in the environment.
+#: Messages of the library without credentials in the environment.
 _NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
 
-#: Where it looks for them then: what a machine of a cloud says of itself. Whatever the answer, there are none.
+#: The addresses of cloud metadata at which it looks for them then. After any answer, there are none.
 _OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
 
 
 class CloudStore:
-    """See `Store`."""
+    """A `Store` of obstore."""
 
     def __init__(self, location: Location, settings: dict[str, str]) -> None:
         self._library = library("obstore", "object stores")
@@ -140,21 +135,21 @@ class CloudStore:
 
     def create(self, name: str, data: bytes) -> bool:
         try:
-            with self._mended(FileExistsError):
+            with self._translated(FileExistsError):
                 self._library.put(self._store, name, data, mode="create", use_multipart=False)
         except FileExistsError:
             return False
         return True
 
     def put(self, name: str, *pieces: bytes | memoryview) -> None:
-        with self._mended():
+        with self._translated():
             whole = sum(map(len, pieces)) <= _WHOLE_BYTES
             # An iterator is sent as it is, without being copied into one piece.
             data = pieces[0] if len(pieces) == 1 else iter(pieces)
             self._library.put(self._store, name, data, use_multipart=not whole, chunk_size=_PART_BYTES)
 
     def get(self, name: str) -> bytes:
-        with self._mended(FileNotFoundError):
+        with self._translated(FileNotFoundError):
             return bytes(self._library.get(self._store, name).bytes())
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
@@ -162,20 +157,20 @@ class CloudStore:
         if etag is not None:
             options["if_match"] = etag
         try:
-            with self._mended(FileNotFoundError, ObjectReplacedError):
+            with self._translated(FileNotFoundError, ObjectReplacedError):
                 return bytes(self._library.get(self._store, name, options=options).bytes())
         except ObjectReplacedError:
-            self.stat(name)  # some servers say so of what is gone, too
+            self.stat(name)  # some servers answer this also for a deleted object
             raise
 
     def stat(self, name: str) -> ObjectStat:
-        with self._mended(FileNotFoundError):
+        with self._translated(FileNotFoundError):
             return _stat(self._library.head(self._store, name))
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
-        with self._mended():
+        with self._translated():
             for chunk in self._library.list(self._store, prefix or None, offset=after or None):
-                # Not each server knows where to begin: Azure's of older versions, and Azurite, begin at the first.
+                # Older versions of Azure's server, and Azurite, ignore the offset.
                 yield from ((name, _stat(found)) for found in chunk if (name := found["path"]) > after)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -183,21 +178,21 @@ class CloudStore:
         for begin in range(0, len(wanted), 1000):
             part = wanted[begin : begin + 1000]
             try:
-                with self._mended(FileNotFoundError):
+                with self._translated(FileNotFoundError):
                     self._library.delete(self._store, part)
-            except FileNotFoundError:  # as Azure says, and not which one, and whether it went on
+            except FileNotFoundError:  # of Azure, which doesn't say which one, and whether it deleted the others
                 for name in part:
-                    with contextlib.suppress(FileNotFoundError), self._mended(FileNotFoundError):
+                    with contextlib.suppress(FileNotFoundError), self._translated(FileNotFoundError):
                         self._library.delete(self._store, name)
 
     def discard_unfinished(self, prefix: str) -> int:
-        del prefix  # an object is there whole or not at all
+        del prefix  # an object exists completely or not at all
         return 0
 
     @contextmanager
-    def _mended(self, *expected: type[OSError]) -> Iterator[None]:
-        """Errors of the library as those of `Store`. expected: what may be said of the object; a server that says
-        something else of it (409 to whoever replaces it, for example) is asked again.
+    def _translated(self, *expected: type[OSError]) -> Iterator[None]:
+        """Raise errors of the library as those of `Store`. expected: possible answers about the object; after any other
+        answer about it (409 to a replacement, for example) the request is repeated.
         """
         try:
             yield
@@ -211,7 +206,7 @@ class CloudStore:
 
 
 def _check_environment(scheme: str, endpoint: str) -> None:
-    """INVALID_PARAMETER, by its name, for a variable that the library would panic at, or not name."""
+    """INVALID_PARAMETER for an environment variable at which the library would panic, or which it would not name."""
     empty = [name for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name) == ""]
     if empty and not endpoint:
         raise error("INVALID_PARAMETER", f"{empty[0]} is empty", hint="Write http://host:port, or unset it.")
@@ -221,7 +216,7 @@ def _check_environment(scheme: str, endpoint: str) -> None:
 
 
 def _service_account(given: str) -> str:
-    """The key of a service account, which is a JSON document, mostly in base64."""
+    """The key of a service account, a JSON document, usually in base64."""
     if given.lstrip().startswith("{"):
         return given
     try:
@@ -236,7 +231,7 @@ def _stat(found: dict[str, Any]) -> ObjectStat:
 
 
 def _problem(cause: Exception, location: Location) -> Exception:
-    """What an error of the library means. It never has more of the server's answer than its code and message."""
+    """The meaning of an error of the library. It contains only the code and the message of the server's answer."""
     kind, text = type(cause).__name__, str(cause)
     if any(word in text for word in _NO_BUCKET):
         return StoreProblem(
@@ -274,8 +269,8 @@ def _problem(cause: Exception, location: Location) -> Exception:
 
 
 def _away(location: Location, said: str | None) -> StoreProblem:
-    """The problem of a server that does not do what it is asked for now."""
-    if said is not None and _BAD_REQUEST in said:  # an answer to HEAD has no more than that
+    """The problem of a server that can't do the request now."""
+    if said is not None and _BAD_REQUEST in said:  # an answer to HEAD has no details
         hint = "Check the credentials, the region, the address and the clock of this machine."
         return StoreProblem(f"{location.shown} refuses a request", detail=said, hint=hint, passes=True)
     return StoreProblem(
@@ -299,11 +294,10 @@ def _said(text: str) -> str | None:
     )
 
 
-#: How the names of files begin that are being written; in `list` they are not there.
+#: The prefix of unfinished files, which `list` leaves out.
 _UNFINISHED: Final = ".unfinished-"
 
-#: How often a NameNode that does not answer is tried, each time after a longer pause. Whoever asks
-#: has more patience, and says meanwhile what is wrong.
+#: The attempts to reach a NameNode, with growing pauses. Callers try for longer, and report the problem meanwhile.
 _HDFS_CONFIG: Final = {"dfs.client.failover.max.attempts": "3"}
 
 #: Words of errors for which there is no class.
@@ -311,8 +305,8 @@ _HDFS_DENIED: Final = ("AccessControlException", "Permission denied", "SASL", "G
 
 
 class HdfsStore:
-    """See `objectstores.Store`. A tag is of a file's time and length: files that are replaced within a millisecond by
-    others of the same length keep it.
+    """A `Store` of HDFS. A tag is a file's time and length: a replacement within a millisecond with the same length
+    keeps it.
     """
 
     def __init__(self, location: Location) -> None:
@@ -324,7 +318,7 @@ class HdfsStore:
             raise error("CONNECTOR_OPTION", f"{location.shown} can't be used", detail=_first_line(cause)) from None
 
     def create(self, name: str, data: bytes) -> bool:
-        with self._mended():
+        with self._translated():
             if self._is_there(name):
                 return False
             temporary = self._written(name, data)
@@ -336,47 +330,47 @@ class HdfsStore:
             return True
 
     def put(self, name: str, *pieces: bytes | memoryview) -> None:
-        with self._mended():
+        with self._translated():
             self._client.rename(self._written(name, b"".join(pieces)), f"/{name}", overwrite=True)
 
     def get(self, name: str) -> bytes:
-        with self._mended():
+        with self._translated():
             found = self._client.read(f"/{name}")
             return bytes(found.read_range(0, len(found)))
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
-        with self._mended():
-            # Opened first: what is read then is of the content with this tag, or of an older one that is gone.
+        with self._translated():
+            # Opened first: later reads are of the content with this tag, or fail.
             found = self._client.read(f"/{name}")
             if etag is not None and self.stat(name).etag != etag:
                 raise ObjectReplacedError("the object was replaced")
             return bytes(found.read_range(begin, end - begin))
 
     def stat(self, name: str) -> ObjectStat:
-        with self._mended():
+        with self._translated():
             found = self._client.get_file_info(f"/{name}")
             if found.isdir:
                 raise FileNotFoundError("the object is not there")
             return _file_stat(found)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
-        with self._mended():
+        with self._translated():
             yield from self._below(prefix, after)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            with self._mended(), contextlib.suppress(FileNotFoundError):
+            with self._translated(), contextlib.suppress(FileNotFoundError):
                 self._client.delete(f"/{name}", recursive=False)
 
     def discard_unfinished(self, prefix: str) -> int:
-        with self._mended():
+        with self._translated():
             unfinished = [s.path for s in self._inside(prefix) if not s.isdir and _is_unfinished(s.path)]
             for path in unfinished:
                 self._client.delete(path, recursive=False)
             return len(unfinished)
 
     def _below(self, directory: str, after: str) -> Iterator[tuple[str, ObjectStat]]:
-        """As `list`, one directory after the other: whoever wants the first names reads no others."""
+        """As `list`, directory by directory: reading the first names reads no others."""
         statuses = [(s.path.lstrip("/") + "/" * s.isdir, s) for s in self._inside(directory)]
         for name, status in sorted(statuses, key=lambda found: found[0]):
             if not status.isdir:
@@ -386,7 +380,7 @@ class HdfsStore:
                 yield from self._below(name.rstrip("/"), after)
 
     def _inside(self, directory: str) -> Sequence[Any]:
-        """What is in a directory; nothing if there is none, or none any more."""
+        """The entries of a directory; none if it is missing."""
         with contextlib.suppress(FileNotFoundError):
             return [*self._client.list_status(f"/{directory}")]
         return ()
@@ -412,8 +406,8 @@ class HdfsStore:
             self._client.delete(path, recursive=False)
 
     @contextmanager
-    def _mended(self) -> Iterator[None]:
-        """Errors of the library as those of `Store`."""
+    def _translated(self) -> Iterator[None]:
+        """Raise errors of the library as those of `Store`."""
         try:
             yield
         except (GeneratorExit, StoreProblem, ObjectReplacedError):
@@ -422,7 +416,7 @@ class HdfsStore:
             raise self._problem(cause) from None
 
     def _problem(self, cause: Exception) -> Exception:
-        """What an error of the library means. Of the server's answer it has the first line at most."""
+        """The meaning of an error of the library. It contains at most the first line of the server's answer."""
         if isinstance(cause, FileNotFoundError):
             return FileNotFoundError("the object is not there")
         said = _first_line(cause)
@@ -456,13 +450,13 @@ def _first_line(cause: Exception) -> str:
 
 BLOCK_BYTES: Final = 8 << 20
 
-"""Objects are read in blocks of so many bytes, which begin at multiples of that."""
+"""Objects are read in blocks of this size, at multiples of it."""
 
 _KEPT_BLOCKS: Final = 8
 
 
 def open_store(location: Location) -> Store:
-    """The store of a location. Nothing is connected yet. LIBRARY_MISSING, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
+    """The store of a location; it connects later. LIBRARY_MISSING, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
     return _opened(location, tuple((name, revealed(value)) for name, value in location.settings))
 
 
@@ -472,20 +466,19 @@ def _opened(location: Location, settings: tuple[tuple[str, str], ...]) -> Store:
 
 
 def check_objects(options: Mapping[str, str]) -> None:
-    """Asks a store, if the options name one, whether it lets us in. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
-    place = object_path(options)
-    if place is not None:
+    """Check access to the store that the options name, if any. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    path = object_path(options)
+    if path is not None:
         try:
-            next(iter(open_store(place.location).list()), None)
+            next(iter(open_store(path.location).list()), None)
         except StoreProblem as problem:
             raise problem.as_error() from problem
 
 
 class ObjectFile(io.RawIOBase, BinaryIO):
-    """The content of an object as a file for reading. etag: None for an object that is never written again. Not
-    thread-safe.
+    """The content of an object as a file for reading. etag: None for an object that never changes. Not thread-safe.
 
-    Reading raises FileNotFoundError, ObjectReplacedError if the object was written again, StoreProblem.
+    Reading raises FileNotFoundError, ObjectReplacedError after a new write of the object, StoreProblem.
     """
 
     def __init__(self, location: Location, name: str, size_bytes: int, etag: str | None) -> None:
@@ -495,22 +488,22 @@ class ObjectFile(io.RawIOBase, BinaryIO):
         self.size_bytes = size_bytes
         self.etag = etag
         self.problem: OSError | None = None
-        """Why something could not be read. Readers of formats may take that for a damaged file."""
-        self._place = 0
+        """The error of a read, which readers of formats may take for a damaged file."""
+        self._position = 0
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        self._place = max(0, offset + (0, self._place, self.size_bytes)[whence])
-        return self._place
+        self._position = max(0, offset + (0, self._position, self.size_bytes)[whence])
+        return self._position
 
     def tell(self) -> int:
-        return self._place
+        return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        begin = self._place
+        begin = self._position
         end = self.size_bytes if size is None or size < 0 else min(self.size_bytes, begin + size)
         if begin >= end:
             return b""
-        self._place = end
+        self._position = end
         first, last = begin // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
         blocks = [self._block(number) for number in range(first, last + 1)]
         data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
@@ -523,7 +516,7 @@ class ObjectFile(io.RawIOBase, BinaryIO):
         return True
 
     def check(self) -> None:
-        """Raises why something could not be read, if that is so."""
+        """Raise the last error of reading, if there was one."""
         if self.problem is not None:
             raise self.problem
 
@@ -543,7 +536,7 @@ class ObjectFile(io.RawIOBase, BinaryIO):
 
 
 class _Blocks:
-    """The blocks that this process has read last: what is cut into slices is often read here, too. Thread-safe."""
+    """The last blocks read by this process: slices are often cut and read by the same one. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

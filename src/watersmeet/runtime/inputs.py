@@ -20,7 +20,7 @@ from watersmeet.connectors.base.sources import Notification, Poll, Source
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.database import Database
 from watersmeet.store.commits import Commit
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
@@ -145,13 +145,13 @@ class Saved:
                 files.replace_file(local, storage.read_file(path), durable=False)
             source.load(local)
 
-    def _path(self, relation_id: str) -> Place:
+    def _path(self, relation_id: str) -> AnyPath:
         return writer_file(self._db.layout.sources, relation_id, self._db.log.writer, ".saved")
 
-    def _newest(self, relation_id: str) -> Place | None:
+    def _newest(self, relation_id: str) -> AnyPath | None:
         return next((f.path for f in reversed(self._files()) if f.id == relation_id), None)
 
-    def _local(self, path: Place) -> Path:
+    def _local(self, path: AnyPath) -> Path:
         """The local file that sources read and write for a file that may be in an object store."""
         return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, NamedTuple
 from watersmeet.errors import error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.system import files
 from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.system.secretvalues import serve
@@ -67,7 +67,7 @@ _OF_WRITER: Final = re.compile(r"([a-zA-Z]+[0-9]*)-([0-9]+)\.[a-z]+\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
-def file_numbers(directory: Place, *, after: int = 0) -> list[int]:
+def file_numbers(directory: AnyPath, *, after: int = 0) -> list[int]:
     """The numbers, above `after`, of the files in `directory` with a number as name, rising."""
     return [int(n[:-5]) for n in storage.list_names(directory, after=f"{after:012d}.json") if _NUMBERED.match(n)]
 
@@ -77,10 +77,10 @@ class WriterFile(NamedTuple):
 
     id: str
     writer: int
-    path: Place
+    path: AnyPath
 
 
-def writer_file(directory: Place, file_id: str, writer: int, ending: str = ".json") -> Place:
+def writer_file(directory: AnyPath, file_id: str, writer: int, ending: str = ".json") -> AnyPath:
     """The file of that writer for `file_id` in `directory`.
 
     Each writer has files of its own, so that an overtaken one never changes those of its successor.
@@ -88,7 +88,7 @@ def writer_file(directory: Place, file_id: str, writer: int, ending: str = ".jso
     return directory / check_name(f"{file_id}-{writer}{ending}")
 
 
-def writer_files(directory: Place) -> list[WriterFile]:
+def writer_files(directory: AnyPath) -> list[WriterFile]:
     """All files named by `writer_file`, by id; for one id those of the first writer first."""
     found = [m for name in storage.list_names(directory) if (m := _OF_WRITER.match(name))]
     return sorted(WriterFile(m[1], int(m[2]), directory / m.string) for m in found)
@@ -111,7 +111,7 @@ def check_name(name: str) -> str:
 class Layout:
     """The files of one database: a directory, or the names in an object store that begin with its URL.
 
-    root: a path or a URL (`storage.place_at`). id: of the database: files of another one are refused. durable: whether
+    root: a path or a URL (`storage.path_at`). id: of the database: files of another one are refused. durable: whether
     writes must survive a loss of power (False for temporary databases). create: create what is missing; otherwise
     DATABASE_FORMAT if there is no database at `root`. permissions: of a new database; an existing one follows its
     directory. Raises DATABASE_FORMAT, with nothing changed, for another format and for a directory with other content.
@@ -125,7 +125,7 @@ class Layout:
         create: bool = True,
         permissions: FilePermissions = "private",
     ) -> None:
-        self.root = storage.place_at(root)
+        self.root = storage.path_at(root)
         self.durable = durable
         self._made_here: Path | None = None
         self._format = self.root / "FORMAT"
@@ -185,53 +185,53 @@ class Layout:
         """The directory of the checkpoints of streaming queries."""
         return self.local / "checkpoint"
 
-    def seal(self, path: Place, value: Any) -> bytes:
+    def seal(self, path: AnyPath, value: Any) -> bytes:
         """The content of the file `path` of this database from which `unseal` returns `value` (JSON)."""
         return self.seal_text(path, json.dumps(value, separators=(",", ":")))
 
-    def seal_text(self, path: Place, text: str) -> bytes:
+    def seal_text(self, path: AnyPath, text: str) -> bytes:
         """As `seal`, for a value as compact JSON."""
         return _sealed(text, self._place(path), self.id)
 
-    def unseal(self, path: Place) -> Any:
+    def unseal(self, path: AnyPath) -> Any:
         """The value in the file `path`.
 
         FileNotFoundError if there is none. DATABASE_DAMAGED if it is not what was written under that name.
         """
         return self.unsealed(path, storage.read_file(path))
 
-    def unsealed(self, path: Place, data: bytes) -> Any:
+    def unsealed(self, path: AnyPath, data: bytes) -> Any:
         """The value in `data`, the content of the file `path`. DATABASE_DAMAGED as from `unseal`."""
         return _unsealed(data, self._place(path), self.id)
 
-    def _place(self, path: Place) -> str:
+    def _place(self, path: AnyPath) -> str:
         return f"{path.parent.name}/{path.name}"
 
-    def commit(self, number: int) -> Place:
+    def commit(self, number: int) -> AnyPath:
         """The manifest of commit `number`."""
         return self.commits / f"{number:012d}.json"
 
-    def catalog(self, name: str) -> Place:
+    def catalog(self, name: str) -> AnyPath:
         """The catalog with that name in commits."""
         return self.catalogs / f"{check_name(name)}.json"
 
-    def floor(self, number: int) -> Place:
+    def floor(self, number: int) -> AnyPath:
         """The file that announces low-water mark `number`."""
         return self.floors / f"{number:012d}.json"
 
-    def pack(self, name: str) -> Place:
+    def pack(self, name: str) -> AnyPath:
         """A segment or run file."""
         return self.packs / check_name(name)
 
-    def snapshot_manifest(self, number: int) -> Place:
+    def snapshot_manifest(self, number: int) -> AnyPath:
         """The checkpoint of the content up to commit `number`."""
         return self.snapshots / f"{number:012d}.json"
 
-    def circuit(self, fingerprint: str) -> Place:
+    def circuit(self, fingerprint: str) -> AnyPath:
         """The compiled circuit with that fingerprint."""
         return self.plans / f"{check_name(fingerprint)}.json"
 
-    def plan(self, relation_id: str, writer: int) -> Place:
+    def plan(self, relation_id: str, writer: int) -> AnyPath:
         """The compiled plan of one relation, as stored by a writer."""
         return writer_file(self.plans, check_id(relation_id), writer)
 
@@ -239,7 +239,7 @@ class Layout:
         """The input of epoch `epoch`."""
         return self.intents / f"{epoch:012d}.json"
 
-    def secret(self, name: str) -> Place:
+    def secret(self, name: str) -> AnyPath:
         """The file of a secret."""
         return self.secrets / f"{urllib.parse.quote(name, safe='').replace('.', '%2E')}.json"
 
@@ -249,7 +249,7 @@ class Layout:
         except FileNotFoundError:
             raise error("UNDEFINED_OBJECT", f'secret "{name}" does not exist') from None
 
-    def dead(self, relation_id: str) -> Place:
+    def dead(self, relation_id: str) -> AnyPath:
         """The directory of the dead letters of a relation (not created here)."""
         return self.root / "dead" / check_id(relation_id)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
 from watersmeet.store.packs import (
@@ -94,7 +94,7 @@ class PackFiles:
     process at most 65,530 maps, above `max_files`.
     """
 
-    def __init__(self, directory: Place, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
+    def __init__(self, directory: AnyPath, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
         self._directory = directory
         self._max_files = max_files
         self._now = 0

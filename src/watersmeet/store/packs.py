@@ -32,7 +32,7 @@ import xxhash
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.system.blobs import BlobParts, BlobRef, Pieces, Ranges
 
 MAGIC: Final = b"WMPACK\r\n"
@@ -101,7 +101,7 @@ class PackWriter:
     `OWN_FILE_BYTES`. After an error no written file is referenced; the clean-up at start deletes them.
     """
 
-    def __init__(self, directory: Place, prefix: str, *, durable: bool, own_file_bytes: int | None = None) -> None:
+    def __init__(self, directory: AnyPath, prefix: str, *, durable: bool, own_file_bytes: int | None = None) -> None:
         if not _PREFIX.match(prefix):
             raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
         self._directory = directory

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
 from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, floor_number
@@ -62,7 +62,7 @@ class Position:
 class Delivered:
     """The position of a sink: the rows that its target has acknowledged.
 
-    generation: see `targets.Place`. start: the commit whose content is delivered first; None: no content is. base:
+    generation: see `targets.AnyPath`. start: the commit whose content is delivered first; None: no content is. base:
     number of the checkpoint with that content; 0: there was none. commit, rows, last: the newest position, -1 before
     the first one. since: all commits above it are needed. bound: this commit and later ones were never passed to the
     target; 0: unknown.
@@ -108,7 +108,7 @@ class Positions(Generic[P]):
         self,
         layout: Layout,
         log: CommitLog,
-        directory: Place,
+        directory: AnyPath,
         kind: type[P],
         relation_ids: Iterable[str],
         *,
@@ -200,7 +200,7 @@ class Positions(Generic[P]):
             for kept in self._known.values():
                 kept.reader.close()
 
-    def _path(self, relation_id: str, writer: int) -> Place:
+    def _path(self, relation_id: str, writer: int) -> AnyPath:
         return writer_file(self._directory, check_id(relation_id), writer)
 
     def _write(self, relation_id: str, position: P) -> None:
@@ -338,7 +338,7 @@ def _names(layout: Layout) -> list[str]:
     return sorted(urllib.parse.unquote(n.removesuffix(_ENDING)) for n in found)
 
 
-def _path(layout: Layout, name: str) -> Place:
+def _path(layout: Layout, name: str) -> AnyPath:
     path = layout.secret(name)
     if not name or len(path.name) > _MAX_NAME:
         raise error("INVALID_NAME", f"a secret can't be called {name[:40]!r}", hint="Choose a shorter name.")

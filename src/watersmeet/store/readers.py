@@ -34,7 +34,7 @@ from weakref import WeakSet
 
 from watersmeet.errors import error
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
 from watersmeet.system import files
@@ -210,7 +210,7 @@ class Reader:
 
 
 #: The readers of this process, by database in an object store.
-_HERE: Final[dict[Place, WeakSet[Reader]]] = {}
+_HERE: Final[dict[AnyPath, WeakSet[Reader]]] = {}
 
 
 def read_holds(layout: Layout) -> list[Hold]:

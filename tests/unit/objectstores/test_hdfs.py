@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # HDFS starts in ten seconds
 
 @pytest.fixture
 def place(hdfs):
-    return storage.place_at(f"{hdfs}/db")
+    return storage.path_at(f"{hdfs}/db")
 
 
 @pytest.fixture

@@ -26,11 +26,11 @@ def place(request, tmp_path, monkeypatch):
     """An empty place."""
     if request.param == "directory":
         (tmp_path / "db").mkdir()
-        return storage.place_at(tmp_path / "db")
+        return storage.path_at(tmp_path / "db")
     if request.param == "server":
-        return storage.place_at(request.getfixturevalue("database_url"))
+        return storage.path_at(request.getfixturevalue("database_url"))
     use(monkeypatch, MemoryStore(), tmp_path / "cache")
-    return storage.place_at(URL)
+    return storage.path_at(URL)
 
 
 def test_a_name_is_given_once(place):
@@ -99,14 +99,14 @@ def test_content_is_mapped_and_stays_when_it_is_deleted(place):
     [("s3://bucket/a/b", "s3://bucket/a/b"), ("gs://b/db/", "gs://b/db"), ("az://c//db", "az://c/db")],
 )
 def test_urls_name_databases(given, found):
-    place = storage.place_at(given)
+    place = storage.path_at(given)
     assert isinstance(place, ObjectPath)
     assert str(place) == found
 
 
 def test_urls_of_files_are_paths(tmp_path):
-    assert storage.place_at(f"file://{tmp_path}/db") == tmp_path / "db"
-    assert storage.place_at("some/db") == Path("some/db").absolute()
+    assert storage.path_at(f"file://{tmp_path}/db") == tmp_path / "db"
+    assert storage.path_at("some/db") == Path("some/db").absolute()
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_urls_of_files_are_paths(tmp_path):
 )
 def test_other_urls_are_refused(url, condition, message):
     with pytest.raises(Error) as refused:
-        storage.place_at(url)
+        storage.path_at(url)
     assert (refused.value.condition, refused.value.message) == (condition, message)
 
 
 @pytest.mark.parametrize("fault", ["lost", "answer lost", "sent twice", "conflict", "delayed", "repeated"])
 def test_what_became_of_an_object_is_read(tmp_path, monkeypatch, fault):
     store = use(monkeypatch, MemoryStore(fault, 1), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     storage.create_file(place / "a", b"mine", durable=True)
     store.deliver()
     assert storage.read_file(place / "a") == b"mine"
@@ -145,7 +145,7 @@ def test_what_became_of_an_object_is_read(tmp_path, monkeypatch, fault):
 @pytest.mark.parametrize("fault", ["lost", "answer lost", "sent twice", "conflict", "delayed", "repeated"])
 def test_an_object_of_another_stays_whatever_happens(tmp_path, monkeypatch, fault):
     store = use(monkeypatch, MemoryStore(fault, 2), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     storage.create_file(place / "a", b"theirs", durable=True)
     with pytest.raises(FileExistsError):
         storage.create_file(place / "a", b"mine", durable=True)
@@ -163,7 +163,7 @@ def test_patience_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(databasefiles, "_FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("WATERSMEET_STORE_PATIENCE_SECONDS", "0.05")
     with pytest.raises(Error) as gone:
-        storage.read_file(storage.place_at(URL) / "a")
+        storage.read_file(storage.path_at(URL) / "a")
     assert (gone.value.condition, gone.value.message, gone.value.hint) == (
         "DATABASE_ACCESS",
         "bucket x can't be reached",
@@ -180,13 +180,13 @@ def test_what_does_not_pass_is_not_tried_again(tmp_path, monkeypatch):
 
     store = use(monkeypatch, Refusing(), tmp_path)
     with pytest.raises(Error, match="access is refused"):
-        storage.read_file(storage.place_at(URL) / "a")
+        storage.read_file(storage.path_at(URL) / "a")
     assert len(store.requests) == 1
 
 
 def test_copies_are_read_in_place_of_objects(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     storage.publish_content(place / "a.pack", [b"x" * 100], durable=True)
     assert storage.map_file(place / "a.pack").size == 100
     assert [kind for kind, _ in store.requests] == ["put"]
@@ -202,7 +202,7 @@ def test_copies_are_read_in_place_of_objects(tmp_path, monkeypatch):
 
 def test_of_what_nobody_is_going_to_read_no_copy_is_kept_until_somebody_does(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     storage.publish_content(place / "a.run", [b"x" * 50, b"y" * 50], durable=True, direct=True)
     assert not storage.is_here(place / "a.run")
     for _ in range(2):
@@ -213,7 +213,7 @@ def test_of_what_nobody_is_going_to_read_no_copy_is_kept_until_somebody_does(tmp
 def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
     use(monkeypatch, MemoryStore(), tmp_path)
     monkeypatch.setenv("WATERSMEET_CACHE_BYTES", "10000")
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     for number in range(100):
         storage.publish_content(place / f"{number}.pack", [b"x" * 1000], durable=True)
         kept = [copy.stat().st_size for copy in cache().directory.iterdir()]
@@ -226,7 +226,7 @@ def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
 
 def test_a_url_that_has_a_password_is_refused_without_it():
     with pytest.raises(Error, match="without a user or password") as refused:
-        storage.place_at("s3://user:hidden@bucket/db")
+        storage.path_at("s3://user:hidden@bucket/db")
     assert refused.value.condition == "INVALID_PARAMETER"
     assert "hidden" not in str(refused.value)
 
@@ -236,7 +236,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "no space")
 
     use(monkeypatch, MemoryStore(), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     for name in ("writev", "posix_fallocate"):
         monkeypatch.setattr(f"watersmeet.objectstores.databasefiles.os.{name}", full)
     storage.publish_content(place / "a.pack", [b"abc"], durable=True)
@@ -249,7 +249,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
 
 def test_a_directory_of_copies_that_was_deleted_is_made_again(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path / "copies")
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     cache()
     for number in range(2):
         shutil.rmtree(tmp_path / "copies")
@@ -267,7 +267,7 @@ def test_a_directory_of_copies_that_was_deleted_is_made_again(tmp_path, monkeypa
 def test_which_blocks_are_there_has_its_place_on_the_disk(tmp_path, monkeypatch):
     """It is read as it is mapped. A file system in memory that is full ends who reads a hole so."""
     use(monkeypatch, MemoryStore(), tmp_path)
-    place = storage.place_at(URL)
+    place = storage.path_at(URL)
     cache().in_parts(place / "a.run", 1 << 30, 1 << 16)
     (file,) = cache().directory.iterdir()
     assert (1 << 30) // (1 << 16) <= file.stat().st_blocks * 512 < 1 << 20
@@ -284,7 +284,7 @@ def test_a_directory_that_can_not_keep_copies_is_named(tmp_path, monkeypatch):
 
 def test_copies_of_another_database_of_that_name_are_not_read(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    first, second = (replace(storage.place_at(URL), space=space) / "a.parquet" for space in ("first", "second"))
+    first, second = (replace(storage.path_at(URL), space=space) / "a.parquet" for space in ("first", "second"))
     storage.publish_content(first, [b"first"], durable=True)
     store.objects["db/a.parquet"] = b"second"
     assert storage.map_file(second).to_pybytes() == b"second"
@@ -297,7 +297,7 @@ def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch
     both = threading.Barrier(2)
     store.before = lambda kind, name: both.wait(60) and None
     publisher = storage.Publisher(durable=False)
-    packs = storage.place_at(URL) / "packs"
+    packs = storage.path_at(URL) / "packs"
     with databasefiles.counting() as requests:
         publisher.publish(packs / "first", [b"a", b"b"])
         publisher.publish(packs / "second", [b"c"])
@@ -311,7 +311,7 @@ def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
     monkeypatch.setattr(storage, "_WAITING_BYTES", 2)
     publisher = storage.Publisher(durable=False)
-    packs = storage.place_at(URL) / "packs"
+    packs = storage.path_at(URL) / "packs"
     for number in range(10):
         publisher.publish(packs / f"{number}", [b"xx"])
         assert len(store.objects) >= number
@@ -326,7 +326,7 @@ def test_what_stays_in_memory_in_any_case_may_wait(tmp_path, monkeypatch):
     all_given = threading.Event()
     store.before = lambda kind, name: all_given.wait(60) and None
     publisher = storage.Publisher(durable=False)
-    packs = storage.place_at(URL) / "packs"
+    packs = storage.path_at(URL) / "packs"
     for number in range(3):
         publisher.publish(packs / f"{number}", [b"x" * 100], held=True)
     publisher.publish(packs / "other", [b"xx"])
@@ -345,7 +345,7 @@ def test_a_file_that_is_not_published_is_told_at_the_end(tmp_path, monkeypatch):
 
     store.before = refuse
     publisher = storage.Publisher(durable=False)
-    packs = storage.place_at(URL) / "packs"
+    packs = storage.path_at(URL) / "packs"
     for name in ("first", "bad", "last"):
         publisher.publish(packs / name, [b"x"])
     with pytest.raises(Error, match="no access"):

@@ -37,7 +37,7 @@ def write(content=CONTENT, packs=None):
 
 
 def test_a_server_sends_ranges(database_url):
-    packs = storage.place_at(database_url) / "packs"
+    packs = storage.path_at(database_url) / "packs"
     ref = write(packs=packs)
     (copy,) = cache().directory.glob(f"*{ref.file}")
     copy.unlink()
@@ -50,7 +50,7 @@ def test_a_server_sends_ranges(database_url):
 
 
 def directory():
-    return storage.place_at(URL) / "packs"
+    return storage.path_at(URL) / "packs"
 
 
 def opened(ref):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from watersmeet.objectstores import storage
-from watersmeet.objectstores.storage import Place
+from watersmeet.objectstores.storage import AnyPath
 
 
 def shown_name(name: str) -> str:
@@ -63,7 +63,9 @@ class DeadLetterWriter:
     A context manager: it closes at the end unless an error passes through.
     """
 
-    def __init__(self, directory: Place | None, epoch: int = 0, ordinal: int = 0, *, bucket: int | None = None) -> None:
+    def __init__(
+        self, directory: AnyPath | None, epoch: int = 0, ordinal: int = 0, *, bucket: int | None = None
+    ) -> None:
         self._directory = directory
         self._name = _file_name(epoch, ordinal) if bucket is None else f"{epoch:012d}-bucket-{bucket:05d}.jsonl"
         self._records: list[dict[str, Any]] = []
@@ -163,12 +165,12 @@ def _file_name(epoch: int, ordinal: int) -> str:
     return f"{epoch:012d}-{ordinal:08d}.jsonl"
 
 
-def read_dead_letters(directory: Place) -> list[dict[str, Any]]:
+def read_dead_letters(directory: AnyPath) -> list[dict[str, Any]]:
     """All records under `directory`, by epoch and slice; empty if there is none."""
     return [record for path in _files_of(directory) for record in _records_of(path)]
 
 
-def newest_dead_letters(directory: Place, most: int) -> list[dict[str, Any]]:
+def newest_dead_letters(directory: AnyPath, most: int) -> list[dict[str, Any]]:
     """The records that were set aside last, the newest first: as many as that."""
     found: list[dict[str, Any]] = []
     for path in reversed(_files_of(directory)):
@@ -178,22 +180,22 @@ def newest_dead_letters(directory: Place, most: int) -> list[dict[str, Any]]:
     return found[:most]
 
 
-def forget_dead_letters(directory: Place, epoch: int) -> None:
+def forget_dead_letters(directory: AnyPath, epoch: int) -> None:
     """Deletes the records of the epochs after `epoch`."""
     storage.remove_files(p for p in _files_of(directory) if int(p.name.partition("-")[0]) > epoch)
 
 
-def letters_of_slice(directory: Place, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
+def letters_of_slice(directory: AnyPath, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
     """The records that one slice of one epoch has set aside; none if there is no file."""
     return _records_of(directory / _file_name(epoch, ordinal))
 
 
-def count_dead_letter_files(directory: Place, epoch: int) -> int:
+def count_dead_letter_files(directory: AnyPath, epoch: int) -> int:
     """How many files one epoch has."""
     return sum(path.name.startswith(f"{epoch:012d}-") for path in _files_of(directory))
 
 
-def _files_of(directory: Place) -> list[Place]:
+def _files_of(directory: AnyPath) -> list[AnyPath]:
     try:
         names = storage.list_names(directory)
     except FileNotFoundError:  # nothing was set aside yet
@@ -201,7 +203,7 @@ def _files_of(directory: Place) -> list[Place]:
     return [directory / name for name in names if _NAME.match(name)]
 
 
-def _records_of(path: Place) -> Iterator[dict[str, Any]]:
+def _records_of(path: AnyPath) -> Iterator[dict[str, Any]]:
     """None if there is no file.
 
     A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in texts.
@@ -213,7 +215,7 @@ def _records_of(path: Place) -> Iterator[dict[str, Any]]:
     return map(json.loads, io.BytesIO(text))
 
 
-def stored_dead_letters(directories: Sequence[tuple[str, Place]]) -> pa.Table:
+def stored_dead_letters(directories: Sequence[tuple[str, AnyPath]]) -> pa.Table:
     """The records of several sources (name, directory): their fields as they are stored (key and value in base64),
     source and epoch.
     """
