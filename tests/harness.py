@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import watersmeet
+from tests.joinstate import join_state
 from watersmeet.catalog import External, Input, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import Condition, Reader
@@ -21,7 +22,6 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.statements.explain import explain_script
-from watersmeet.session.status import join_state
 from watersmeet.values.types import Schema, arrow_schema
 
 

@@ -12,17 +12,37 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.catalog import Connection, EventTime
+from watersmeet.catalog import ARRIVAL, Connection, EventTime
 from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.registry import SOURCES
+from watersmeet.database.assignment import default_values
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink, CreateTable, Watermark
-from watersmeet.dialects.tree.queries import name_of
+from watersmeet.dialects.tree.definitions import (
+    CreateRelation,
+    CreateSink,
+    CreateTable,
+    Watermark,
+)
+from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Field, Schema
+
+
+def column_defaults(statement: CreateRelation) -> dict[str, str]:
+    """FEATURE_NOT_SUPPORTED for DEFAULT where rows come from a connector."""
+    if statement.declared and "connector" in statement.options:
+        raise error_at(
+            statement,
+            node_span(next(iter(statement.declared.values()))),
+            "FEATURE_NOT_SUPPORTED",
+            "DEFAULT on a column that a connector gives is not supported",
+            hint="Write a generated column: other type AS (coalesce(column, …)).",
+        )
+    return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}
+
 
 #: WITH options about event time, which the connector doesn't get.
 _AHEAD: Final = "watermark_max_ahead"

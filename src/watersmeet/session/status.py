@@ -4,32 +4,71 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
-from watersmeet.circuit.operators import Operator, TemporalJoin
+from watersmeet.catalog import (
+    Catalog,
+    MaterializedView,
+    Relation,
+    Sink,
+    Table,
+)
+from watersmeet.catalog.parts import RowForm
 from watersmeet.database.filling import producers_of
 from watersmeet.database.sessions.context import Session
-from watersmeet.dialects.schemas import relation_written
 from watersmeet.drawing import place, to_dot, to_svg
-from watersmeet.errors import error
+from watersmeet.errors import error, error_from_json
 from watersmeet.expressions.casts import NO_INTEGER
-from watersmeet.kernel.operators.arrange import ROWS
-from watersmeet.kernel.operators.temporal import MEMO, WAITING
-from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.planner import Producers
 from watersmeet.planner.explain import Failures, generated_text
 from watersmeet.planner.topology import topology
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.epochstatus import epoch_status
-from watersmeet.runtime.output import stored_state
-from watersmeet.runtime.status import FailedExpression, MemoryStatus, Status, TableStatus, ViewStatus
+from watersmeet.runtime.status import FailedExpression, MemoryStatus, SinkStatus, Status, TableStatus, ViewStatus
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.compaction import RelationSize
 from watersmeet.store.layout import has_writer
 from watersmeet.store.manifests import FailedPart, RelationTotals
+from watersmeet.store.positions import Note
+
+SINK_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
+SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
+
+
+def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
+    """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
+    running = session.database.service(SinkWriters)
+    noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
+    unwritten = session.database.unwritten.to_json()
+    found = []
+    for sink in sinks:
+        status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), SINK_TYPES[sink.format.rows])
+        now = None if running is None else running.status(sink.id)
+        if not sink.connector:  # INTO a table: it waits for nothing but for what is wrong
+            failure = unwritten.get(sink.delivers)
+            detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]
+            status = replace(status, state="running" if failure is None else "retrying", detail=detail)
+        elif now is None:
+            note = noted.get(sink.id, {})
+            status = replace(status, state=note.get("state"), detail=note.get("problem"))
+        else:
+            status = replace(
+                status,
+                state=now.state,
+                delivered_commit=None if now.place is None else now.place.commit,
+                delivered_rows=now.delivered_rows,
+                commits_behind=now.commits,
+                rows_behind=now.rows,
+                bytes_behind=now.size_bytes,
+                lag_seconds=round(now.seconds, 3),
+                detail=now.problem,
+            )
+        found.append(status)
+    return found
+
 
 _EMPTY: Final = RelationSize()
 _UNREAD: Final = RelationTotals()
@@ -136,62 +175,6 @@ def memory_status(session: Session) -> MemoryStatus:
         workers_mapped_bytes=usage.workers.mapped_bytes,
         java_bytes=usage.java.total_bytes,
     )
-
-
-def join_state(session: Session, name: str) -> dict[str, int]:
-    """How many rows the last join of a view or running query keeps of its `left` and `right` inputs.
-
-    UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
-
-    Counts the rows of the arrangements that it reads; for a temporal join, the left rows that wait or whose look-up is
-    remembered.
-    """
-    running = (r for r in session.catalog.relations.values() if r.hidden and r.name == name)
-    relation = next(running, None) or relation_written(session.catalog, name)
-    if not isinstance(relation, MaterializedView):
-        raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
-    operators = session.database.plans.producers[relation.id]
-    joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]
-    if joins and joins[-1].kind == "multijoin":
-        raise error(
-            "FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs'
-        )
-    if not joins:
-        raise error("FEATURE_NOT_SUPPORTED", f'materialized view "{name}" has no join')
-    epoch = session.database.log.last_epoch()
-    held = {"left": 0, "right": 0}
-    if epoch is None:
-        return held
-    kept = [(i, ROWS) for i in joins[-1].inputs]
-    if joins[-1].kind == "temporal":
-        waits = isinstance(joins[-1], TemporalJoin) and joins[-1].waits
-        kept = [
-            (joins[-1].id, WAITING if waits else MEMO),
-            *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators}),
-        ]
-    sides = list(zip(held, kept, strict=False))
-    for key, pack in epoch.packs.items():
-        if key[0].isdigit():
-            manifest = stored_state(session.database.packs, pack, key)
-            for side, (operator_id, trace) in sides:
-                references = manifest.operators.get(operator_id, {}).get(trace, ())
-                held[side] += sum(_live_rows(session, r) for r in references)
-    return held
-
-
-def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[str, str]]:
-    """What a look-up join keeps of its right side: nothing if the relation is stored anyway."""
-    below = arrangement
-    while operators[below].inputs:
-        below = operators[below].inputs[0]
-        if operators[below].kind in ("topn", "upsert"):
-            return [(arrangement, ROWS)]
-    return []
-
-
-def _live_rows(session: Session, ref: RunRef) -> int:
-    """The rows of a run, less those that cancel rows of older runs."""
-    return int(load(ref, session.database.packs.read_blob(ref.blob)).diff.sum())
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:

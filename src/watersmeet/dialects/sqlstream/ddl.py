@@ -188,6 +188,13 @@ def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     return Field(name.name, kind, nullable), {}
 
 
+def read_definition(cursor: Cursor) -> Definition:
+    """The columns in parentheses, if any, with types of SQLstream and without values."""
+    found = Definition(cursor, read_column_type, has_values=False)
+    found.read_columns()
+    return found
+
+
 def skip_description(cursor: Cursor) -> None:
     """`DESCRIPTION 'text'` is for who reads the statement, which SHOW CREATE shows."""
     if cursor.take("DESCRIPTION"):
@@ -231,10 +238,9 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`CREATE STREAM name (columns)`; the cursor stands after STREAM."""
     made = read_new_name(cursor, base)
-    definition = Definition(cursor, read_column_type, has_values=False)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
-    definition.read_columns()
+    definition = read_definition(cursor)
     definition.finish()
     if cursor.at("OPTIONS"):
         definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))

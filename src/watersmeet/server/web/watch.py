@@ -22,8 +22,7 @@ from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Rela
 from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.runtime.status import SinkStatus, SourceStatus, Status, TableStatus, ViewStatus, failure_text
-from watersmeet.session.statements.sinks import sink_statuses
-from watersmeet.session.status import Rates, database_status
+from watersmeet.session.status import Rates, database_status, sink_statuses
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics

@@ -35,7 +35,8 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.maintenance.refreshing import FIRST, LAST, NETWORK, PLACES
-from watersmeet.session.features.external import OWN, Clause, columns_of, external_of, fill, query_of, stream_of
+from watersmeet.session.externalcontent import Clause, columns_of, content_query, external_of, fill, stream_of
+from watersmeet.session.features.external import OWN
 from watersmeet.session.handlers import handles
 from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
@@ -303,7 +304,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
                 primary_key=key,
                 depends_on=(below.id, *needs),
                 dictionary=dictionary,
-                query=query_of(below, shown),
+                query=content_query(below, shown),
             ),
         )
         return Result("CREATE DICTIONARY")

@@ -15,37 +15,35 @@ from watersmeet.catalog import (
     External,
     ExternalTable,
     ExternalView,
-    MessageFormat,
     Relation,
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
-from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import file_connector
-from watersmeet.connectors.iceberg.tables import iceberg_options
-from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.objects import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
-from watersmeet.connectors.postgres import target
-from watersmeet.connectors.registry import KINDS, check_connector, check_kind, declared, taken_max_age_us
-from watersmeet.database.committing import own_transaction
+from watersmeet.connectors.registry import KINDS, check_connector, check_kind, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.timeplus.columns import read_columns
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_new_name, read_setting
-from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.maintenance.refreshing import refresh
+from watersmeet.session.externalcontent import (
+    Clause,
+    columns_of,
+    content_query,
+    external_of,
+    fill,
+    stream_of,
+    with_target,
+)
 from watersmeet.session.features.sharedoptions import with_format_schema, with_named_collection
 from watersmeet.session.handlers import handles
-from watersmeet.store.changes import quoted
 from watersmeet.values.types import TIMESTAMP, Field, Schema
 
 #: The kind of what is outside that this is itself, unless another host is named.
@@ -129,19 +127,6 @@ class CreateExternalStream(CreateRelation):
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clause:
-    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
-
-    span: of the call. own: as a source it is a relation of this database.
-    """
-
-    name: str
-    options: Mapping[str, str]
-    span: Span
-    own: bool = False
-
-
 @handles(CreateExternalTable)
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
     """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
@@ -199,16 +184,10 @@ def _over_stream(
             ExternalView,
             columns,
             depends_on=(below.id, *needs),
-            query=query_of(below, columns),
+            query=content_query(below, columns),
             external=External(kind, below.name),
         ),
     )
-
-
-def query_of(below: Relation, columns: Schema) -> str:
-    """The CREATE VIEW of these columns of a relation."""
-    listed = ", ".join(quoted(c.name) for c in columns)
-    return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
 
 
 @handles(CreateExternalStream)
@@ -287,112 +266,3 @@ def _of_topic(
 def _defaults(columns: Schema) -> dict[str, str]:
     """What stands in columns that an INSERT leaves out and that can't be NULL."""
     return {c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None}
-
-
-def external_of(session: Session, kind: str, options: dict[str, str], name: str, database: str) -> External:
-    """Where the content is. database: the name of the option that names the database there."""
-    if "query" in options and kind not in ("clickhouse", "mysql", "postgresql"):
-        raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
-    if kind == "file":
-        options = file_connector(options)
-        return External(
-            "file", options.get("path", ""), {n: absolute_path(v) if n == "path" else v for n, v in options.items()}
-        )
-    if kind == "s3":
-        if options.get(ENVIRONMENT_SETTING, "false").lower() == "true" or CONFIG_FILE in options:
-            session.require_files({"path": ""})
-        options = with_config_file(options)
-    if kind == "iceberg":
-        options = iceberg_options(options, "default", name)
-        return External(kind, f"{options['database.name']}.{options['table.name']}", options)
-    if kind == "http":
-        return External(kind, options.get("url", "").partition("?")[0], options)  # the rest may be a secret
-    return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
-
-
-def with_target(session: Session, external: External) -> tuple[External, MessageFormat | None]:
-    """What is written to an external table goes to a connector of sinks; how rows are encoded that go there.
-
-    CONNECTOR_OPTION.
-    """
-    reader = session.database.outside.reader(external)
-    found = replace(external, target=reader.written())
-    if "on_conflict" in found.target:
-        clauses = {"postgresql": target.conflict_clause, "mysql": mysql.conflict_clause}
-        clauses[external.kind](found.target["on_conflict"])
-    return found, reader.written_format()
-
-
-def fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
-    """Adds a relation with its content. If the content can't be read, nothing is left.
-
-    span: the clause that says where it is.
-    """
-    outside, external = session.database.outside, relation.external
-
-    with located(statement, span):
-        if external.kind in ("file", "iceberg"):
-            session.require_files({"path": external.name} if external.kind == "file" else external.options)
-        columns = declared(outside.reader(external, what), relation.columns)
-    check_columns(columns, statement)
-    made = replace(relation, columns=columns)
-    with own_transaction(session):
-        add(session, made)
-        with located(statement, span):
-            refresh(session, made)
-
-
-def stream_of(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
-    """The stream of this database that a clause names. UNDEFINED_RELATION, CONNECTOR_OPTION."""
-    options = clause.options
-    unknown = [
-        n
-        for n in options
-        if n not in ("db", "stream", "table", "user", "password", "port", "secure", "update_from_source")
-    ]
-    name = options.get("stream", options.get("table"))
-    if unknown or name is None:
-        raise error_at(
-            statement,
-            clause.span,
-            "CONNECTOR_OPTION",
-            f'{clause.name.upper()} has no option "{unknown[0]}"'
-            if unknown
-            else f"{clause.name.upper()} needs the option STREAM",
-        )
-    found = find_relation(session.catalog, name, options.get("db"), folded=False)
-    if found is None:
-        raise error_at(
-            statement,
-            clause.span,
-            "UNDEFINED_RELATION",
-            f'relation "{name}" does not exist',
-            hint=near_relations(session.catalog, name, options.get("db")),
-        )
-    return found
-
-
-def columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
-    """The columns of a relation with the names and types of `columns`.
-
-    UNDEFINED_COLUMN, DATATYPE_MISMATCH.
-    """
-    known = {c.name: c for c in below.columns}
-    for column in columns:
-        if column.name not in known:
-            raise error_at(
-                statement,
-                span,
-                "UNDEFINED_COLUMN",
-                f'column "{column.name}" of relation "{below.shown}" does not exist',
-                hint=did_you_mean(column.name, known),
-            )
-        if known[column.name].type != column.type:
-            raise error_at(
-                statement,
-                span,
-                "DATATYPE_MISMATCH",
-                f'column "{column.name}" of relation "{below.shown}" is '
-                f"{known[column.name].type.sql}, not {column.type.sql}",
-            )
-    return tuple(known[c.name] for c in columns)

@@ -45,8 +45,7 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.sqlstream.ddl import read_column_type, skip_description
-from watersmeet.dialects.statements.tables import Definition
+from watersmeet.dialects.sqlstream.ddl import read_definition, skip_description
 from watersmeet.dialects.tree.definitions import (
     CreateOptions,
     CreateRelation,
@@ -57,7 +56,7 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.views import queried_options
 from watersmeet.session.clauses import event_time
-from watersmeet.session.features.external import fill
+from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
@@ -105,10 +104,9 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`; the cursor stands after STREAM."""
     made = read_new_name(cursor, base)
-    definition = Definition(cursor, read_column_type, has_values=False)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
-    definition.read_columns()
+    definition = read_definition(cursor)
     cursor.expect("SERVER")
     server = cursor.relation_name()
     spans: dict[str, Span] = {}
@@ -135,9 +133,7 @@ def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`; the cursor stands after TABLE."""
     made = read_new_name(cursor, base)
-    definition = Definition(cursor, read_column_type, has_values=False)
-    if cursor.at("("):
-        definition.read_columns()
+    definition = read_definition(cursor)
     cursor.expect("SERVER")
     server = cursor.relation_name()
     spans: dict[str, Span] = {}

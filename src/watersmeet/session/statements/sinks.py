@@ -5,7 +5,7 @@ RisingWave, "CREATE SINK", "Data delivery".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,27 +31,23 @@ from watersmeet.database.reading import readable
 from watersmeet.database.secrets import kept, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, typed_result
-from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateSink, StartSink
-from watersmeet.dialects.tree.queries import read_tree
-from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.statements import Name, Select
 from watersmeet.dialects.tree.tokens import quoted
-from watersmeet.errors import Error, did_you_mean, error_from_json
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.maintenance.views import bind_view, make, make_writing
-from watersmeet.runtime.status import SinkStatus
 from watersmeet.session.clauses import with_connections
+from watersmeet.session.status import SINK_FORMS, SINK_TYPES, sink_statuses
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.store.positions import Note
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 
 #: What says how a sink is made, whatever its connector.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
+
 #: The option, and the variable of the session, that limit how fast rows go out.
 RATE_LIMIT: Final = "sink_rate_limit"
-_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
-_TYPES: Final = {form: name for name, form in _FORMS.items()}
 
 _SHOWN: Final = (
     Field("name", VARCHAR),
@@ -247,8 +243,9 @@ def _query_view(session: Session, statement: CreateSink) -> CreateMaterializedVi
                 f"{relation.title} can't be delivered by a sink",
             )
         text = f"SELECT * FROM {quoted(relation.schema)}.{quoted(relation.name)}"
-        language = language_named(session.dialect)
-        query = read_tree(tokenize(text, language), text, language.grammar)
+        (select,) = parse(text, session.dialect)
+        assert isinstance(select, Select)
+        query = select.query
     else:
         assert statement.query is not None
         query, text = statement.query, statement.query_text
@@ -303,7 +300,7 @@ def _form_of(statement: CreateSink, relation: Relation) -> tuple[RowForm, bool]:
         form = "plain" if relation.append_only or force else "upsert"
     if force and form != "plain":
         raise _refused(
-            statement, "force_append_only", f"force_append_only is for append-only sinks, this is {_TYPES[form]}"
+            statement, "force_append_only", f"force_append_only is for append-only sinks, this is {SINK_TYPES[form]}"
         )
     if form == "plain" and not relation.append_only and not force:
         raise _refused(
@@ -320,14 +317,14 @@ def _described(relation: Relation, statement: CreateSink) -> str:
 
 
 def _form(statement: CreateSink, name: str) -> RowForm:
-    if name not in _FORMS:
+    if name not in SINK_FORMS:
         raise _refused(
             statement,
             "type",
             f'the type of a sink can\'t be "{name}"',
-            did_you_mean(name, _FORMS) or "It is append-only, upsert or debezium.",
+            did_you_mean(name, SINK_FORMS) or "It is append-only, upsert or debezium.",
         )
-    return _FORMS[name]
+    return SINK_FORMS[name]
 
 
 def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str, ...]:
@@ -361,7 +358,7 @@ def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str,
         raise _refused(
             statement,
             "format" if statement.format is not None else "type",
-            f"a sink of type {_TYPES[form]} needs a primary key",
+            f"a sink of type {SINK_TYPES[form]} needs a primary key",
             "Add primary_key = 'column, …', whose values no two rows share.",
         )
     return key
@@ -423,38 +420,6 @@ def start_sink(session: Session, statement: StartSink) -> Result:
     if found is not None and deliveries is not None:
         deliveries.restart(found.id)
     return Result("ALTER SINK")
-
-
-def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
-    """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
-    running = session.database.service(SinkWriters)
-    noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
-    unwritten = session.database.unwritten.to_json()
-    found = []
-    for sink in sinks:
-        status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), _TYPES[sink.format.rows])
-        now = None if running is None else running.status(sink.id)
-        if not sink.connector:  # INTO a table: it waits for nothing but for what is wrong
-            failure = unwritten.get(sink.delivers)
-            detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]
-            status = replace(status, state="running" if failure is None else "retrying", detail=detail)
-        elif now is None:
-            note = noted.get(sink.id, {})
-            status = replace(status, state=note.get("state"), detail=note.get("problem"))
-        else:
-            status = replace(
-                status,
-                state=now.state,
-                delivered_commit=None if now.place is None else now.place.commit,
-                delivered_rows=now.delivered_rows,
-                commits_behind=now.commits,
-                rows_behind=now.rows,
-                bytes_behind=now.size_bytes,
-                lag_seconds=round(now.seconds, 3),
-                detail=now.problem,
-            )
-        found.append(status)
-    return found
 
 
 def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:

@@ -8,29 +8,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import ARRIVAL, EventTime, Index, Input, Relation, Source, Stream, Table
+from watersmeet.catalog import EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.connectors.registry import check_connector
-from watersmeet.database.assignment import Target, assignable, default_values, generated_columns
+from watersmeet.database.assignment import default_values, generated_columns, insert_all
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
-from watersmeet.database.reading import Bounded, bounded, fetch
+from watersmeet.database.reading import Bounded, bounded
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.transaction import Change
-from watersmeet.database.writing import apply
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
-from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.clauses import OPTIONS, event_time, with_connections, with_schema_columns
+from watersmeet.session.clauses import OPTIONS, column_defaults, event_time, with_connections, with_schema_columns
 from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.values.types import Field
@@ -76,7 +73,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             format=statement.format,
             message_parts=dict(statement.message_parts),
             event_time=event_time(statement),
-            defaults=_defaults(statement),
+            defaults=column_defaults(statement),
             generated=generated,
             functions=functions,
         ),
@@ -105,7 +102,7 @@ def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -
     relation = new_relation(session, statement, Table, columns, append_only=statement.append_only)
     with own_transaction(session):
         add(session, relation)
-        return insert_query(session, relation, query)
+        return Result("CREATE TABLE AS", rowcount=insert_all(session, relation, query))
 
 
 def create_source(session: Session, statement: CreateSource) -> Result:
@@ -149,7 +146,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                 format=statement.format,
                 message_parts=dict(statement.message_parts),
                 event_time=event_time(statement),
-                defaults=_defaults(statement),
+                defaults=column_defaults(statement),
                 generated=generated,
                 functions=functions,
             ),
@@ -202,19 +199,6 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
     return Result("CREATE INDEX")
 
 
-def _defaults(statement: CreateRelation) -> dict[str, str]:
-    """FEATURE_NOT_SUPPORTED for DEFAULT where rows come from a connector."""
-    if statement.declared and "connector" in statement.options:
-        raise error_at(
-            statement,
-            node_span(next(iter(statement.declared.values()))),
-            "FEATURE_NOT_SUPPORTED",
-            "DEFAULT on a column that a connector gives is not supported",
-            hint="Write a generated column: other type AS (coalesce(column, …)).",
-        )
-    return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}
-
-
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
     """The options of the connector; none without a connector, or if tests replace it."""
     options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
@@ -254,15 +238,6 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
         if relation.connector["connector"].lower() == "kafka" and (late := late_start(relation.connector)):
             session.notice(late)
     return relation
-
-
-def insert_query(session: Session, relation: Relation, query: Bounded) -> Result:
-    """Fills the new table `relation` with the rows of `query`, which has its columns."""
-    with session.database.guard:
-        targets = tuple(Target(c) for c in relation.columns)
-        rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
-        apply(session, relation, Change(rows))
-    return Result("CREATE TABLE AS", rowcount=rows.num_rows)
 
 
 #: Later than all times, as every row moves the clock of an ordered stream.
