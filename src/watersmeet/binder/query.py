@@ -349,8 +349,8 @@ def names_itself(query: exp.Expression, name: str) -> bool:
     return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in query.find_all(exp.Table))
 
 
-def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Environment:
-    """The environment inside a query, with the CTEs of its own WITH. bounded: whether the query ends, so that they may
+def with_ctes(query: exp.Expression, env: Environment, *, batch: bool) -> Environment:
+    """The environment inside a query, with the CTEs of its own WITH. batch: whether the query ends, so that they may
     be recursive.
     """
     clause = query.args.get("with_")
@@ -359,7 +359,7 @@ def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Envi
     ctes = dict(env.ctes)
     for name, names, node in named_queries(clause, env.text):
         recursive = bool(clause.args.get("recursive")) and names_itself(node, name)
-        if recursive and not bounded:
+        if recursive and not batch:
             raise env.not_supported(
                 "WITH RECURSIVE in a view",
                 clause,
@@ -450,7 +450,7 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
 
 
 def _among_names(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    env = with_ctes(node, env, bounded=binding.rules.bounded)
+    env = with_ctes(node, env, batch=binding.rules.batch)
     found = _of_kind(node, env, binding)
     check_unnamed(node, env, binding, bind)
     return found
@@ -468,7 +468,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
-    whose = "" if binding.rules.bounded else " of a view"
+    whose = "" if binding.rules.batch else " of a view"
     raise env.not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node)
 
 

@@ -374,7 +374,7 @@ class Selecting:
             return bind_window_call(windowed, self.env, self.binding, self.bind)
         if isinstance(node, exp.Table):
             if names_past(node):
-                if not self.rules.bounded:
+                if not self.rules.batch:
                     raise refuse_past(node, self.env)
                 past = past_of(node, self.env)
                 return bind_table(of_now(node), self.env, replace(self.binding, past=past), self.bind)

@@ -1,6 +1,6 @@
 """SQL functions: calls are replaced by the body of the function before the enclosing query is bound.
 
-RisingWave, "SQL UDFs". Views and bounded queries therefore know nothing of functions, and a view keeps the bodies that
+RisingWave, "SQL UDFs". Views and batch queries therefore know nothing of functions, and a view keeps the bodies that
 it was created with.
 """
 

@@ -33,7 +33,7 @@ from watersmeet.connectors.databases.captures import (
 from watersmeet.connectors.databases.tables import TableColumn, exactly, typed
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column, written
-from watersmeet.database.reading import Bounded, fetch, rows_with_keys
+from watersmeet.database.reading import BatchQuery, fetch, rows_with_keys
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change
 from watersmeet.database.writing import as_kept, check_rows, replacement, with_generated
@@ -117,7 +117,7 @@ def changed(
 def content(session: Session, table: CapturedTable) -> pa.Table:
     """All rows of a table."""
     listed = ", ".join(quoted(c.name) for c in table.columns)
-    query = Bounded(
+    query = BatchQuery(
         f"SELECT {listed} FROM {quoted(table.shown)}", table.columns, (table.id,), session.catalog, exact=table.columns
     )
     return fetch(session, query, newest=True)

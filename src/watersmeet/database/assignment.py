@@ -23,7 +23,7 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors.base.targets import connector_named
-from watersmeet.database.reading import Bounded, bounded, fetch, table_tree
+from watersmeet.database.reading import BatchQuery, batch_query, fetch, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.transaction import Change
 from watersmeet.database.writing import apply, converted, omitted
@@ -164,7 +164,7 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
             )
 
 
-def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
+def assignable(query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int) -> BatchQuery:
     """The query for rows of `relation`: targets are cast, other columns are as `omitted` says for the time `now_us`."""
     given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
     named = {place[0] for place in given}
@@ -449,7 +449,7 @@ def matching(
     where: exp.Expression | None,
     values: tuple[exp.Expression, ...],
     statement: Statement,
-) -> Bounded:
+) -> BatchQuery:
     """The query for the rows that `where` selects: all columns, then `values`."""
     shown = alias or relation.name
     columns = [
@@ -459,10 +459,10 @@ def matching(
     tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
     if where is not None:
         tree = tree.where(where, copy=False)
-    return bounded(session, tree, statement.text)
+    return batch_query(session, tree, statement.text)
 
 
-def both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
+def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ...]) -> BatchQuery:
     """The query for old and new row side by side, made from one for the old row and the new values."""
     width = len(relation.columns)
     names = [f"x{i}" for i in range(len(query.columns))]
@@ -512,7 +512,7 @@ def merging_of(
     return Merging(*found)
 
 
-def insert_all(session: Session, relation: Relation, query: Bounded) -> int:
+def insert_all(session: Session, relation: Relation, query: BatchQuery) -> int:
     """Inserts the rows of a query, which has the columns of the relation. Returns their number."""
     with session.database.guard:
         targets = tuple(Target(c) for c in relation.columns)

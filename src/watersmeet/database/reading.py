@@ -1,4 +1,4 @@
-"""Bounded queries: from a syntax tree to rows, read from the database as of one moment."""
+"""Batch queries: from a syntax tree to rows, read from the database as of one moment."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """A bounded query that is ready to run: its DuckDB SQL, its columns, and the ids of the relations of `catalog` that
+class BatchQuery:
+    """A batch query that is ready to run: its DuckDB SQL, its columns, and the ids of the relations of `catalog` that
     it reads.
 
     text: the statement that errors show.
@@ -74,7 +74,7 @@ class Bounded:
     origins: tuple[Origin | None, ...] = ()
 
 
-def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
+def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
     """Binds a query to the relations that can be read now.
 
     Errors of the binder, with their places; PERMISSION_DENIED; errors of views that were stopped.
@@ -85,7 +85,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
-    return Bounded(
+    return BatchQuery(
         query.sql,
         query.columns,
         query.depends_on,
@@ -118,7 +118,7 @@ def readable(catalog: Catalog) -> Catalog:
     return replace(catalog.without(filling), version=catalog.version) if filling else catalog
 
 
-def fetch(session: Session, query: Bounded, *, newest: bool, most_bytes: int = 0) -> pa.Table:
+def fetch(session: Session, query: BatchQuery, *, newest: bool, most_bytes: int = 0) -> pa.Table:
     """The rows of a query. newest: tables as of the newest transaction and the open one; else everything as of one
     moment. most_bytes: as in `rows_of`.
 
@@ -166,7 +166,7 @@ def rows_read(
 
 @contextmanager
 def reading(
-    session: Session, query: Bounded, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
+    session: Session, query: BatchQuery, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection for this thread alone, in which the query's relations are views with their names.
 
@@ -191,7 +191,7 @@ def reading(
 
 @contextmanager
 def _reader(
-    session: Session, query: Bounded, stored: Sequence[str], *, newest: bool
+    session: Session, query: BatchQuery, stored: Sequence[str], *, newest: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that shows relations at one moment. SERIALIZATION_FAILURE where the open transaction has deleted
     rows that another one has deleted, too, and has committed.
@@ -381,7 +381,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
     same = " AND ".join(f"t.{quoted(k)} = i.{quoted(k)}" for k in relation.primary_key)
     schema = arrow_schema(relation.columns, positional=False)
-    query = Bounded(
+    query = BatchQuery(
         f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
         relation.columns,
         (relation.id,),
@@ -390,7 +390,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
     return conformed(rows_beside(session, query, rows, relation, _INCOMING), schema)
 
 
-def rows_beside(session: Session, query: Bounded, rows: pa.Table, relation: Relation, name: str) -> pa.Table:
+def rows_beside(session: Session, query: BatchQuery, rows: pa.Table, relation: Relation, name: str) -> pa.Table:
     """The rows of a query of the newest content, in which `rows` of a relation are the view `name`."""
 
     @contextmanager

@@ -32,7 +32,7 @@ from watersmeet.catalog import (
     Table,
 )
 from watersmeet.database.reading import (
-    Bounded,
+    BatchQuery,
     computed,
     conformed,
     lending,
@@ -505,7 +505,7 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
         for f in schema
         if f.name != TIME_COLUMN
     )
-    query = Bounded(
+    query = BatchQuery(
         f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_WRITTEN} i ON {same or 'true'} "
         f"ORDER BY t.{quoted(TIME_COLUMN)}",
         relation.columns,

@@ -25,7 +25,7 @@ class Semantics:
     alias is called in a view:
     `refused` unless it is a column or a call, `text` as it is written, `numbered` EXPR$0 and so on unless it is a
     column.
-    continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a bounded one says
+    continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a batch query says
     `table(stream)`); one that is `marked` (SELECT STREAM).
     join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
     asof_without_equality: the message for an ASOF join without one.

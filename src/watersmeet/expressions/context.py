@@ -278,7 +278,7 @@ UNORDERED: Final = RowOrder()
 class Context:
     """Base of the contexts of expressions. Subclasses resolve columns.
 
-    text: the SQL text that the tree's spans are in. bounded: whether it is in a query that ends. volatile_allowed:
+    text: the SQL text that the tree's spans are in. batch: whether it is in a query that ends. volatile_allowed:
     False in views, whose content must follow only from their input. sets: takes set-returning functions; None where
     they are not allowed. windowing: the same for window functions. row_order: that of the rows, in dialects that have
     one.
@@ -293,10 +293,10 @@ class Context:
     def row_order(self) -> RowOrder | None:
         return None
 
-    def __init__(self, text: str, clause: str = "this place", *, bounded: bool = False) -> None:
+    def __init__(self, text: str, clause: str = "this place", *, batch: bool = False) -> None:
         self.text = text
         self.clause = clause
-        self.bounded = bounded
+        self.batch = bounded
         self.volatile_allowed = self.volatile_allowed or bounded
 
     def column(self, node: exp.Column) -> Value:

@@ -37,8 +37,8 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.scalars import ORACLE, Scalar, column_ref, conjuncts, rejected_columns
 from watersmeet.algebra.trees import filtered, walk
-from watersmeet.binder.bounded import bind_bounded
-from watersmeet.database.reading import Bounded, check_running, failed_query, readable, reading
+from watersmeet.binder.batch import bind_batch_query
+from watersmeet.database.reading import BatchQuery, check_running, failed_query, readable, reading
 from watersmeet.database.sessions.context import Session, check_named, error_at
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
@@ -514,7 +514,7 @@ def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[S
 def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step] | None:
     """The answer; None if the watermarks and the rows that were read are not of one epoch."""
     catalog = readable(session.catalog)
-    found = bind_bounded(statement.query, catalog, statement.text, session.dialect, files=False)
+    found = bind_batch_query(statement.query, catalog, statement.text, session.dialect, files=False)
     check_named(session, found.named, statement.text)
     if found.topics:
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic's messages are not stored here")
@@ -527,7 +527,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
         ids = tuple(dict.fromkeys([*found.read, *views.read]))
         check_running(session, ids)
         past = tuple({s.name: s for s in (*found.past, *views.past)}.values())
-        query = Bounded("", (), ids, catalog, statement.text, system=found.system, past=past)
+        query = BatchQuery("", (), ids, catalog, statement.text, system=found.system, past=past)
         with reading(session, query, newest=False) as connection:
             if session.database.log.last_epoch() != epoch:
                 return None

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
 from watersmeet.connectors.base.sources import Condition, Pushdown
-from watersmeet.database.reading import Bounded, fetch, last_of_each_key
+from watersmeet.database.reading import BatchQuery, fetch, last_of_each_key
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.database.writing import check_rows
@@ -395,7 +395,7 @@ def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
         check_content(session, relation, rows)
     columns = ", ".join(quoted(c.name) for c in relation.columns)
     with session.database.guard:
-        query = Bounded(
+        query = BatchQuery(
             f"SELECT {columns} FROM {quoted(relation.shown)}",
             relation.columns,
             (relation.id,),

@@ -25,7 +25,7 @@ from watersmeet.connectors.kafka.source import from_place, restarted
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.definitions import check_columns, new_relation, remove
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
-from watersmeet.database.reading import bounded, check_running, fetch, readable, runs_on
+from watersmeet.database.reading import batch_query, check_running, fetch, readable, runs_on
 from watersmeet.database.rebuild import by_source, moved, reading, reopened_scans, scan_of
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.registry import language_named
@@ -55,7 +55,7 @@ def queried_options(session: Session, text: str) -> dict[str, str]:
         raise error(
             "FEATURE_NOT_SUPPORTED", f"option {OPTIONS_QUERY} with a query that runs until it is stopped", sql=text
         )
-    query = bounded(session, tree, text)
+    query = batch_query(session, tree, text)
     rows = fetch(session, query, newest=True)
     if rows.num_rows > 1:
         raise error(

@@ -1,4 +1,4 @@
-"""Pushdown of bounded queries: the columns and the comparisons with constants that a query needs of its tables.
+"""Pushdown of batch queries: the columns and the comparisons with constants that a query needs of its tables.
 
 External tables are asked for no more; for stored tables these are the columns of look-ups. The query itself is
 unchanged and tests its filters again, so a condition may be left out, and a server may return too many rows.

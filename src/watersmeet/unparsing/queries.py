@@ -1,4 +1,4 @@
-"""Bounded queries: from a parsed query to SQL of DuckDB over the current content; its limits and errors."""
+"""Batch queries: from a parsed query to SQL of DuckDB over the current content; its limits and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from watersmeet.algebra.bounded import PastScan, TopicScan
-from watersmeet.binder.bounded import bind_bounded
+from watersmeet.binder.bounded import bind_batch_query
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.dialects.tree.queries import depth_checked
@@ -30,7 +30,7 @@ from watersmeet.values.types import Field, Origin, Schema
 
 @dataclass(frozen=True)
 class QuerySql:
-    """DuckDB SQL of a bounded query, and facts about the query.
+    """DuckDB SQL of a batch query, and facts about the query.
 
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views also.
     functions: of its SQL functions. system: names of its system relations. topics: topics that it reads now, with the
@@ -61,13 +61,13 @@ def to_duckdb(
     relation_name: Callable[[Relation], str] = lambda r: r.shown,
     files: bool = True,
 ) -> QuerySql:
-    """DuckDB SQL of a bounded query.
+    """DuckDB SQL of a batch query.
 
     text: the text that the spans in `query` are in. relation_name: the DuckDB relation that holds the content of
     a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
     result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
     """
-    found = bind_bounded(query, catalog, text, dialect, files=files)
+    found = bind_batch_query(query, catalog, text, dialect, files=files)
     columns = tuple(Field(o.column.name, o.column.type, o.column.nullable) for o in found.bound.outputs)
     with depth_checked(text):
         writer = Writer(lambda i: relation_name(catalog.relations[i]))

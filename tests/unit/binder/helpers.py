@@ -81,7 +81,7 @@ class Content:
         return self.connection.execute(duckdb_sql).fetchall()
 
     def batch(self, sql: str) -> list[tuple]:
-        """The rows of a query as a bounded query gives them."""
+        """The rows of a query as a batch query gives them."""
         return self.rows(to_duckdb(parse(sql)[0].query, self.catalog, sql).sql)
 
     def view(self, sql: str) -> list[tuple]:

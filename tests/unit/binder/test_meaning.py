@@ -1,4 +1,4 @@
-"""The law of the binder: a view's tree, the bounded query and DuckDB itself give the same rows.
+"""The law of the binder: a view's tree, the batch query and DuckDB itself give the same rows.
 
 Written queries, and random ones (`random_queries`).
 """

@@ -1,4 +1,4 @@
-"""Scalars: PostgreSQL's types and values, computed by DuckDB; the same in views and in bounded queries."""
+"""Scalars: PostgreSQL's types and values, computed by DuckDB; the same in views and in batch queries."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from watersmeet.values.watermarks import value
 DELAYS = (3, 6)
 
 
-def bounded(how: str, low: float, high: float):
+def batch_query(how: str, low: float, high: float):
     def meets(a: tuple, b: tuple) -> bool:
         return None not in (a[1], b[1]) and low <= (b[1] - a[1]).total_seconds() <= high
 
@@ -47,7 +47,7 @@ def windowed(how: str):
 
 def cases():
     for how in ("inner", "left", "right", "full", "semi", "anti"):
-        yield f"interval-{how}", Options(on="k", how=how, within=("-2 seconds", "4 seconds")), bounded(how, -2, 4)
+        yield f"interval-{how}", Options(on="k", how=how, within=("-2 seconds", "4 seconds")), batch_query(how, -2, 4)
         yield f"window-{how}", Options(on="k", how=how, window="5 seconds"), windowed(how)
     for how in ("inner", "left"):
         yield (

@@ -8,7 +8,7 @@ import pytest
 from tests.thorough import mostly_slow
 
 import watersmeet
-from watersmeet.database.reading import bounded
+from watersmeet.database.reading import batch_query
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.parsing import parse
@@ -56,7 +56,7 @@ def plan(connection, query: str) -> str:
     """What DuckDB does for a query: whether it takes an index, it decides when it runs."""
     session = Session(connection.opened, Variables("risingwave"))
     with connection.opened.content.session() as duck:
-        sql = bounded(session, parse(query, "risingwave", ())[0].query, query).sql
+        sql = batch_query(session, parse(query, "risingwave", ())[0].query, query).sql
         return duck.execute(f"EXPLAIN ANALYZE {sql}").fetchall()[0][1]
 
 

@@ -19,7 +19,7 @@ def connect(path=None, dialect="timeplus", **options):
     return watersmeet.connect(path, dialect, runtime="inprocess", **options)
 
 
-def bounded(connection, sql):
+def batch_query(connection, sql):
     return sorted(connection.execute(sql).fetchall(), key=str)
 
 
@@ -43,7 +43,7 @@ def test_a_streaming_select_gives_rows_as_they_come():
         appended.close()
         changed.execute("SELECT v FROM table(m)")  # another statement ends what ran in the cursor
         assert changed.fetchall() == [(11,)]
-        assert bounded(connection, "SHOW MATERIALIZED VIEWS") == []
+        assert batch_query(connection, "SHOW MATERIALIZED VIEWS") == []
         connection.execute("DROP STREAM s; DROP STREAM m")
 
 
@@ -67,7 +67,7 @@ def test_a_running_query_ends_with_its_process(tmp_path):
         connection.execute("INSERT INTO s VALUES (1); FLUSH")
     with connect(tmp_path / "db") as connection:
         connection.execute("INSERT INTO s VALUES (2); FLUSH")
-        assert bounded(connection, "SELECT j FROM table(v)") == [(2,), (3,)]
+        assert batch_query(connection, "SELECT j FROM table(v)") == [(2,), (3,)]
         connection.execute("DROP VIEW v; DROP STREAM s")
 
 
@@ -79,10 +79,10 @@ def test_views_keep_the_dialect_that_made_them(tmp_path):
         connection.execute('CREATE MATERIALIZED VIEW days AS SELECT "Day", sum("Half") AS s FROM named GROUP BY "Day"')
         connection.execute("CREATE TABLE t (k varchar PRIMARY KEY, v int); INSERT INTO t VALUES ('mon', 1)")
         connection.execute("""INSERT INTO "Clicks" VALUES (1, 'mon'), (2, 'mon'), (-1, 'tue'); FLUSH""")
-        assert bounded(connection, "SELECT * FROM days") == [("mon", 1.5)]
-        assert bounded(connection, "SELECT * FROM named") == [(0.5, "mon"), (1.0, "mon")]
+        assert batch_query(connection, "SELECT * FROM days") == [("mon", 1.5)]
+        assert batch_query(connection, "SELECT * FROM named") == [(0.5, "mon"), (1.0, "mon")]
     with connect(tmp_path / "db") as connection:
-        assert bounded(connection, "SELECT Half, Day FROM table(named)") == [(0.5, "mon"), (1.0, "mon")]
+        assert batch_query(connection, "SELECT Half, Day FROM table(named)") == [(0.5, "mon"), (1.0, "mon")]
         running = connection.execute("SELECT n.Half, t.v FROM named AS n JOIN t ON n.Day = t.k")
         connection.execute("INSERT INTO t VALUES ('mon', 5); INSERT INTO Clicks VALUES (4, 'mon'); FLUSH")
         assert running.fetchall() == [(2.0, 5)]
@@ -107,10 +107,10 @@ def test_the_dialect_of_the_reader_says_where_it_begins():
         connection.execute("INSERT INTO s VALUES (5, 'a'); INSERT INTO t VALUES (7, 'a'); FLUSH")
         assert running.fetchall() == [(6, 7)]
         assert still.fetchall() == [(2, 5)]
-        assert bounded(connection, "SELECT n, j FROM table(named)") == [(2, 2), (2, 7), (6, 2), (6, 7)]
+        assert batch_query(connection, "SELECT n, j FROM table(named)") == [(2, 2), (2, 7), (6, 2), (6, 7)]
         connection.execute("SET dialect = 'risingwave'")
         connection.execute("CREATE MATERIALIZED VIEW whole AS SELECT n, j FROM named")
-        assert bounded(connection, "SELECT * FROM whole") == [(2, 2), (2, 7), (6, 2), (6, 7)]
+        assert batch_query(connection, "SELECT * FROM whole") == [(2, 2), (2, 7), (6, 2), (6, 7)]
 
 
 def test_explain_of_a_query_that_runs():
@@ -131,13 +131,13 @@ def test_what_begins_at_a_moment_goes_on_after_a_restart_and_is_not_made_anew(tm
         connection.execute("INSERT INTO m VALUES ('a', 8); INSERT INTO s VALUES (2, 'a'); FLUSH")
     with connect(tmp_path / "db") as connection:
         connection.execute("INSERT INTO s VALUES (3, 'a'); FLUSH")
-        assert bounded(connection, "SELECT i, v FROM table(v)") == [(2, 7), (3, 7)]
+        assert batch_query(connection, "SELECT i, v FROM table(v)") == [(2, 7), (3, 7)]
         # of the same moment or a later one, with rows in between: each begins where it was made
         connection.execute("CREATE MATERIALIZED VIEW w AS SELECT s.i, t.v FROM s JOIN table(m) AS t ON s.k = t.k")
         connection.execute("CREATE MATERIALIZED VIEW x AS SELECT i, v FROM v WHERE i > 2")
         connection.execute("INSERT INTO s VALUES (4, 'a'); FLUSH")
-        assert bounded(connection, "SELECT i, v FROM table(w)") == [(4, 8)]
-        assert bounded(connection, "SELECT i, v FROM table(x)") == [(4, 7)]
+        assert batch_query(connection, "SELECT i, v FROM table(w)") == [(4, 8)]
+        assert batch_query(connection, "SELECT i, v FROM table(x)") == [(4, 7)]
     with pytest.raises(Error, match=r"begins at a moment|temporal join") as refused:
         connect(tmp_path / "db", parallelism=3, rebuild=True)
     assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
@@ -264,13 +264,13 @@ def test_what_was_replaced_before_a_query_started_has_not_come(tmp_path, monkeyp
         connection.execute("CREATE MATERIALIZED VIEW last AS SELECT l.n, m.y FROM l LATEST JOIN m ON l.k = m.k")
         connection.execute("INSERT INTO l VALUES (0, 0, 9), (1, 1, 9), (2, 2, 9), (3, 3, 9); FLUSH")
         for kind in ("LATEST", "ASOF"):
-            found = [bounded(connection, f"SELECT * FROM table({kind}{number})") for number in range(3)]
+            found = [batch_query(connection, f"SELECT * FROM table({kind}{number})") for number in range(3)]
             assert found == [
                 [(0, 0), (1, 1), (2, 2), (3, 3)],
                 [(0, 0), (1, 1), (2, 2), (3, 3)],
                 [(1, 1), (2, 2), (3, 3)],
             ]
-        assert bounded(connection, "SELECT * FROM table(last)") == [(3, 3)]
+        assert batch_query(connection, "SELECT * FROM table(last)") == [(3, 3)]
 
 
 @pytest.mark.slow
@@ -284,7 +284,7 @@ def test_a_view_writes_each_row_once_whenever_it_is_interrupted(tmp_path):
         connection._session.database.engine.flush()  # the view has its rows, the stream not yet
     with connect(tmp_path / "db") as connection:
         connection.execute("FLUSH")
-        assert bounded(connection, "SELECT i FROM table(t)") == [(1,), (2,)]
+        assert batch_query(connection, "SELECT i FROM table(t)") == [(1,), (2,)]
         connection.execute("INSERT INTO s(i) VALUES (3); FLUSH; INSERT INTO s(i) VALUES (4)")
     with connect(tmp_path / "db") as connection:
         connection.execute("INSERT INTO s(i) VALUES (5)")
@@ -309,7 +309,7 @@ def test_rows_that_a_stream_does_not_take_are_told_until_they_are_gone():
         for _ in range(2):
             with pytest.raises(Error, match='value -1 is out of range for column "u"'):
                 connection.execute("FLUSH")
-        assert bounded(connection, "SELECT u FROM table(t)") == [(1,)]
+        assert batch_query(connection, "SELECT u FROM table(t)") == [(1,)]
         connection.execute("DROP VIEW v; FLUSH")
 
 

@@ -1,4 +1,4 @@
-"""Bounded queries: any SQL over the current content, with the dialect's names, types and order of NULLs."""
+"""Batch queries: any SQL over the current content, with the dialect's names, types and order of NULLs."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Grouping(Context):
         binding: Binding,
         clause: str,
     ) -> None:
-        super().__init__(below.text, clause, bounded=below.bounded)
+        super().__init__(below.text, clause, batch=below.batch)
         self.below = below
         self.binding = binding
         self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)

@@ -284,7 +284,7 @@ def of_now(node: exp.Table) -> exp.Table:
 
 def past_of(node: exp.Table, env: Environment) -> Past:
     """The moment in the clause. FEATURE_NOT_SUPPORTED for CTEs, which have no past; DATATYPE_MISMATCH."""
-    ctx = ScopeContext(env.text, Scope(bounded=True), "FOR SYSTEM_TIME AS OF")
+    ctx = ScopeContext(env.text, Scope(batch=True), "FOR SYSTEM_TIME AS OF")
     if node.args.get("db") is None and isinstance(node.this, exp.Identifier) and name_of(node.this) in env.ctes:
         raise ctx.not_supported("FOR SYSTEM_TIME AS OF after the name of a query", node)
     moment = moment_of(node)

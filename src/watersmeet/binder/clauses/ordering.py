@@ -57,13 +57,13 @@ def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
     elif limit is not None and limit.expression.name.upper() != "ALL":
         count = _count(limit.expression, "LIMIT", ctx)
     skipped = 0 if offset is None else _count(offset.expression, "OFFSET", ctx) or 0
-    ordered = ctx.bounded and node.args.get("order") is not None  # all rows, in this order
+    ordered = ctx.batch and node.args.get("order") is not None  # all rows, in this order
     return None if count is None and not skipped and not ordered else Limits(count, skipped, with_ties)
 
 
 def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
     """The number in LIMIT or OFFSET; None for NULL."""
-    place = Context(ctx.text, where, bounded=ctx.bounded)
+    place = Context(ctx.text, where, batch=ctx.batch)
     value = bind_value(node, place)
     if value.unknown:
         value = cast(value, BIGINT, place, node)
@@ -96,7 +96,7 @@ def output_position(node: exp.Expression, names: Sequence[str | None], clause: s
 
 def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
     """The key of one item of ORDER BY. NULLs sort as larger than all values, unless the item says otherwise."""
-    if value.type.name in _UNORDERED and not ctx.bounded:
+    if value.type.name in _UNORDERED and not ctx.batch:
         raise ctx.not_supported(f"ORDER BY of a value of type {value.type.sql}", node)
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
@@ -112,7 +112,7 @@ def ordered_items(node: exp.Expression) -> list[Any]:
 
 def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A set operation, VALUES or query in parentheses with its ORDER BY and LIMIT, which see only output columns."""
-    ctx = Context(env.text, "ORDER BY", bounded=binding.rules.bounded)
+    ctx = Context(env.text, "ORDER BY", batch=binding.rules.batch)
     items = ordered_items(node)
     keys = [sort_key(o, _of_output(o.this, bound.outputs, ctx), ctx) for o in items]
     limits = limits_of(node, ctx)
@@ -332,7 +332,7 @@ class Windows:
             order = as_they_came(node, definition.spec, ctx)
         parts = [p.this if isinstance(p, exp.RespectNulls) else p for p in node.expressions]
         ranked = name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile")
-        if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.bounded):
+        if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.batch):
             raise ctx.not_supported("DISTINCT in a window function", node)
         if ranked:
             if condition is not None:
@@ -400,7 +400,7 @@ class Windows:
                 node,
             )
         found = bind_call(call, lambda _: ctx)
-        if ctx.bounded:
+        if ctx.batch:
             whole = replace(found, filter=condition)
             return WindowCall(found.function, (), 0, None, order, _frame(definition, ctx), found.type, aggregate=whole)
         if found.order or found.extra or found.constant is not None or found.function in COLLECTED:
@@ -441,7 +441,7 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
 
 def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
     """A number that is not constant, which only queries that end may have."""
-    if not ctx.bounded or node.find(exp.Column) is None:
+    if not ctx.batch or node.find(exp.Column) is None:
         return None
     return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()
 
@@ -540,7 +540,7 @@ def _range(
     value, *bounds = [v.finish() for v in settled]
     low = bounds.pop(0) if start.distance is not None else None
     high = bounds.pop(0) if end.distance is not None else None
-    if ctx.bounded:
+    if ctx.batch:
         before, after = (None if b.distance is None else bind_value(b.distance, ctx).finish() for b in (start, end))
         first, last = (None if b.unbounded else b.side for b in (start, end))
         return WindowFrame("range", first, last, exclude, before=before, after=after)

@@ -69,7 +69,7 @@ from watersmeet.values.types import VARCHAR, Schema, SqlType
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     """The rows of the query that `name` refers to, with new ids."""
-    if not binding.rules.bounded:
+    if not binding.rules.batch:
         binding.collected.named.setdefault(cte)
         return bind(cte.query, cte.environment, binding)
     if cte.round is not None:
@@ -169,7 +169,7 @@ def bind_system(
 
     alias, names: of the item and of its columns, as they are written.
     """
-    if not binding.rules.bounded:
+    if not binding.rules.batch:
         raise env.not_supported(
             f"{name} in {binding.rules.query_called}",
             node,
@@ -346,7 +346,7 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     if isinstance(relation, View):
         tree = _inline(relation, binding, bind)
     elif relation.reopened and binding.past is None:
-        bind_topic = _topic_now if binding.rules.bounded else _reopened
+        bind_topic = _topic_now if binding.rules.batch else _reopened
         tree = bind_topic(relation, node, env, binding)
     else:
         tree = _stored(relation, node, env, binding)
@@ -463,9 +463,9 @@ def _inline(view: Relation, binding: Binding, bind: BindQuery) -> Node:
     rules = binding.rules_of(view.dialect)
     inner = replace(binding, rules=rules, catalog=binding.catalog.seen_by(view), depends_on=[])
     query, _ = inlined(statement.query, inner.catalog, view.dialect, statement.text)
-    if rules.bounded:
+    if rules.batch:
         query = with_current_names(query, inner.catalog, rules.semantics)
-    outer = Scope(bounded=True) if rules.bounded else None
+    outer = Scope(batch=True) if rules.batch else None
     bound = bind(query, Environment(statement.text, outer=outer), inner)
     rules.check_query(statement.query, bound.relation, statement.text)
     names = tuple(f.name for f in view.columns)
@@ -520,7 +520,7 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
     for i in range(width):
         places = [row[i] for row in rows]
         values = [bind_value(p, ctx) for p in places]
-        scalars, kind = _cells(values, places, ctx, cast_whole=binding.rules.bounded and len(rows) > 1)
+        scalars, kind = _cells(values, places, ctx, cast_whole=binding.rules.batch and len(rows) > 1)
         columns.append(scalars)
         column = binding.new_column(f"column{i + 1}", kind, any(s.nullable for s in scalars))
         outputs.append(OutputColumn(column, unknown=all(v.unknown for v in values)))

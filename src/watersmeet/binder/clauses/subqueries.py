@@ -198,8 +198,8 @@ class Subqueries:
         if isinstance(rows, exp.Values):
             return self._array_of_values(rows, ctx)
         if rows is not None:
-            bounded = self._binding.rules.bounded
-            return self._single(rows, rows, ctx, "array") if bounded else self._array(rows, ctx)
+            batch = self._binding.rules.batch
+            return self._single(rows, rows, ctx, "array") if batch else self._array(rows, ctx)
         if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
             return None
         if isinstance(node, exp.Binary) and not (
@@ -232,7 +232,7 @@ class Subqueries:
         return bind_value(exp.Array(expressions=[row[0] for row in cells]), ctx)
 
     def _scalar(self, node: exp.Expression, ctx: Context) -> Value:
-        if self._binding.rules.bounded:
+        if self._binding.rules.batch:
             return self._single(node, node, ctx, "scalar")
         right = self._bound(node)
         if len(right.columns) != 1:

@@ -155,7 +155,7 @@ class StreamOrder(RowOrder):
     def _rowtime(self) -> Scalar | None:
         """The time of each row of a stream; in a query that ends, of its stored rows."""
         stream = self._scope.stream
-        if stream is not None or not self._binding.rules.bounded:
+        if stream is not None or not self._binding.rules.batch:
             return None if stream is None else stream.rowtime.value.finish()
         node = self.relation
         while isinstance(node, (Filter, Project, Unnest)):

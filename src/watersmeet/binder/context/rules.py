@@ -222,7 +222,7 @@ class DialectRules:
     #: The name of a query in errors.
     query_called: ClassVar[str] = "a view"
     #: Whether queries end: they read what is stored now, and may do what no view can follow.
-    bounded: ClassVar[bool] = False
+    batch: ClassVar[bool] = False
     #: The functions that read files.
     readers: ClassVar[frozenset[str]] = frozenset()
 
@@ -380,7 +380,7 @@ class DialectRules:
         """
         return plain(clause)
 
-    def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+    def batch_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         """The result of a JOIN in a query that ends.
 
         Law: that of `join`.

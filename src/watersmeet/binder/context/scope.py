@@ -80,7 +80,7 @@ class Scope:
     extension: facts of the dialect.
     stream: the rowtime of all items together, in a dialect with rowtimes; None unless they are a stream.
     order: the row order of all items together, in a dialect that uses it.
-    bounded: whether the enclosing query ends.
+    batch: whether the enclosing query ends.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -90,12 +90,12 @@ class Scope:
     extension: Extension | None = None
     stream: StreamInput | None = None
     order: RowOrder | None = None
-    bounded: bool = False
+    batch: bool = False
 
     @property
-    def is_bounded(self) -> bool:
+    def is_batch(self) -> bool:
         """Whether it belongs to a query that ends."""
-        return self.bounded or (self.outer is not None and self.outer.is_bounded)
+        return self.batch or (self.outer is not None and self.outer.is_batch)
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -263,7 +263,7 @@ class ScopeContext(Context):
     """The context of expressions that read the columns of a scope; with `subqueries` they may have some."""
 
     def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
-        super().__init__(text, clause, bounded=scope.is_bounded)
+        super().__init__(text, clause, batch=scope.is_batch)
         self.scope = scope
         self.subqueries = subqueries
 

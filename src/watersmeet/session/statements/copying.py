@@ -24,7 +24,7 @@ from watersmeet.connectors.files.options import absolute_path
 from watersmeet.connectors.files.tables import present_files, read_files
 from watersmeet.database.assignment import Target, named_targets
 from watersmeet.database.reading import (
-    bounded,
+    batch_query,
     computed,
     conformed,
     described,
@@ -180,7 +180,7 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
     kind, options = _options(statement, _TO)
     if kind == "csv":
         options["without_header"] = "false" if _truth(statement, "header", options.pop("header", "false")) else "true"
-    query = bounded(session, _selected(session, statement), statement.text)
+    query = batch_query(session, _selected(session, statement), statement.text)
     if refresh_read(session, query.depends_on):
         session.database.flush()
     transaction = session.transaction
@@ -214,7 +214,7 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
 
 def copied_rows(session: Session, statement: CopyOut) -> Result:
     """The rows of the table of COPY … TO STDOUT, as of one moment."""
-    query = bounded(session, _of_table(session, statement), statement.text)
+    query = batch_query(session, _of_table(session, statement), statement.text)
     session.show_writes()
     if refresh_read(session, query.depends_on):
         session.database.flush()

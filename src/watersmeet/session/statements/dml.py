@@ -46,8 +46,8 @@ from watersmeet.database.assignment import (
 )
 from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import (
-    Bounded,
-    bounded,
+    BatchQuery,
+    batch_query,
     described,
     fetch,
     last_of_each_key,
@@ -93,7 +93,7 @@ def update_elsewhere(session: Session, relation: ExternalTable, statement: Updat
     values = tuple(t.typed(e) for t, (_, e) in zip(targets, statement.assignments, strict=True))
     width = len(relation.columns)
 
-    def images(query: Bounded) -> tuple[pa.Table, pa.Table | None]:
+    def images(query: BatchQuery) -> tuple[pa.Table, pa.Table | None]:
         check_types(query.columns[width:], targets, statement)
         rows = fetch(session, both_images(query, relation, targets), newest=True)
         names = [c.name for c in relation.columns]
@@ -118,7 +118,7 @@ def _changed(
     command: str,
     targets: Sequence[Target],
     values: tuple[exp.Expression, ...],
-    images: Callable[[Bounded], tuple[pa.Table, pa.Table | None]],
+    images: Callable[[BatchQuery], tuple[pa.Table, pa.Table | None]],
 ) -> Result:
     """images: the rows that change as they are and as they become, from the query for them and `values`."""
     session.require_writer(command)
@@ -131,7 +131,7 @@ def _changed(
             f"RETURNING of {command} of {one(relation.what)} is not supported",
         )
 
-    def bound() -> Bounded:
+    def bound() -> BatchQuery:
         return matching(session, relation, statement.alias, statement.where, values, statement)
 
     written = tuple(t.column for t in targets)
@@ -224,7 +224,7 @@ class _Bound:
     relation: Relation
     target: Relation
     targets: tuple[Target, ...]
-    query: Bounded
+    query: BatchQuery
 
 
 def _bound_insert(session: Session, statement: Insert) -> _Bound:
@@ -248,7 +248,7 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
     target = accepting(relation)
     targets = insert_targets(target, statement)
     tree, targets = without_defaults(statement.query, targets, statement)
-    query = bounded(session, typed_query(tree, targets), statement.text)
+    query = batch_query(session, typed_query(tree, targets), statement.text)
     return _Bound(relation, target, targets, query)
 
 
@@ -465,7 +465,7 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
         if statement.returning is None:
             return None
         tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
-        query = bounded(session, tree, statement.text)
+        query = batch_query(session, tree, statement.text)
         return Result("", query.columns, origins=query.origins)
 
 
@@ -579,7 +579,7 @@ def _result(
     """The result of a change: the columns and rows of `items` over `rows` of `relation`; None: their number."""
     if items is None:
         return Result(command, rowcount=rows.num_rows)
-    query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
+    query = batch_query(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
 

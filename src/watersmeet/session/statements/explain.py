@@ -1,4 +1,4 @@
-"""EXPLAIN: the plan of a view, or of a bounded query."""
+"""EXPLAIN: the plan of a view, or of a batch query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from watersmeet.binder import request_of
 from watersmeet.database.filling import Bound, join_order, joins_many, shares
-from watersmeet.database.reading import Bounded, bounded, reading, rows_read, runs_on
+from watersmeet.database.reading import BatchQuery, batch_query, reading, rows_read, runs_on
 from watersmeet.database.sessions.context import Session, denied, error_at
 from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.dialects.parsing import parse
@@ -108,7 +108,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
 
 def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
     """The plan by which DuckDB reads the content, as DuckDB prints it."""
-    query = bounded(session, statement.query, statement.text)
+    query = batch_query(session, statement.query, statement.text)
     _check_known(session, query, statement)
     sql = f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}"
     lines = _printed(rows_read(session, lambda: reading(session, query, newest=False), sql, statement.text))
@@ -125,7 +125,7 @@ def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[
             "EXPLAIN ANALYZE of a query that runs until it is stopped is not supported",
             hint="EXPLAIN ANALYZE MATERIALIZED VIEW … shows what the operators of a view have done.",
         )
-    query = bounded(session, statement.query, statement.text)
+    query = batch_query(session, statement.query, statement.text)
     _check_known(session, query, statement)
     sql = f"EXPLAIN (ANALYZE, FORMAT {_DUCKDB_FORMATS[asked.format]}) {query.sql}"
     lines = _printed(rows_read(session, lambda: read_now(session, query), sql, statement.text))
@@ -133,7 +133,7 @@ def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[
     return lines[begin + 1 :]  # above is a title, and the text that DuckDB ran
 
 
-def _check_known(session: Session, query: Bounded, statement: st.Select) -> None:
+def _check_known(session: Session, query: BatchQuery, statement: st.Select) -> None:
     if not session.catalog.knows(query.depends_on):
         raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
 
@@ -142,7 +142,7 @@ def _printed(plan: pa.Table) -> list[str]:
     return [line for text in plan.column(1).to_pylist() for line in text.strip("\n\t").split("\n")]
 
 
-def _asked(session: Session, query: Bounded) -> list[str]:
+def _asked(session: Session, query: BatchQuery) -> list[str]:
     """What servers of external tables are asked, unless what is stored is as new."""
     statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.pushdowns]
     return [f'External {{ table: "{name}", sends: {text} }}' for name, text in statements if text is not None]

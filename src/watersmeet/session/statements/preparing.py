@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.database.assignment import data_type
-from watersmeet.database.reading import bounded, runs_on
+from watersmeet.database.reading import batch_query, runs_on
 from watersmeet.database.sessions.context import Nested, Session, check_statement, error_at
 from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.sessions.result import Result, lines_result, python_rows
@@ -70,7 +70,7 @@ def described_result(session: Session, statement: Statement) -> Result | None:
                 "a query that runs until it is stopped can't be prepared",
                 hint="Send it as a simple query.",
             )
-        query = bounded(session, statement.query, statement.text)
+        query = batch_query(session, statement.query, statement.text)
         return Result("SELECT", query.columns, origins=query.origins)
     if isinstance(statement, Explain) and statement.analyze:
         described_result(session, statement.statement)  # its errors, without running it

@@ -34,7 +34,7 @@ from watersmeet.connectors.base.targets import connector_of, writer_delivery
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
-from watersmeet.database.reading import bounded, fetch, readable, table_tree
+from watersmeet.database.reading import batch_query, fetch, readable, table_tree
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.schemas import schema_meant
@@ -414,4 +414,4 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
 
 def _has_records(session: Session, topic: Relation) -> bool:
     tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
-    return bool(fetch(session, bounded(session, tree, ""), newest=True).num_rows)
+    return bool(fetch(session, batch_query(session, tree, ""), newest=True).num_rows)

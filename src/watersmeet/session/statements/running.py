@@ -474,7 +474,7 @@ def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
             statement,
             statement.span,
             "FEATURE_NOT_SUPPORTED",
-            "SUBSCRIBE TO a bounded query is not supported",
+            "SUBSCRIBE TO a batch query is not supported",
             hint="Write the SELECT alone.",
         )
     return start(session, statement)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from watersmeet.database.reading import Bounded, bounded, described, reading, rows_read, runs_on
+from watersmeet.database.reading import BatchQuery, batch_query, described, reading, rows_read, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.dialects.tree.statements import Select
@@ -30,13 +30,13 @@ def select(session: Session, statement: Select) -> Result:
     if runs_on(session, statement.query):
         shown = running.ShownQuery(running.start(session, statement, log=session.semantics.changes_topics == "records"))
         return Result("SELECT", shown.columns, running=shown)
-    query = bounded(session, statement.query, statement.text)
+    query = batch_query(session, statement.query, statement.text)
     table = rows_read(session, lambda: read_now(session, query), query.sql, statement.text, session.result_bytes)
     return rows_result("SELECT", *described(table, query.columns), query.origins)
 
 
 @contextmanager
-def read_now(session: Session, query: Bounded) -> Iterator[duckdb.DuckDBPyConnection]:
+def read_now(session: Session, query: BatchQuery) -> Iterator[duckdb.DuckDBPyConnection]:
     """What `reading` gives, once all that the query reads of other systems has been looked at."""
     outside = refreshing.needed_rows(session, query.pushdowns)
     session.show_writes()

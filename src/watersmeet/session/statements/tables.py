@@ -17,7 +17,7 @@ from watersmeet.database.assignment import default_values, generated_columns, in
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
-from watersmeet.database.reading import Bounded, bounded
+from watersmeet.database.reading import BatchQuery, batch_query
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
@@ -52,12 +52,12 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             hint="Leave out APPEND ONLY or the primary key.",
         )
     # The query may read the relation that it replaces.
-    query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
+    query = batch_query(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     statement = with_schema_columns(session, statement)
     if statement.query is not None:
-        return _create_table_as(session, statement, query or bounded(session, statement.query, statement.text))
+        return _create_table_as(session, statement, query or batch_query(session, statement.query, statement.text))
     generated, functions = generated_columns(session, statement)
     relation = _checked(
         session,
@@ -87,7 +87,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     return Result("CREATE TABLE")
 
 
-def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -> Result:
+def _create_table_as(session: Session, statement: CreateTable, query: BatchQuery) -> Result:
     names = statement.column_names or tuple(c.name for c in query.columns)
     if len(names) != len(query.columns):
         raise error_at(

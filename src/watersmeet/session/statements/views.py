@@ -21,7 +21,7 @@ from watersmeet.database.definitions import (
 )
 from watersmeet.database.filling import Bound
 from watersmeet.database.producing import unwritten
-from watersmeet.database.reading import bounded, readable
+from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.registry import language_named
@@ -183,7 +183,7 @@ def create_view(session: Session, statement: CreateView) -> Result:
         columns, depends_on, functions = _streamed(session, statement)
     else:
         try:
-            query = bounded(session, statement.query, statement.text)
+            query = batch_query(session, statement.query, statement.text)
             columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
         except NotSupportedError as refused:
             try:

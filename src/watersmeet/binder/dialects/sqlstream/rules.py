@@ -420,7 +420,7 @@ class SqlstreamRules(DialectRules):
         if window is not None:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                "a window of a join in a bounded query is not supported",
+                "a window of a join in a batch query is not supported",
                 sql=text,
                 span=node_span(window),
                 detail="Stored rows are joined as a whole.",

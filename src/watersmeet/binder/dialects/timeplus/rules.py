@@ -439,7 +439,7 @@ class TimeplusRules(DialectRules):
 
         return self._joined(clause, strict)
 
-    def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+    def batch_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return self._joined(clause, lambda relation, _: relation)
 
     def _joined(self, clause: JoinClause, strict: Callable[[Node, exp.Join], Node]) -> Sourced:

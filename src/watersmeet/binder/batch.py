@@ -1,6 +1,6 @@
 """Queries that end: they read what relations hold now. They mean the same as views, and may do more.
 
-The binder reads them by `BoundedRules`; further differences are where it tests `rules.bounded`.
+The binder reads them by `BatchRules`; further differences are where it tests `rules.batch`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from watersmeet.values.types import Origin
 
 
 @dataclass(frozen=True)
-class BoundedQuery:
+class BoundBatchQuery:
     """A query that ends, with its meaning.
 
     bound: its columns have the user's names, which may repeat.
@@ -58,22 +58,22 @@ class BoundedQuery:
     origins: tuple[Origin | None, ...]
 
 
-def bind_bounded(
+def bind_batch_query(
     query: exp.Expression, catalog: Catalog, text: str, dialect: str = DEFAULT_DIALECT, *, files: bool = True
-) -> BoundedQuery:
+) -> BoundBatchQuery:
     """The meaning of a query that ends. files: whether it may read files. Raises the errors of `bind_query`."""
 
     def rules(name: str) -> DialectRules:
         own = rules_of(name)
-        return BoundedRules(own.language, own, files)
+        return BatchRules(own.language, own, files)
 
     binding = Binding(catalog, rules(dialect), rules)
     with depth_checked(text):
         query, functions = inlined(query, catalog, dialect, text)
         query = with_current_names(query, catalog, binding.rules.semantics)
-        bound = bind(query, Environment(text, outer=Scope(bounded=True)), binding)
+        bound = bind(query, Environment(text, outer=Scope(batch=True)), binding)
     collected = binding.collected
-    return BoundedQuery(
+    return BoundBatchQuery(
         bound,
         tuple(collected.read),
         tuple(binding.depends_on),
@@ -112,13 +112,13 @@ def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, 
 
 
 @dataclass(frozen=True)
-class BoundedRules(DialectRules):
+class BatchRules(DialectRules):
     """The rules of a dialect that also hold for queries that end; otherwise plain SQL over stored rows."""
 
     own: DialectRules
     files: bool = True
     query_called: ClassVar[str] = "a query"
-    bounded: ClassVar[bool] = True
+    batch: ClassVar[bool] = True
     readers: ClassVar[frozenset[str]] = READERS
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
@@ -164,7 +164,7 @@ class BoundedRules(DialectRules):
         if isinstance(relation, View) and is_marked(view_statement(relation).query):
             raise env.error(
                 "FEATURE_NOT_SUPPORTED",
-                f'view "{relation.name}" can\'t be read by a bounded query',
+                f'view "{relation.name}" can\'t be read by a batch query',
                 item.node,
                 detail="It is a SELECT STREAM, which runs until it is stopped.",
                 hint="Write SELECT STREAM, or read a materialized view of it.",
@@ -196,7 +196,7 @@ class BoundedRules(DialectRules):
         self.own.check_join(node, text)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        return self.own.bounded_join(clause, join)
+        return self.own.batch_join(clause, join)
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
         return _in_order(self.own.written(node, env, binding), env, binding.catalog)
