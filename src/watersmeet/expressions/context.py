@@ -296,8 +296,8 @@ class Context:
     def __init__(self, text: str, clause: str = "this place", *, batch: bool = False) -> None:
         self.text = text
         self.clause = clause
-        self.batch = bounded
-        self.volatile_allowed = self.volatile_allowed or bounded
+        self.batch = batch
+        self.volatile_allowed = self.volatile_allowed or batch
 
     def column(self, node: exp.Column) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN or AMBIGUOUS_COLUMN."""

@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from watersmeet.algebra.bounded import PastScan, TopicScan
-from watersmeet.binder.bounded import bind_batch_query
+from watersmeet.binder.batch import bind_batch_query
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.dialects.tree.queries import depth_checked
