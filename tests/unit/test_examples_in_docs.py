@@ -10,6 +10,7 @@ PAGES = [
     ROOT / "docs" / "FIVE-MINUTES.md",
     ROOT / "docs" / "FIRST-HOUR.md",
     ROOT / "docs" / "LINEAGE.md",
+    ROOT / "docs" / "SERVING.md",
     *(p for p in sorted((ROOT / "docs" / "for").glob("*.md")) if p.stem != "pyspark"),
 ]
 
