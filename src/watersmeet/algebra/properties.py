@@ -96,9 +96,7 @@ def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
 
 
 def identity(node: Node) -> _Ids | None:
-    """Columns of the node that identify a row, or rows that are always inserted and deleted together; None if none are
-    known.
-    """
+    """Columns that identify a row, or rows that are always inserted and deleted together; None if unknown."""
     if isinstance(node, Scan):
         return frozenset(node.key) or None
     if isinstance(node, Aggregate):
@@ -120,9 +118,7 @@ def identity(node: Node) -> _Ids | None:
 
 
 def constants(node: Node) -> _Ids:
-    """The columns that have the same value in all rows, because they equal a constant or a column of an enclosing
-    query.
-    """
+    """Columns with one value in all rows: they equal a constant or a column of an enclosing query."""
     if isinstance(node, Filter):
         return _closure(conjuncts(node.predicate), constants(node.input), node.input.ids)
     if isinstance(node, Project):

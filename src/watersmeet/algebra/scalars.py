@@ -155,30 +155,10 @@ class SortKey:
 
 
 AggregateFunction = Literal[
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "bool_and",
-    "bool_or",
-    "var_pop",
-    "var_samp",
-    "stddev_pop",
-    "stddev_samp",
-    "array_agg",
-    "string_agg",
-    "jsonb_agg",
-    "jsonb_object_agg",
-    "first_value",
-    "last_value",
-    "mode",
-    "percentile_cont",
-    "percentile_disc",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-]
+    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp",
+    "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode",
+    "percentile_cont", "percentile_disc", "bit_and", "bit_or", "bit_xor",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

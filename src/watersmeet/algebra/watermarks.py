@@ -69,18 +69,9 @@ _INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
 
 #: Nodes that make up intervals with the same length for every row.
 _CONSTANT: Final = (
-    exp.Literal,
-    exp.Interval,
-    exp.Var,
-    exp.Cast,
-    exp.DataType,
-    exp.Paren,
-    exp.Neg,
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
+    exp.Literal, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul,
     exp.Div,
-)
+)  # fmt: skip
 
 #: The kinds whose value a cast keeps, by its target.
 _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
@@ -345,9 +336,7 @@ def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
-    """Of a time that bounds the other side's: a row comes out, or is revised, when it changes or one that it can meet
-    does.
-    """
+    """Of a time that bounds the other side's: rows change only with the rows that they can meet."""
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
@@ -374,9 +363,7 @@ def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:
-    """The watermark of an expression over columns with the watermarks `below`; none unless the expression rises with
-    them.
-    """
+    """The watermark of an expression over columns with the watermarks `below`; empty unless it rises with them."""
     return _rising(scalar.expression, below) if scalar.type.name in TIME_TYPES else ()
 
 
@@ -477,17 +464,13 @@ def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
-    """The number of a group key with a watermark, and the watermark; None without one. Groups below it never change
-    again.
-    """
+    """The number of a group key with a watermark, and the watermark, below which groups are final; or None."""
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.keys) if (w := of_scalar(k, below))), None)
 
 
 def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
-    """The number of a partition key with a watermark, and the watermark; None without one. Partitions below it never
-    change again.
-    """
+    """The number of a partition key with a watermark, and the watermark, below which partitions are final."""
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 
@@ -533,9 +516,7 @@ class _Side:
         return None
 
     def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:
-        """The bounds, each with the time below which rows of this side meet no later row of the other one; bounds of
-        keys first.
-        """
+        """Bounds, those of keys first, with the time below which rows of this side meet no later row of the other."""
         for bound in self.bounds:
             mark = of_scalar(bound.right, other.marks)
             if mark and bound.lo_us is not None and of_scalar(bound.left, self.marks):

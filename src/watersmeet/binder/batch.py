@@ -6,8 +6,8 @@ The binder reads them by `BatchRules`; further differences are where it tests `r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 from sqlglot import exp
 
@@ -34,28 +34,35 @@ from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Origin
 
 
-@dataclass(frozen=True)
-class BoundBatchQuery:
-    """A query that ends, with its meaning.
+@dataclass(frozen=True, kw_only=True)
+class QueryFacts:
+    """Facts about a query that ends.
 
-    bound: its columns have the user's names, which may repeat.
-    read: ids of the relations whose content it reads, also below views.
-    named: ids of the relations that it names itself.
-    functions: ids of the SQL functions that it calls.
-    system: names of the system relations that it reads.
-    topics: topics that it reads as they are now.
-    past: scans of earlier moments.
-    origins: for each column, that of a relation that it names, if it is nothing else.
+    depends_on: ids of the relations whose content it reads, also below views. named: ids of the relations that it names
+    itself, views also. functions: ids of its SQL functions. system: names of its system relations. topics: topics that
+    it reads now. past: scans of earlier moments. origins: for each column, the relation and column that it passes
+    through, if any.
     """
 
+    depends_on: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+    topics: tuple[TopicScan, ...] = ()
+    past: tuple[PastScan, ...] = ()
+    origins: tuple[Origin | None, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts by their names, to make another query with them."""
+        return {f.name: getattr(self, f.name) for f in fields(QueryFacts)}
+
+
+@dataclass(frozen=True)
+class BoundBatchQuery(QueryFacts):
+    """A query that ends, with its meaning. bound: its columns have the user's names, which may repeat."""
+
     bound: Bound
-    read: tuple[str, ...]
-    named: tuple[str, ...]
-    functions: tuple[str, ...]
-    system: tuple[str, ...]
-    topics: tuple[TopicScan, ...]
-    past: tuple[PastScan, ...]
-    origins: tuple[Origin | None, ...]
 
 
 def bind_batch_query(
@@ -75,13 +82,13 @@ def bind_batch_query(
     collected = binding.collected
     return BoundBatchQuery(
         bound,
-        tuple(collected.read),
-        tuple(binding.depends_on),
-        functions,
-        tuple(collected.system),
-        tuple(collected.topics),
-        tuple(collected.past),
-        _origins(bound, collected.origins),
+        depends_on=tuple(collected.read),
+        named=tuple(binding.depends_on),
+        functions=functions,
+        system=tuple(collected.system),
+        topics=tuple(collected.topics),
+        past=tuple(collected.past),
+        origins=_origins(bound, collected.origins),
     )
 
 

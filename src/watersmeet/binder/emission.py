@@ -193,9 +193,7 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query's rows once the first column with a watermark is below it. The watermark is that of sources delayed by
-    the given delay.
-    """
+    """The query's rows once the first column with a watermark is below it, after a further delay."""
     tree: Node
     groups = _groups(query.tree)
     if groups is not None:
@@ -332,9 +330,7 @@ def _on_arrival_below(node: Node) -> Node:
 
 
 def _decided(node: Node) -> Node:
-    """A join that decides on arrival which rows have no partner. The pairs of an inner join are never deleted
-    anyway.
-    """
+    """A join that decides on arrival which rows have no partner. Pairs of an inner join are never deleted anyway."""
     if not isinstance(node, (AsofJoin, Join)):
         return node
     if isinstance(node, AsofJoin) or node.kind != "inner":

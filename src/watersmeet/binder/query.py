@@ -67,9 +67,7 @@ class _Once:
 
 @dataclass(frozen=True)
 class _Combined:
-    """UNION ALL, INTERSECT ALL or EXCEPT ALL; with `once`, EXCEPT without ALL (INTERSECT is `_Once` of
-    INTERSECT ALL).
-    """
+    """UNION, INTERSECT or EXCEPT with ALL; with `once`, EXCEPT without ALL."""
 
     kind: Kind
     left: _Shape
@@ -350,9 +348,7 @@ def names_itself(query: exp.Expression, name: str) -> bool:
 
 
 def with_ctes(query: exp.Expression, env: Environment, *, batch: bool) -> Environment:
-    """The environment inside a query, with the CTEs of its own WITH. batch: whether the query ends, so that they may
-    be recursive.
-    """
+    """The environment inside a query, with the CTEs of its WITH. batch: they may be recursive."""
     clause = query.args.get("with_")
     if clause is None:
         return env

@@ -220,9 +220,7 @@ class Chain:
         self._written[-1] = both
 
     def _attach(self, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
-        """`…, f(t.a)`: attaches the function to the item with the columns. Items are joined only if no single item has
-        them all.
-        """
+        """`…, f(t.a)`: attaches the function to the item with the columns; joins items if no single one has them."""
         if not any(reads <= relation.ids for relation, _ in self._items):
             self._merge()
         at = next(i for i, (relation, _) in enumerate(self._items) if reads <= relation.ids)
@@ -392,9 +390,7 @@ class Selecting:
         raise self.env.not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node)
 
     def _asked_for_rows(self) -> bool:
-        """Whether the query is a subquery evaluated when rows of a stream arrive: not for groups, which change until
-        they close.
-        """
+        """Whether the query is a subquery evaluated when rows (not groups) of a stream arrive."""
         around = self.env.outer
         while around is not None and around.stream is None:
             around = around.outer

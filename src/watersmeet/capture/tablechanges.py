@@ -118,7 +118,11 @@ def content(session: Session, table: CapturedTable) -> pa.Table:
     """All rows of a table."""
     listed = ", ".join(quoted(c.name) for c in table.columns)
     query = BatchQuery(
-        f"SELECT {listed} FROM {quoted(table.shown)}", table.columns, (table.id,), session.catalog, exact=table.columns
+        f"SELECT {listed} FROM {quoted(table.shown)}",
+        table.columns,
+        session.catalog,
+        depends_on=(table.id,),
+        exact=table.columns,
     )
     return fetch(session, query, newest=True)
 

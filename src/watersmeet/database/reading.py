@@ -14,10 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
-from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.database.scans import held_past, messages_now, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers
@@ -29,8 +27,8 @@ from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.store.changes import quoted
-from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb
-from watersmeet.values.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
+from watersmeet.unparsing import QuerySql, map_duckdb_error, needs_isolation, to_duckdb
+from watersmeet.values.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 #: The name under which Watersmeet's own rows are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"
@@ -42,36 +40,16 @@ _NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class BatchQuery:
-    """A batch query that is ready to run: its DuckDB SQL, its columns, and the ids of the relations of `catalog` that
-    it reads.
+class BatchQuery(QuerySql):
+    """A batch query that is ready to run over the relations of `catalog`.
 
-    text: the statement that errors show.
-    exact: the types that the result must be converted to; None for a column that has its type.
-    named: the relations that the query names itself, views among them.
-    functions: ids of the SQL functions that it calls.
-    system: names of the system relations that it reads.
-    topics: those that it reads as they are now, with the columns that it reads.
-    pushdowns: what it needs of external tables.
-    lookups: by which columns it looks up rows, as (relation id, column).
-    past: what it reads as of earlier moments.
-    origins: for each column, that of a relation that it names, if it is nothing else.
+    text: the statement that errors show. exact: the types that the result must be converted to; None for a column that
+    has its type.
     """
 
-    sql: str
-    columns: Schema
-    depends_on: tuple[str, ...]
     catalog: Catalog
     text: str = ""
     exact: Schema | None = None
-    named: tuple[str, ...] = ()
-    functions: tuple[str, ...] = ()
-    system: tuple[str, ...] = ()
-    topics: tuple[TopicScan, ...] = ()
-    pushdowns: tuple[Pushdown, ...] = ()
-    lookups: tuple[tuple[str, str], ...] = ()
-    past: tuple[PastScan, ...] = ()
-    origins: tuple[Origin | None, ...] = ()
 
 
 def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
@@ -85,21 +63,7 @@ def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery
     )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
-    return BatchQuery(
-        query.sql,
-        query.columns,
-        query.depends_on,
-        catalog,
-        text,
-        named=query.named,
-        functions=query.functions,
-        system=query.system,
-        topics=query.topics,
-        pushdowns=query.pushdowns,
-        lookups=query.lookups,
-        past=query.past,
-        origins=query.origins,
-    )
+    return BatchQuery(catalog=catalog, text=text, **vars(query))
 
 
 def table_tree(relation: Relation, alias: str | None) -> exp.Table:
@@ -384,8 +348,8 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
     query = BatchQuery(
         f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_INCOMING} i ON {same}",
         relation.columns,
-        (relation.id,),
         session.catalog,
+        depends_on=(relation.id,),
     )
     return conformed(rows_beside(session, query, rows, relation, _INCOMING), schema)
 

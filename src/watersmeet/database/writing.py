@@ -509,8 +509,8 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
         f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_WRITTEN} i ON {same or 'true'} "
         f"ORDER BY t.{quoted(TIME_COLUMN)}",
         relation.columns,
-        (relation.id,),
         session.catalog,
+        depends_on=(relation.id,),
     )
     return conformed(rows_beside(session, query, rows, relation, _WRITTEN), schema)
 

@@ -174,9 +174,7 @@ def by_duckdb(c: FunctionCall) -> Value:
 
 
 def _typed(value: Value) -> exp.Expression:
-    """Stands for a value when DuckDB is asked for the type of a call. Not a NULL array: DuckDB sorts no elements of it
-    and forgets the type.
-    """
+    """A value in a call whose type DuckDB computes. For a NULL array it would forget the type of elements."""
     found = typed_null(value)
     if value.type.name == "array" and isinstance(found, exp.Cast) and isinstance(found.this, exp.Null):
         found.set("this", exp.Array(expressions=[]))
@@ -186,9 +184,7 @@ def _typed(value: Value) -> exp.Expression:
 def constant_text(
     value: Value, name: str, node: exp.Expression, ctx: Context, *, example: str, what: str = "a format"
 ) -> str:
-    """The text of a constant argument; `example` for a parameter that has no value yet. FEATURE_NOT_SUPPORTED for
-    another expression.
-    """
+    """The text of a constant argument; `example` for an open parameter. FEATURE_NOT_SUPPORTED for others."""
     if value.unknown and not value.is_null:
         return str(value.expression.name)
     found = constant_of(value, VARCHAR, node, ctx, example=example)

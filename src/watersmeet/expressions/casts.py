@@ -193,14 +193,9 @@ _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
 
 _WIDENING: Final = {
-    ("smallint", "integer"),
-    ("smallint", "bigint"),
-    ("integer", "bigint"),
-    ("date", "timestamp"),
-    ("smallint", "double precision"),
-    ("integer", "double precision"),
-    ("real", "double precision"),
-}
+    ("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint"), ("date", "timestamp"),
+    ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision"),
+}  # fmt: skip
 
 #: Explicit casts between families that exist; within a family every cast does.
 _ACROSS: Final[dict[str, tuple[str, ...]]] = {

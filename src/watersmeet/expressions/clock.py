@@ -26,17 +26,10 @@ from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 Bind = Callable[[exp.Expression, Context], Value]
 
 #: Functions that give the time of the epoch (or its day).
-CLOCKS: Final = frozenset(
-    {
-        "current_date",
-        "current_timestamp",
-        "localtimestamp",
-        "now",
-        "proctime",
-        "statement_timestamp",
-        "transaction_timestamp",
-    }
-)
+CLOCKS: Final = frozenset({
+    "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp",
+    "transaction_timestamp",
+})  # fmt: skip
 _BARE: Final = (exp.CurrentDate, exp.CurrentTimestamp, exp.Localtimestamp)
 _CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
 
@@ -74,9 +67,7 @@ def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
 
 
 def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
-    """The value of a comparison with the time of the epoch, which `time_filters` makes a node of; None if `node` is
-    none.
-    """
+    """The value of a comparison with the time of the epoch, see `time_filters`; None for other comparisons."""
     if ctx.volatile_allowed or ctx.clause not in _CLAUSES or not reads_clock(node):
         return None
     left, right = node.this, node.expression

@@ -123,9 +123,7 @@ def family(kind: SqlType) -> str:
 
 
 def common_type(types: Sequence[SqlType]) -> SqlType | None:
-    """The type to which all of `types` are converted when they meet (CASE, UNION, comparisons); None if there is
-    none.
-    """
+    """The common type of values of these types (CASE, UNION, comparisons); None without one."""
     result = types[0]
     for kind in types[1:]:
         merged = _common(result, kind)

@@ -91,9 +91,7 @@ WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')
 
 
 def made_of(value: Value) -> Value:
-    """`to_jsonb(value)`: times, intervals, bytea, and floats that JSON has no numbers for are texts, in PostgreSQL's
-    form.
-    """
+    """`to_jsonb(value)`: times, intervals, bytea, NaN and infinities are texts in PostgreSQL's form."""
     return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
 
 

@@ -493,9 +493,7 @@ def after(start: exp.Expression, unit: Unit) -> exp.Expression:
 
 
 def unit_of(window: exp.Window, ctx: Context, bind: Bind) -> Unit | None:
-    """The unit of `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`, a window that empties with each; None for
-    others. INVALID_VALUE.
-    """
+    """The unit of a window `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`; None for others. INVALID_VALUE."""
     order, spec = window.args.get("order"), window.args.get("spec")
     if order is None or len(order.expressions) != 1 or (spec is not None and not _is_current_row(spec)):
         return None

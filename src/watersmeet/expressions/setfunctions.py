@@ -88,9 +88,7 @@ def table_call(node: exp.Expression) -> TableCall | None:
 
 
 def row_names(call_: TableCall, index: int, element: SqlType) -> tuple[str, ...]:
-    """The names of the columns that call number `index` gives: of a struct's fields, else the item's or the
-    function's.
-    """
+    """The column names of call number `index`: of a struct's fields, else of the item or the function."""
     if element.name == "struct":
         return tuple(name for name, _ in element.fields)
     return (call_.title if len(call_.calls) == 1 else call_.calls[index][0],)

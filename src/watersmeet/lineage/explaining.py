@@ -524,10 +524,10 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
     root = views.explained("the query", tree)
     views.follow(root.tree)
     while True:
-        ids = tuple(dict.fromkeys([*found.read, *views.read]))
+        ids = tuple(dict.fromkeys([*found.depends_on, *views.read]))
         check_running(session, ids)
         past = tuple({s.name: s for s in (*found.past, *views.past)}.values())
-        query = BatchQuery("", (), ids, catalog, statement.text, system=found.system, past=past)
+        query = BatchQuery("", (), catalog, statement.text, depends_on=ids, system=found.system, past=past)
         with reading(session, query, newest=False) as connection:
             if session.database.log.last_epoch() != epoch:
                 return None

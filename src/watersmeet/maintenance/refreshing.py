@@ -398,8 +398,8 @@ def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
         query = BatchQuery(
             f"SELECT {columns} FROM {quoted(relation.shown)}",
             relation.columns,
-            (relation.id,),
             session.catalog,
+            depends_on=(relation.id,),
             exact=relation.columns,
         )
         old = fetch(session, query, newest=True)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from watersmeet.unparsing.queries import map_duckdb_error, needs_isolation, to_duckdb
+from watersmeet.unparsing.queries import QuerySql, map_duckdb_error, needs_isolation, to_duckdb
 
-__all__ = ["map_duckdb_error", "needs_isolation", "to_duckdb"]
+__all__ = ["QuerySql", "map_duckdb_error", "needs_isolation", "to_duckdb"]

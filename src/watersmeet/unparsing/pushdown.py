@@ -27,13 +27,8 @@ from watersmeet.unparsing.texts import quoted
 from watersmeet.values.types import TIMESTAMP, VARCHAR, Field, SqlType
 
 _OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
 _MIRRORED: Final[dict[Operator, Operator]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 #: Most values of IN that are worth a longer statement.
 _MOST_VALUES: Final = 1_000
@@ -64,9 +59,7 @@ def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
 
 
 def looked_up(tree: Node, catalog: Catalog) -> tuple[tuple[str, str], ...]:
-    """By which columns a query looks up rows of stored relations, as (relation id, column): those that have to be equal
-    to constants.
-    """
+    """Columns of stored relations that have to equal constants, as (relation id, column)."""
     found: dict[tuple[str, str], None] = {}
     for part in _evaluated_once(tree):
         found |= dict.fromkeys(_looked_up(part, catalog))

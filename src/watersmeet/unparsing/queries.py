@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import duckdb
@@ -12,8 +12,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from watersmeet.algebra.bounded import PastScan, TopicScan
-from watersmeet.binder.batch import bind_batch_query
+from watersmeet.algebra.bounded import TopicScan
+from watersmeet.binder.batch import QueryFacts, bind_batch_query
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.dialects.tree.queries import depth_checked
@@ -25,31 +25,21 @@ from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.times import NO_TIME
-from watersmeet.values.types import Field, Origin, Schema
+from watersmeet.values.types import Field, Schema
 
 
 @dataclass(frozen=True)
-class QuerySql:
-    """DuckDB SQL of a batch query, and facts about the query.
+class QuerySql(QueryFacts):
+    """DuckDB SQL of a batch query. topics: with the columns that it reads, at least one.
 
-    depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views also.
-    functions: of its SQL functions. system: names of its system relations. topics: topics that it reads now, with the
-    columns that it reads, at least one. pushdowns: columns and conditions for external tables. lookups: the columns by
-    which it looks up rows, as (relation id, column). past: scans of earlier moments. origins: for each column, the
-    relation and column that it passes through, if any.
+    pushdowns: columns and conditions for external tables. lookups: the columns by which it looks up rows, as (relation
+    id, column).
     """
 
     sql: str
     columns: Schema
-    depends_on: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-    functions: tuple[str, ...] = ()
-    system: tuple[str, ...] = ()
-    topics: tuple[TopicScan, ...] = ()
-    pushdowns: tuple[Pushdown, ...] = ()
-    lookups: tuple[tuple[str, str], ...] = ()
-    past: tuple[PastScan, ...] = ()
-    origins: tuple[Origin | None, ...] = ()
+    pushdowns: tuple[Pushdown, ...] = field(default=(), kw_only=True)
+    lookups: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
 
 
 def to_duckdb(
@@ -72,22 +62,9 @@ def to_duckdb(
     with depth_checked(text):
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
-    topics = tuple(_read_in(sql, t) for t in found.topics)
+    facts = {**found.facts, "topics": tuple(_read_in(sql, t) for t in found.topics)}
     outside = pushed_down(found.bound.relation, sql, catalog)
-    lookups = looked_up(found.bound.relation, catalog)
-    return QuerySql(
-        sql,
-        columns,
-        found.read,
-        found.named,
-        found.functions,
-        found.system,
-        topics,
-        outside,
-        lookups,
-        found.past,
-        found.origins,
-    )
+    return QuerySql(sql, columns, pushdowns=outside, lookups=looked_up(found.bound.relation, catalog), **facts)
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:
@@ -195,17 +172,9 @@ _TYPE_NAME: Final = re.compile(r"\bINT(?:16|32|64)\b|\bDECIMAL(?=\()")
 _SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \S+$")
 
 _TYPES: Final = {
-    "BLOB": "bytea",
-    "BOOL": "boolean",
-    "BOOLEAN": "boolean",
-    "DOUBLE": "double precision",
-    "FLOAT": "real",
-    "INT16": "smallint",
-    "INT32": "integer",
-    "INT64": "bigint",
-    "INTEGER": "integer",
-    "SMALLINT": "smallint",
-}
+    "BLOB": "bytea", "BOOL": "boolean", "BOOLEAN": "boolean", "DOUBLE": "double precision", "FLOAT": "real",
+    "INT16": "smallint", "INT32": "integer", "INT64": "bigint", "INTEGER": "integer", "SMALLINT": "smallint",
+}  # fmt: skip
 
 
 def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> Error:

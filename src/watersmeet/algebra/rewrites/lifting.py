@@ -154,9 +154,7 @@ def equality(condition: Scalar, relation: Node) -> Equality | None:
 
 
 def inequality(condition: Scalar, relation: Node) -> tuple[Literal["min", "max"], Scalar] | None:
-    """The value of `relation` that a condition compares with one of the domain, and whether the least or greatest value
-    decides.
-    """
+    """The value of `relation` compared with one of the domain, and whether the least or the greatest decides."""
     node = condition.expression
     if not isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)):
         return None
@@ -463,9 +461,7 @@ class Lifting:
         return replace(left, relation=made)
 
     def _below_outer_join(self, node: Filter) -> Node:
-        """Conditions on the domain and the preserved side of an outer join go below the join, whose own condition may
-        need what they equate.
-        """
+        """Conditions on the domain and the preserved side go below an outer join, whose condition may need them."""
         join = node.input
         if not isinstance(join, Join) or join.kind not in ("left", "right"):
             return node
@@ -545,9 +541,7 @@ class Lifting:
 
     @_lift.register
     def _(self, node: Partitioned) -> Lifted:
-        """Values equated with the domain become part of the partition, so each row of the domain has partitions of its
-        own.
-        """
+        """Values equated with the domain become part of the partition: rows of the domain have their own partitions."""
         if isinstance(node, TopN) and node.limit != 0 and not node.offset and is_single_row(node.input):
             return self.lift(node.input)
         below = self._settled(self.lift(node.input))

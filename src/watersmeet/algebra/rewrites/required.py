@@ -99,18 +99,9 @@ def _united(node: Union) -> tuple[Node, _Ids]:
 _Ids = frozenset[str]
 
 _NARROW: Final = (
-    "boolean",
-    "smallint",
-    "integer",
-    "date",
-    "real",
-    "bigint",
-    "timestamp",
-    "timestamptz",
-    "time",
-    "double precision",
-    "numeric",
-)
+    "boolean", "smallint", "integer", "date", "real", "bigint", "timestamp", "timestamptz", "time",
+    "double precision", "numeric",
+)  # fmt: skip
 
 
 def prune_columns(tree: Node) -> Node:

@@ -242,9 +242,7 @@ class Grouping(Context):
         )
 
     def _may_have_none(self, call: AggregateCall) -> bool:
-        """True if a group may have no values for a call: the group of all rows, filtered calls, or deviations, which
-        need two values.
-        """
+        """True if a group may have no values for a call (deviations need two values)."""
         return (
             call.filter is not None
             or not self.keys
@@ -265,9 +263,7 @@ class Grouping(Context):
 
 
 def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
-    """The expression of the item whose alias the key is; None without one, or if FROM has such a column, which
-    comes first.
-    """
+    """The expression of the item with the key as its alias; None without one, or if FROM has such a column."""
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     name = name_of(node.this)

@@ -41,9 +41,7 @@ class Limits:
 
 
 def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
-    """LIMIT, OFFSET and FETCH of a query, which must be constants; None if it has none of them, nor an order that
-    counts.
-    """
+    """The constants of LIMIT, OFFSET and FETCH of a query; None without them and without an order that counts."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     with_ties, count = False, None
     if isinstance(limit, exp.Fetch):
@@ -448,9 +446,7 @@ def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1)
-    the row.
-    """
+    """A bound of a frame, before (-1) or after (1) the row. distance: None for UNBOUNDED and CURRENT ROW (side 0)."""
 
     side: int
     distance: exp.Expression | None

@@ -246,23 +246,10 @@ _READABLE: Final[dict[type[Relation], str]] = {
 }
 
 #: The parts of a SELECT that binders read.
-SELECT_PARTS: Final = frozenset(
-    {
-        "with_",
-        "expressions",
-        "from_",
-        "joins",
-        "where",
-        "group",
-        "having",
-        "distinct",
-        "order",
-        "limit",
-        "offset",
-        "laterals",
-        "windows",
-    }
-)
+SELECT_PARTS: Final = frozenset({
+    "with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset",
+    "laterals", "windows",
+})  # fmt: skip
 
 
 def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
@@ -386,9 +373,7 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
 
 
 def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
-    """Which rows of a relation count: an external table never changes (TP-18) unless it is looked up, a dictionary
-    follows its source (TP-19).
-    """
+    """The rows that count: external tables never change (TP-18) unless looked up, dictionaries follow (TP-19)."""
     if relation.dictionary is not None or (isinstance(relation, ExternalTable) and is_looked_up(node)):
         return "all"
     return "before" if relation.is_external else binding.part

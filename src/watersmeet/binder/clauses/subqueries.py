@@ -317,9 +317,7 @@ class Subqueries:
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
-        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op
-        ANY (…)).
-        """
+        """`x op ANY (…)` by the least or greatest value; `x op ALL (…)` is NOT (x negated op ANY (…))."""
         is_all = isinstance(node.expression, exp.All)
         kind = _NEGATED.get(type(node)) if is_all else type(node)
         if kind not in _DECIDING or isinstance(node.this, exp.Tuple):

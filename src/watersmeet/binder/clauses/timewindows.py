@@ -209,9 +209,7 @@ def _mark(side: Node, column: str, clock: tuple[str, str, str] | None) -> Waterm
 
 
 def clock_of(side: Node, column: str, binding: Binding) -> tuple[str, str, str] | None:
-    """The relation, the column and the name of the number by which the times of a side are followed; None if they can't
-    be followed or have a watermark.
-    """
+    """Relation, column and number of a side's clock; None for times with a watermark or without a clock."""
     if column in watermarks(side):
         return None
     node = side

@@ -34,9 +34,7 @@ class NewColumns(Protocol):
 
 @dataclass(frozen=True)
 class Fill:
-    """The rows that a query's look-ups find in the source and the cache of a dictionary (id) lacks: `tree`, with the
-    dictionary's columns in order.
-    """
+    """Rows (the columns of a dictionary, by its id) that look-ups find in its source and its cache lacks."""
 
     dictionary: str
     tree: Node

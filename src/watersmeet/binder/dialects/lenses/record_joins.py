@@ -161,9 +161,7 @@ class Within:
         return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Node:
-        """Pairs are output at once. A record without a partner is output, for good, when both clocks have passed its
-        window and the time to wait (D-004-08).
-        """
+        """Pairs are output at once, records without a partner when both clocks have passed their window (D-004-08)."""
         time = joined.columns[-1]
         due = binding.new_column("due", time.type, nullable=True)
         left, right = (t.expression for t in self._times)
@@ -399,9 +397,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
-    """Both sources with equal numbers of partitions: the one with fewer is repartitioned (D-004-16), and so is one
-    whose records are not where their keys belong.
-    """
+    """Both sources with the greater number of partitions, and with records where their keys belong (D-004-16)."""
     layouts = metadata_of(left[1]).layout, metadata_of(right[1]).layout
     counts = [layout.partitions for layout in layouts]
     if counts[0] is None or counts[1] is None:
@@ -506,9 +502,7 @@ def _refused(condition: str, message: str, node: exp.Expression, env: Environmen
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
-    """The join with its condition resolved. A condition that only filters the sources leaves a join by their keys
-    (D-004-10).
-    """
+    """The join with its condition resolved. Without an equality it is a join by the sources' keys (D-004-10)."""
     made: exp.Join = node.copy()
     condition, equates = check_on(node.args["on"], left, right, env, binding)
     if not equates:
@@ -552,9 +546,7 @@ def _is_field(node: exp.Expression, scope: Scope) -> bool:
 
 
 def _looked_up(joined: Join, *, turned: bool) -> Node:
-    """A stream's records look up a table. Those that find nothing are output with later records of the table (LS-24,
-    LS-26).
-    """
+    """A stream's records look up a table. Those without a match wait for later records of it (LS-24, LS-26)."""
     sides = (joined.right, joined.left) if turned else (joined.left, joined.right)
     keys = tuple(replace(k, left=k.right, right=k.left) for k in joined.keys) if turned else joined.keys
     outer = joined.kind != "inner"

@@ -262,9 +262,7 @@ def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: Reco
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
-    """How the records of a query are stored: like those it reads, but a computed key has no format of its own
-    (LS-35).
-    """
+    """How the records of a query are stored: like those it reads; a computed key has no format (LS-35)."""
     metadata = metadata_in(scope)
     assert metadata is not None
     layout, key = metadata.layout, metadata.key
@@ -332,9 +330,7 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
 
 
 def _check_names(items: Sequence[Item], ctx: Context) -> None:
-    """INVALID_NAME for a field with the name of record metadata or of a topic's own column, DATATYPE_MISMATCH for a
-    time of another type.
-    """
+    """INVALID_NAME for reserved names of fields, DATATYPE_MISMATCH for a time of another type."""
     for value, name, node in items:
         if name in RESERVED:
             raise ctx.error(
@@ -383,9 +379,7 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
 
 
 def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
-    """FEATURE_NOT_SUPPORTED for a condition on a stream whose result changes with time: records of a stream are never
-    deleted.
-    """
+    """FEATURE_NOT_SUPPORTED for conditions on a stream that change with time: its records are never deleted."""
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
             raise ctx.not_supported(

@@ -83,9 +83,7 @@ class DistinctItems(exp.Group):  # type: ignore[misc]
 
 
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
-    """SELECT DISTINCT as a GROUP BY of all items; None if one of them is a star or a window function, or with DISTINCT
-    ON.
-    """
+    """SELECT DISTINCT as GROUP BY of all items; None with a star, a window function, or DISTINCT ON."""
     distinct = node.args["distinct"]
     items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
     if distinct.args.get("on") is not None or any(star_of(e) is not None or e.find(exp.Window) for e in items):

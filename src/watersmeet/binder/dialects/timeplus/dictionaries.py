@@ -298,9 +298,7 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relatio
 
 
 def by_key(joined: Join, relation: Relation) -> Join | None:
-    """The join with the dictionary's key as its keys and other equalities in its residual; None if part of the
-    key is missing.
-    """
+    """The join by the dictionary's key, with other equalities in its residual; None without the whole key."""
     names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
     found: dict[str, KeyPair] = {}
     rest: list[Scalar] = []
@@ -342,9 +340,7 @@ def _is_exact(node: exp.Expression, kind: SqlType) -> bool:
 
 
 def look_up(joined: Join, relation: Relation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
-    """The look-up of a join `by_key` in a dictionary. Rows that its cache stream lacks are noted, to be written
-    there.
-    """
+    """The look-up of a join `by_key` in a dictionary. Rows that its cache stream lacks become a `Fill`."""
     dictionary = relation.dictionary
     assert dictionary is not None
     if dictionary.fills and isinstance(joined.right, Union):

@@ -64,15 +64,8 @@ from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE
 
 #: Aggregate functions that return no number for no values.
 _OF_NUMBERS: Final = (
-    "avg",
-    "stddev_pop",
-    "stddev_samp",
-    "var_pop",
-    "var_samp",
-    "stddev",
-    "variance",
-    "percentile_cont",
-)
+    "avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "stddev", "variance", "percentile_cont",
+)  # fmt: skip
 
 
 def filled(value: Value) -> Value:
@@ -341,9 +334,7 @@ def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, b
 
 
 def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """A direct join looks up rows of a mutable stream by a prefix of its primary key or of an index (TP-50 to
-    TP-54).
-    """
+    """A direct join needs a prefix of the primary key or of an index of a mutable stream (TP-50 to TP-54)."""
     span = node_span(node.this)
     right = joined.right
     relation = binding.catalog.relations[right.relation_id] if isinstance(right, Scan) else None

@@ -49,25 +49,12 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.values.spans import own_span
 
 #: Settings that a query may have and that change no result here.
-_TUNING: Final = frozenset(
-    {
-        "checkpoint_interval",
-        "default_hash_join",
-        "default_hash_table",
-        "emit_aggregated_during_backfill",
-        "emit_during_backfill",
-        "enable_backfill_from_historical_store",
-        "enable_optimize_predicate_expression",
-        "force_backfill_in_order",
-        "join_quiesce_threshold_ms",
-        "max_block_size",
-        "max_memory_usage",
-        "max_threads",
-        "optimize_move_to_prewhere",
-        "priority",
-        "query_id",
-    }
-)
+_TUNING: Final = frozenset({
+    "checkpoint_interval", "default_hash_join", "default_hash_table", "emit_aggregated_during_backfill",
+    "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",
+    "force_backfill_in_order", "join_quiesce_threshold_ms", "max_block_size", "max_memory_usage", "max_threads",
+    "optimize_move_to_prewhere", "priority", "query_id",
+})  # fmt: skip
 
 #: Algorithms whose choice makes no difference to the result.
 _HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
@@ -186,9 +173,7 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
 
 
 def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
-    """Whether a message that can't be decoded stops a query: `recovery_policy = 'strict'`, unless such messages are
-    ignored.
-    """
+    """Whether a message that can't be decoded stops a query with these settings."""
     return settings.get("recovery_policy") == "strict" and "input_format_ignore_parsing_errors" not in settings
 
 
@@ -334,9 +319,7 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
 def changelog(
     tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
 ) -> Node:
-    """The last row of each key, whose columns are named at `places`; a stream that deletes rows itself stays as
-    it is.
-    """
+    """The last row of each key (column nodes `places`); a stream that deletes rows itself stays unchanged."""
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}
@@ -443,9 +426,7 @@ class TimeplusRules(DialectRules):
         return self._joined(clause, lambda relation, _: relation)
 
     def _joined(self, clause: JoinClause, strict: Callable[[Node, exp.Join], Node]) -> Sourced:
-        """The join with the ranges in ON, by the rules of `strict`, and with the defaults that `join_use_nulls` asks
-        for.
-        """
+        """The join with the ranges in ON, by the rules of `strict`, with the defaults of `join_use_nulls`."""
         left, right, settings = clause.left[1], clause.right[1], clause.binding.settings
         clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
         relation, scope = join(clause)
