@@ -107,6 +107,26 @@ def test_links_between_pages_lead_somewhere(page):
         assert not anchor or anchor in anchors(linked), target
 
 
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda p: p.stem)
+def test_commands_that_a_page_names_exist(page):
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"(?:`|^\$ |^)make ([a-z-]+)", text, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+    for module in re.findall(r"python -m ((?:tests|benchmarks|scripts)[\w.]*)", text):
+        path = ROOT / module.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    for name in re.findall(r"benchmarks ([a-z_]+)[` ]", text):
+        assert name == "and" or (ROOT / "benchmarks" / f"{name}.py").exists(), name
+
+
+def test_the_tests_that_guard_a_law_exist():
+    paths = [f"/{p.relative_to(ROOT / 'tests')}".removesuffix(".py") for p in (ROOT / "tests").rglob("*")]
+    table = (ROOT / "docs" / "TESTING.md").read_text(encoding="utf-8").split("## Which tests guard which law")[1]
+    named = {n for row in table.splitlines() for n in re.findall(r"`([\w/.*-]+)`", row.rpartition(" | ")[2])}
+    assert [n for n in named if "*/" not in n and not any(p.endswith(f"/{n.rstrip('*')}") for p in paths)] == []
+
+
 def test_figures_of_the_readme_are_those_of_the_benchmarks():
     """A figure stands in BENCHMARKS; the README quotes it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
