@@ -233,6 +233,7 @@ def test_what_a_pod_names_is_mounted_and_in_the_manifest():
     assert pod["serviceAccountName"] in accounts
 
 
+@pytest.mark.slow
 def test_a_restart_with_the_same_command_resumes(tmp_path):
     """The command of the Deployment: at the first start, and twice after a SIGTERM."""
     (config,) = of_kind("kubernetes.yaml", "ConfigMap")
