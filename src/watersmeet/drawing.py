@@ -181,7 +181,7 @@ class PlacedBox:
 
 @dataclass(frozen=True, slots=True)
 class PlacedArrow:
-    """An arrow as points: straight lines where two neighbours have one height, curves in between.
+    """An arrow as points: straight lines between neighbors of the same height, otherwise curves.
 
     label: its lower right corner, if the arrow has a label.
     """
@@ -241,7 +241,7 @@ class _Layout:
         return tops[id(slot)] + self._height(slot) / 2
 
     def _rows(self) -> dict[int, float]:
-        """The top of each slot: near the middle of its neighbours, in the order of its column."""
+        """The top of each slot: near the middle of its neighbors, in the order of its column."""
         columns = self._graph.columns
         tops: dict[int, float] = {}
         for column in columns:
@@ -305,7 +305,7 @@ def _width(box: Box) -> float:
 
 
 def _separated(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Tops as near to `wanted` as the order and the `heights` allow (least squares, by pooling neighbours)."""
+    """Tops as near to `wanted` as the order and the `heights` allow (least squares, by pooling neighbors)."""
     offsets = [sum(heights[:i]) for i in range(len(heights))]
     pools: list[tuple[float, int]] = []
     for value in (w - o for w, o in zip(wanted, offsets, strict=True)):

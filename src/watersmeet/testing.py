@@ -85,7 +85,7 @@ def read(text: str, like: Sequence[Any]) -> str:
 
 
 def difference(expected: Sequence[Row], actual: Sequence[Row]) -> str | None:
-    """None if the two are equal as multisets, else a text that shows what is missing and what is too much."""
+    """None if the two are equal as multisets, else a text with the missing and the surplus rows."""
     missing = Counter(expected) - Counter(actual)
     surplus = Counter(actual) - Counter(expected)
     if not missing and not surplus:
@@ -112,7 +112,7 @@ Values = tuple[Any, ...]
 _EMPTY: Final = ("(empty)", "(empty string)")
 _HASH: Final = re.compile(r"(\d+) values hashing to ([0-9a-f]{32})")
 
-#: What RisingWave's client and layers put around a message.
+#: Words of RisingWave's client and layers around a message.
 _WRAPPING: Final = re.compile(r"db error: ERROR: .*|Caused by.*:|")
 
 _NUMBERED: Final = re.compile(r"\d+: ")
@@ -126,9 +126,9 @@ _LAYER: Final = re.compile(
 def mismatch(
     expected: Sequence[str], rows: Sequence[Values], kinds: Sequence[SqlType], modes: Sequence[str]
 ) -> str | None:
-    """None if the rows are the expected ones, else what is missing and what is too much.
+    """None if the rows are the expected ones, else a text with the missing and the surplus rows.
 
-    modes: the words behind the types of `query`, of which rowsort and valuesort mean something.
+    modes: the words after the types of `query`, of which rowsort and valuesort have an effect.
     """
     if len(expected) == 1 and (found := _HASH.fullmatch(expected[0].strip())):
         return _hash_mismatch(found, rows, modes)
@@ -255,40 +255,12 @@ _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")
 _LOOPS: Final = ("loop", "foreach")
 
 _DIRECTIVES: Final = (
-    "at",
-    "commit",
-    "connection",
-    "control",
-    "dialect",
-    "endloop",
-    "expect",
-    "explain",
-    "external",
-    "failed",
-    "foreach",
-    "halt",
-    "hash-threshold",
-    "include",
-    "insert",
-    "loop",
-    "mode",
-    "onlyif",
-    "plan",
-    "query",
-    "require",
-    "schema",
-    "skipif",
-    "sleep",
-    "start",
-    "state",
-    "statement",
-    "stop",
-    "subtest",
-    "system",
-    "watermark",
-)
+    "at", "commit", "connection", "control", "dialect", "endloop", "expect", "explain", "external", "failed", "foreach",
+    "halt", "hash-threshold", "include", "insert", "loop", "mode", "onlyif", "plan", "query", "require", "schema",
+    "skipif", "sleep", "start", "state", "statement", "stop", "subtest", "system", "watermark",
+)  # fmt: skip
 
-#: What `onlyif` and `skipif` may call us.
+#: Our names in `onlyif` and `skipif`.
 _OURSELVES: Final = ("watersmeet", DEFAULT_DIALECT)
 
 _TRAILING_COMMENT: Final = re.compile(r"\s+#.*$")
@@ -327,7 +299,7 @@ class Script:
 
 
 class ScriptError(Exception):
-    """A file that is no script: the message has the place."""
+    """A syntax error in a file: the message has the line."""
 
 
 def parse_file(path: Path) -> Script:
@@ -464,7 +436,7 @@ SILENT: Final = ("dialect", "hash-threshold", "control", "require", "sleep", "su
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
-    """A record whose outcome is not the one written: the message says where and what."""
+    """A record with another outcome than expected: the message has the details."""
 
 
 @dataclass(slots=True)
@@ -506,7 +478,7 @@ def run_records(path: Path, records: Iterable[Record], handlers: Mapping[str, Ca
         except (Error, Failure) as failure:
             outcome.failure = f"{path}:{record.line}: {failure}"
             return outcome
-        except Exception:  # a crash of the engine is a failure of the record, whatever it is
+        except Exception:  # a crash of the engine is a failure of the record
             outcome.failure = f"{path}:{record.line}: {traceback.format_exc()}"
             return outcome
         outcome.records += 1

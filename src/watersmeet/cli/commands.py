@@ -64,14 +64,14 @@ app = typer.Typer(
 
 
 class RuntimeName(StrEnum):
-    """What runs the views."""
+    """The engine that runs the views."""
 
     spark = "spark"
     inprocess = "inprocess"
 
 
 class PermissionsName(StrEnum):
-    """Whose the files of a new database are."""
+    """The permissions of the files of a new database."""
 
     private = "private"
     umask = "umask"
@@ -100,7 +100,7 @@ def _setting(name: str, text: str, **more: Any) -> Any:
 PathOption = Annotated[
     str | None,
     _setting(
-        "path", "Directory or URL (s3://bucket/name) of a persistent database. Without it all is gone at the end."
+        "path", "Directory or URL (s3://bucket/name) of a persistent database. Without it the database is temporary."
     ),
 ]
 RequiredPath = Annotated[str, _setting("path", "Directory or URL of the database.")]
@@ -113,11 +113,11 @@ ParallelismOption = Annotated[
 ]
 PermissionsOption = Annotated[
     PermissionsName,
-    typer.Option("--file-permissions", help="Of a new database: for this user alone, or as the umask says."),
+    typer.Option("--file-permissions", help="Of a new database: only for this user, or by the umask."),
 ]
 RuntimeOption = Annotated[RuntimeName, _setting("runtime", "inprocess needs no Spark; its views follow at FLUSH.")]
 LogFormatOption = Annotated[
-    LogFormat, _setting("log-format", "json: what is logged, as a JSON object a line, with epoch, view and condition.")
+    LogFormat, _setting("log-format", "json: each log record as a line of JSON, with epoch, view and condition.")
 ]
 LogLevelOption = Annotated[
     str, _setting("log-level", "With --log-format json: debug has a line for each epoch; info, warning, error.")
@@ -166,9 +166,9 @@ def run(
     dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
-    once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when all available input has been read.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Plan all views and compute all state anew first.")
+        bool, typer.Option("--rebuild", help="First plan all views and compute all state again.")
     ] = False,
     transaction: Annotated[
         bool,
@@ -382,9 +382,7 @@ def serve(
 
 @app.command()
 def password() -> None:
-    """Print what CREATE USER … PASSWORD '…' can have in place of a password. It is asked for, or read from standard
-    input.
-    """
+    """Print a verifier for CREATE USER … PASSWORD '…', of a password that is asked for or read from standard input."""
     with reporting():
         asked = typer.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else ""
         given = asked or sys.stdin.readline().rstrip("\n")
@@ -455,7 +453,7 @@ def _below(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _watched(log_format: LogFormat, log_level: str, *, telemetry: bool) -> Iterator[None]:
-    """What the process does is logged and traced as is wanted. INVALID_PARAMETER, LIBRARY_MISSING."""
+    """Sets up logs and traces. INVALID_PARAMETER, LIBRARY_MISSING."""
     if log_format == LogFormat.json:
         log_as_json(log_level)
     stop = epochs.start_tracing() if telemetry else None
@@ -489,7 +487,7 @@ def _connect(
 
 
 def main() -> None:
-    """Run the command. What standard output and error can't write is written as escapes."""
+    """Run the command. Standard output and error write characters beyond their encoding as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -23,19 +23,19 @@ from rich.text import Text
 
 from watersmeet.errors import DataError, Error, error
 
-#: The width of what is no terminal: wide enough that nothing is folded.
+#: The width of files and pipes: nothing is folded.
 _FILE_WIDTH: Final = 100_000
 
 
 class _Console(Console):
-    """A console that says when its reader went away; rich would end the process with 1."""
+    """A console that raises if its reader has closed the pipe; rich would end the process with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def output() -> Console:
-    """Standard output: as wide as the terminal; what goes to a file or a pipe is never folded."""
+    """Standard output, as wide as the terminal; lines of files and pipes are never folded."""
     return _console(stderr=False)
 
 
@@ -88,7 +88,7 @@ def reporting(*, as_json: bool = False) -> Iterator[None]:
 
 
 def _end(err: BaseException, *, as_json: bool) -> None:
-    """Ends the command for Ctrl-C, for an error of ours, or because nobody reads its output any more."""
+    """Ends the command after Ctrl-C, an `Error`, or the end of the reader of its output."""
     if isinstance(err, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
         raise typer.Exit(_INTERRUPTED) from None
@@ -153,12 +153,12 @@ def error_text(err: Error) -> Text:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
-#: What a record may carry beside its message.
+#: Further fields of log records.
 _FIELDS: Final = ("epoch", "commit", "view", "relation", "condition", "state", "rows", "duration_us")
 
 
 class JsonLines(logging.Formatter):
-    """A record as an object: time (UTC), level, logger, message, and what it has of epoch, view, condition."""
+    """A record as a JSON object: time (UTC), level, logger, message, and its further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         found: dict[str, Any] = {
@@ -233,7 +233,7 @@ class Interrupts:
             self.event.set()
             self._ending(0)
         else:
-            # A statement waits for epochs, and what closes the database for the one that runs.
+            # A statement waits for epochs; closing the database waits for the current one.
             self._ending(_INTERRUPTED)
             raise KeyboardInterrupt
 
@@ -241,7 +241,7 @@ class Interrupts:
 class Deadline:
     """Ends the process if it is still inside the block 25 s after the first `begin`.
 
-    An epoch that takes longer is dropped: what was not committed is nowhere, and the next process runs it again.
+    A longer epoch is dropped: nothing of it was committed, and the next process runs it again.
     """
 
     def __init__(self) -> None:

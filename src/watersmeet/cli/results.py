@@ -23,7 +23,7 @@ from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.texts import json_value, shown
 from watersmeet.values.types import SqlType
 
-#: What the text of a missing value is.
+#: The text of a missing value.
 NULL: Final = "NULL"
 
 #: How control characters are shown: a terminal would obey them.
@@ -57,7 +57,7 @@ class Grid:
         return sum(self._widths) + 3 * len(self._widths) + 1
 
     def head(self, console: Console) -> tuple[str, str, str]:
-        """What is above the cells, in characters that the console has: a line, the names, a line."""
+        """The lines above the cells, in characters of the console: a border, the names, a border."""
         lines = self._box(console)
         widths = [w + 2 for w in self._widths]
         return (
@@ -104,7 +104,7 @@ def visible(text: str) -> str:
 
 
 def padded_cell(text: str, width: int, *, right: bool) -> str:
-    """The text with spaces to so many columns of a terminal, unless it has more."""
+    """The text, padded with spaces to a width in columns of a terminal."""
     space = " " * (width - cell_len(text))
     return space + text if right else text + space
 
@@ -170,7 +170,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
     names, kinds = zip(*[(d[0], d[1]) for d in cursor.description or []], strict=True)
-    # Who looks on gets the first rows; a file or a program gets all.
+    # A terminal gets the first rows; a file or a program gets all.
     rows = cursor.fetchmany(MAX_ROWS) if console.is_terminal else cursor.fetchall()
     cells = [[_cell(v, k) for v, k in zip(row, kinds, strict=True)] for row in rows]
     grid = Grid(names, cells, [k.name in NUMBERS for k in kinds])
@@ -229,7 +229,7 @@ _SEPARATOR: Final = " │ "
 class Follower:
     """Prints the rows of one running query as they come.
 
-    title: what is printed above rows that follow those of another query; None if it is alone.
+    title: printed above rows that follow those of another query; None for a single query.
     """
 
     def __init__(self, cursor: Cursor, console: Console, *, as_json: bool = False, title: str | None = None) -> None:
@@ -242,7 +242,7 @@ class Follower:
         self._kinds = [d[1] for d in description]
         self._names = [d[0] for d in description]
         sign = cursor.sign
-        # A sign that nobody selected is shown in front instead.
+        # A sign column that was not selected is shown as a prefix.
         hides = sign is not None and sign == len(description) - 1 and self._names[sign] == DELTA_COLUMN
         self._shown = [i for i in range(len(description)) if not (hides and i == sign)]
         self._widths: list[int] = []
@@ -253,7 +253,7 @@ class Follower:
         return self._cursor.runs
 
     def follow(self, seconds: float, *, headed: bool) -> bool:
-        """Prints what comes within so many seconds at most; True if anything came.
+        """Prints rows that arrive within a time; True if any did.
 
         headed: other rows were printed since its last ones.
         """

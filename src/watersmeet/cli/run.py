@@ -53,7 +53,7 @@ class Script:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Errors inside say that they are of this file."""
+        """Errors inside get the name of this file."""
         try:
             yield
         except Error as err:
@@ -77,7 +77,7 @@ def read_scripts(paths: Iterable[str]) -> list[Script]:
 
 
 def read_script(path: str) -> str:
-    """The text of a file, or of an object at a URL. INVALID_PARAMETER if it is no text."""
+    """The text of a file, or of an object at a URL. INVALID_PARAMETER if it is not text."""
     try:
         content = _object(path) if is_url(path) else Path(path).read_bytes()
         return content.decode("utf-8-sig")
@@ -93,7 +93,7 @@ def _object(url: str) -> bytes:
     try:
         return open_store(location_at(f"{scheme}://{bucket}")).get(name)
     except FileNotFoundError as cause:
-        raise error("INVALID_PARAMETER", f"there is no object {url}") from cause
+        raise error("INVALID_PARAMETER", f"object {url} does not exist") from cause
     except StoreProblem as problem:
         raise error(
             "INVALID_PARAMETER", f"{url} can't be read: {problem.message}", detail=problem.detail, hint=problem.hint
@@ -129,7 +129,7 @@ def progress_table(
 ) -> Table:
     """A line for each source and each view, with the columns and as many lines as there is room for.
 
-    size: columns and lines of the terminal. ending: what Ctrl-C does.
+    size: columns and lines of the terminal. ending: the effect of Ctrl-C.
     """
     width, height = size
     rows = [_source_cells(s, rates) for s in status.sources] + [_view_cells(v, rates) for v in status.views]
@@ -253,7 +253,7 @@ def _title(status: Status, seconds: float) -> str:
 
 
 def _watermark(view: ViewStatus) -> str:
-    """How far a view's event time has come; by whom it is held back, if that is not far at all."""
+    """The watermark of a view, or the source without one that it waits for."""
     if view.held_back_by is None:
         return "–"
     return view.watermark or f"waits for {view.held_back_by}"
@@ -269,7 +269,7 @@ def _count(number: int) -> Text:
     return Text(f"{number:,}", style="bold red" if number else "")
 
 
-#: How often the display is drawn anew, and how often a line is written where there is no terminal.
+#: How often the display is refreshed, and how often a line is written without a terminal.
 _DRAW_S: Final = 0.5
 
 _LINE_S: Final = 5.0
@@ -397,7 +397,7 @@ def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, 
 
 
 def _drawn(connection: Connection, console: Console) -> Live:
-    """Draws the progress table anew, by a thread of its own, as long as the block runs."""
+    """Refreshes the progress table in its own thread during the block."""
     began_s = time.monotonic()
     rates = Rates()
 
@@ -411,7 +411,7 @@ def _drawn(connection: Connection, console: Console) -> Live:
 
 
 def _show(connection: Connection, console: Console, stop: threading.Event, pump: Pump) -> None:
-    """Draws the progress table anew until it ends."""
+    """Refreshes the progress table until the end."""
     began_s = time.monotonic()
     rates = Rates()
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
@@ -446,7 +446,7 @@ def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: 
 class Pump:
     """Keeps the in-process runtime working, which does so only in FLUSH. Spark works by itself.
 
-    resumes: a full disk ends neither runtime. What failed is tried again until there is space.
+    resumes: a full disk does not end the engine; failed work is repeated until there is space.
     failure: the error that ended it.
     """
 
@@ -542,7 +542,7 @@ def serve(
     """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed for another reason than a full
     disk. The exit code.
 
-    say: is told where it listens. ending: as in `Interrupts`.
+    say: prints the addresses. ending: as in `Interrupts`.
     """
     console = errors_output()
     raise_descriptors(2 * (endpoint.limits.connections + endpoint.limits.starting) + _OWN_DESCRIPTORS)

@@ -47,7 +47,7 @@ _CONTINUATION: Final = "        ... "
 def prompt_session(names: Callable[[], Iterable[str]], dialect: Callable[[], str]) -> PromptSession[str]:
     """An editor in which Enter ends a complete statement and otherwise begins a new line.
 
-    names: what completion knows beside SQL's words. dialect: the one by which statements end now.
+    names: completions in addition to SQL's words. dialect: the current one, which decides where statements end.
     """
     return PromptSession(
         history=_history(),
@@ -109,7 +109,7 @@ def _bindings(dialect: Callable[[], str]) -> KeyBindings:
 
 
 class _FileHistory(FileHistory):
-    """What was written, but for passwords: another session has asterisks in their place."""
+    """The history with asterisks instead of passwords."""
 
     def store_string(self, string: str) -> None:
         super().store_string(concealed(string)[0] or "")
@@ -166,7 +166,7 @@ class Shell:
         return f"watersmeet{dialect}{'' if self.connection.autocommit else '*'}> "
 
     def feed(self, lines: Iterable[str]) -> int:
-        r"""Runs what a pipe gives, as if it were typed; goes on after errors. The exit code: 1 if there were any."""
+        r"""Runs the lines of a pipe as if typed, also after errors. The exit code: 1 after any error."""
         for text in _entries(lines, lambda: self.connection.dialect):
             if not self.enter(text):
                 break
@@ -218,7 +218,7 @@ class Shell:
         self._execute(text, Script(str(path), text))
 
     def _execute(self, sql: str, script: Script | None = None) -> None:
-        """Runs statements and prints the result of each, or the error that ended them. script: what they are from."""
+        """Runs statements and prints the result of each, or the error that ended them. script: their file."""
         started_s = time.monotonic()
         try:
             with nullcontext() if script is None else script.naming():
@@ -278,7 +278,7 @@ def _switched(now: bool, wanted: str) -> bool:
 
 
 def _entries(lines: Iterable[str], dialect: Callable[[], str]) -> Iterator[str]:
-    """The lines put together to statements and backslash commands; what has no end comes last."""
+    """Statements and backslash commands from lines; an unfinished statement is last."""
     pending = ""
     for line in lines:
         if not pending.strip() and line.lstrip().startswith("\\"):

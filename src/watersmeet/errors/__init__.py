@@ -10,6 +10,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from watersmeet.errors.secretnames import concealed
@@ -212,7 +213,8 @@ class Error(Exception):
         return f"{type(self).__name__}({concealed(self.sql or '', self.message)[1]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span, self.code)
+        named = {name: getattr(self, name) for name in ("detail", "hint", "sql", "span", "code")}
+        return partial(error, self.condition, self.message, **named), ()
 
     def to_json(self) -> dict[str, Any]:
         """The same data as the rendered text: a public format of the command line and of `status`."""
@@ -293,18 +295,6 @@ def error(
     """An error in the class of its condition. KeyError for an unknown condition."""
     kind = _CLASSES[CONDITIONS[condition].error_class]
     return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
-
-
-def _rebuild(
-    condition: str,
-    message: str,
-    detail: str | None,
-    hint: str | None,
-    sql: str | None,
-    span: Span | None,
-    code: int | None = None,
-) -> Error:
-    return error(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
 
 def error_from_json(value: Any) -> Error:

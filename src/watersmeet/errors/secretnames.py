@@ -9,27 +9,10 @@ from typing import Final
 
 #: Endings of the names of secret options.
 _NAMES: Final = (
-    "password",
-    "passwd",
-    "pwd",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "secret.key",
-    "access.key",
-    "access_key",
-    "access_key_id",
-    "credentials.access",
-    "account_key",
-    "api_key",
-    "private_key",
-    "token",
-    "credential",
-    "credentials",
-    "service.account",
-    "jaas.config",
-    ".pem",
-)
+    "password", "passwd", "pwd", "secret", "secret_key", "secret_access_key", "secret.key", "access.key", "access_key",
+    "access_key_id", "credentials.access", "account_key", "api_key", "private_key", "token", "credential",
+    "credentials", "service.account", "jaas.config", ".pem",
+)  # fmt: skip
 #: Begins the names of options that are headers of requests; all of them are secret.
 _HEADER: Final = "headers."
 #: The option whose value is properties of the client.

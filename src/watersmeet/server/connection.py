@@ -71,7 +71,7 @@ class Wire:
         """Switches to TLS. PROTOCOL_VIOLATION; Hangup."""
         # Earlier, unencrypted bytes would be read as encrypted messages.
         if self._reader._buffer:  # type: ignore[attr-defined]
-            raise violation("there is data behind the request for encryption")
+            raise violation("unexpected data after the request for encryption")
         try:
             await self._writer.start_tls(context)
         except (ssl.SSLError, OSError) as cause:
@@ -212,7 +212,7 @@ def _text(said: bytes) -> str:
     try:
         return said.decode("utf-8")
     except UnicodeDecodeError:
-        raise violation("a message of SCRAM is no text") from None
+        raise violation("a message of SCRAM is not text") from None
 
 
 P = ParamSpec("P")
@@ -364,7 +364,7 @@ class Connection:
         body = Body(message.body)
         handler = _HANDLERS.get(message.kind)
         if handler is None:
-            raise violation(f"there is no message of type {message.kind!r}")
+            raise violation(f"unknown message type {message.kind!r}")
         if message.kind in _BEGINNING and not self._host.users.admits(self._login, self._client.session):
             raise expired(self._login)
         try:

@@ -29,7 +29,7 @@ from watersmeet.values.types import Schema
 
 _STRING: Final = pa.large_string()
 _OPTIONS: Final = ("format", "delimiter", "null", "header", "quote", "escape", "encoding", "freeze")
-#: What can't separate values in text format: what may stand behind a backslash, and the backslash.
+#: Invalid delimiters of the text format: the backslash, and characters with a meaning after it.
 _NO_DELIMITERS: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -61,7 +61,7 @@ class CopyForm:
             yield self._text_rows(table.slice(start, BATCH_ROWS), columns)
 
     def head(self, schema: Schema) -> memoryview:
-        """The message before the rows: the line with the names. In binary the header is in front of the first row."""
+        """The message with the line of names. In binary the first row contains the header."""
         if self.kind == "binary" or not self.header:
             return memoryview(b"")
         names = pa.table({f"c{i}": [f.name] for i, f in enumerate(schema)})
@@ -74,7 +74,7 @@ class CopyForm:
         return self._text_rows(table, schema).tobytes()
 
     def first(self, messages: bytes) -> bytes:
-        """The first messages of a query that runs, from what `rows` or `tail` gave."""
+        """The first messages of a running query, from those of `rows` or `tail`."""
         if self.kind != "binary":
             return messages
         head = copy_header()
@@ -82,14 +82,14 @@ class CopyForm:
         return b"d" + struct.pack(">i", length + len(head)) + head + messages[5:]
 
     def tail(self) -> bytes:
-        """The message behind the rows."""
+        """The message after the rows."""
         return _as_messages(pa.array([copy_end()], BINARY)).tobytes() if self.kind == "binary" else b""
 
     def _text_rows(self, table: pa.Table, schema: Schema) -> memoryview:
         return _as_messages(self._lines(text_columns(table, schema), table.num_rows))
 
     def _binary(self, table: pa.Table, schema: Schema) -> Iterator[memoryview]:
-        """The header is in front of the first row, as in PostgreSQL."""
+        """The first message contains the header, as in PostgreSQL."""
         head = copy_header()
         for rows in binary_copy_rows(table, schema):
             if head:
@@ -110,7 +110,7 @@ class CopyForm:
     def _escaped(self, values: pa.Array) -> pa.Array:
         if self.kind == "text":
             for character, shown in (*ESCAPES, (self.delimiter, f"\\{self.delimiter}")):
-                if pc.any(pc.match_substring(values, character)).as_py():  # a tab is gone before it is the delimiter
+                if pc.any(pc.match_substring(values, character)).as_py():  # a tab is escaped before the delimiter
                     values = pc.replace_substring(values, character, shown)
             return values
         needed = pc.equal(values, self.null)
@@ -135,7 +135,7 @@ class CopyForm:
 
 
 def _first(rows: int, head: bytes) -> pa.Array:
-    """`head` in front of the first of so many rows."""
+    """`head` for the first row, nothing for the others."""
     return pc.if_else(pa.array(np.arange(rows) == 0), pa.scalar(head, BINARY), NOTHING)
 
 

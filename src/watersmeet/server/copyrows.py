@@ -23,7 +23,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server.valuebytes import EPOCH_DAYS, EPOCH_US
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: Characters and what stands for them in text format; the backslash itself is first there and back.
+#: Characters and their escapes in the text format; the backslash is first in both directions.
 ESCAPES: Final = (
     ("\\", "\\\\"),
     ("\n", "\\n"),
@@ -34,7 +34,7 @@ ESCAPES: Final = (
     ("\v", "\\v"),
 )
 
-#: Stands for a backslash while other escapes are read: texts can't have it.
+#: Replaces a backslash while other escapes are read: texts can't contain it.
 _HELD: Final = b"\0"
 
 _BLOCK_BYTES: Final = 1 << 24
@@ -128,7 +128,7 @@ def _nothing(names: Sequence[str]) -> pa.Table:
 
 
 def _blocks(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
-    """Whole lines, many at a time. No delimiter and no end of a line stands behind a backslash in them."""
+    """Blocks of whole lines, without escaped delimiters and ends of lines."""
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         data = _plain(rest + block, delimiter)
@@ -141,7 +141,7 @@ def _blocks(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
 
 
 def _plain(data: bytes, delimiter: bytes) -> bytes:
-    """The bytes with codes in the place of characters behind a backslash that would end a value or a line."""
+    """The bytes with codes instead of escaped characters that would end a value or a line."""
     if b"\0" in data:
         raise error("CHARACTER_NOT_IN_REPERTOIRE", 'invalid byte sequence for encoding "UTF8": 0x00')
     for character in (delimiter, b"\n", b"\r"):
@@ -182,7 +182,7 @@ def _check_names(given: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _failure(data: bytes, names: Sequence[str], delimiter: str, first: int) -> Error | None:
-    """What is wrong with the first line that has too few values, or too many. first: the number of the first line."""
+    """The error of the first line with too few or too many values. first: the number of the first line."""
     for number, line in enumerate(data.splitlines(), first):
         values = line.count(delimiter.encode()) + 1
         if values != len(names):
@@ -226,9 +226,9 @@ _SIGNS: Final = {0x0000: "", 0x4000: "-"}
 
 
 def read_binary(data: bytes, columns: Schema) -> pa.Table:
-    """The values, by names of columns: in the columns' types, numbers with digits behind the point as texts.
+    """The values by names of columns, in the columns' types; decimal numbers as texts.
 
-    BAD_COPY_FORMAT for what is no such file, INVALID_BINARY_VALUE for a value that is none of its column's type,
+    BAD_COPY_FORMAT for another format, INVALID_BINARY_VALUE for a value that does not fit the type of its column,
     FEATURE_NOT_SUPPORTED for columns of arrays and structs.
     """
     for column in columns:
@@ -294,12 +294,12 @@ def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
     following = np.searchsorted(candidates, place)
     known = np.append(candidates, -1)[np.minimum(following, len(candidates))] == place
     chosen = _reached(np.where(valid & known, following, len(candidates)))
-    chosen = chosen[valid[chosen]]  # the last one may have no end here
+    chosen = chosen[valid[chosen]]  # the last one may end outside of the block
     return starts[chosen], lengths[chosen], int(place[chosen[-1]]) if len(chosen) else 0
 
 
 def _reached(following: np.ndarray) -> np.ndarray:
-    """What is reached from 0, in order, where `following` says what comes behind each; its length: nothing does."""
+    """All indexes on the path from 0, in order. following: the next index of each; the length: none."""
     end = len(following)
     jump = np.append(following, end)
     reached = np.zeros(end + 1, bool)
@@ -311,7 +311,7 @@ def _reached(following: np.ndarray) -> np.ndarray:
 
 
 def _binary_failure(body: memoryview, count: int, row: int) -> Error:
-    """Why no row can be read where one should begin."""
+    """The error of an offset at which a row should begin."""
     found = int(np.frombuffer(body[:2], ">i2")[0]) if len(body) >= 2 else None
     if found == -1:
         return error("BAD_COPY_FORMAT", "received copy data after EOF marker")
@@ -321,7 +321,7 @@ def _binary_failure(body: memoryview, count: int, row: int) -> Error:
 
 
 def _big_endian(body: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
-    """So many bytes from each of these places on, of which there are some."""
+    """`width` bytes from each of some offsets on. Not empty."""
     windows = np.lib.stride_tricks.sliding_window_view(body, width)
     found: np.ndarray = windows[np.minimum(starts, len(body) - width)]
     return found
@@ -334,7 +334,7 @@ def _column(body: np.ndarray, starts: np.ndarray, lengths: np.ndarray, column: F
         width = 16 if kind.name == "interval" else np.dtype(_FIXED[kind.name]).itemsize
         if bool((~missing & (lengths != width)).any()):
             raise _wrong(column, lengths[~missing & (lengths != width)][0])
-        if len(body) < width:  # there are NULLs alone
+        if len(body) < width:  # all values are NULL
             return pa.nulls(len(starts), kind.arrow)
         data = np.ascontiguousarray(_big_endian(body, np.where(missing, 0, starts), width))
         return _fixed_column(data, missing, kind)
@@ -350,7 +350,7 @@ def _column(body: np.ndarray, starts: np.ndarray, lengths: np.ndarray, column: F
 
 
 def _text(values: pa.Array) -> pa.Array:
-    """CHARACTER_NOT_IN_REPERTOIRE for bytes that are no text."""
+    """CHARACTER_NOT_IN_REPERTOIRE."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -387,7 +387,7 @@ def _fixed_column(data: np.ndarray, missing: np.ndarray, kind: SqlType) -> pa.Ar
 
 
 def _moved(moments: np.ndarray, epoch: int) -> np.ndarray:
-    """Moments counted from 1970; the least and the greatest number are the two that are infinite."""
+    """Moments since 1970; the least and the greatest number are the infinities."""
     limits = np.iinfo(moments.dtype)
     least, greatest = limits.min, limits.max
     with np.errstate(over="ignore"):
@@ -396,7 +396,7 @@ def _moved(moments: np.ndarray, epoch: int) -> np.ndarray:
 
 
 def _gathered(body: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of values, one behind the other, and where each begins, with the end."""
+    """The concatenated bytes of values, and their offsets with the end."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
     return body[places], offsets
@@ -408,7 +408,7 @@ def _variable(kind: pa.DataType, data: np.ndarray, offsets: np.ndarray, missing:
 
 
 def _documents(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column: Field) -> pa.Array:
-    """Texts of jsonb: behind the number of its version, which is 1."""
+    """Texts of jsonb, without the version number, which is 1."""
     there = ~missing
     if bool((np.diff(offsets)[there] < 1).any()):
         raise _wrong(column, 0)
@@ -449,7 +449,7 @@ def _numbers(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column:
     if bool((weights >= _MOST_GROUPS).any()):
         raise error("INVALID_VALUE", f'numeric field overflow in column "{column.name}"')
     counts, weights = np.where(weights < -_MOST_GROUPS, 0, counts), np.maximum(weights, -_MOST_GROUPS)
-    # Groups in front of the point, and behind it; where there are none, zeros stand for them.
+    # Groups of the integer part and the fraction; zeros fill missing groups.
     whole = np.minimum(counts, weights + 1).clip(0)
     digits, begin = _DIGITS[values].view(np.uint8), group_offsets[:-1] * 2
     parts = [

@@ -1,4 +1,4 @@
-"""PostgreSQL's messages: frames from bytes, and bytes of what the server says.
+"""PostgreSQL's messages: reads those of clients and encodes those of the server.
 
 PostgreSQL, "Message Formats". Lengths and numbers are big-endian; a frame is a letter, its length in bytes (with the
 four of the length itself) and a body.
@@ -15,7 +15,7 @@ from typing import Final
 from watersmeet.errors import Error, error
 from watersmeet.errors.secretnames import concealed
 
-#: Numbers in the place of a protocol's version that ask for something else.
+#: Numbers instead of a protocol version, for other requests.
 CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSS_REQUEST: Final = 80877104
@@ -23,14 +23,14 @@ GSS_REQUEST: Final = 80877104
 #: Routines of PostgreSQL that drivers look for: pgjdbc and asyncpg prepare a statement again by themselves.
 _ROUTINES: Final = {"PREPARED_RESULT_CHANGED": "RevalidateCachedQuery"}
 
-#: The greatest body of a first message, and of any before the client has proved who it is.
+#: The largest body of a message before authentication.
 MOST_STARTUP_BYTES: Final = 10_000
 #: The greatest body of any other.
 MOST_BODY_BYTES: Final = (1 << 30) - 1
 
 #: The letters of messages with the text of statements.
 _TEXTS: Final = (b"Q", b"P")
-#: So much of a message that is too long is read at once.
+#: The bytes of a too long message that are read at once.
 _SKIPPED_BYTES: Final = 1 << 16
 
 _ENCODING: Final = "utf-8"
@@ -89,19 +89,19 @@ def _body_bytes(head: bytes, most_bytes: int) -> int:
 
 
 def violation(message: str, *, detail: str | None = None) -> Error:
-    """PROTOCOL_VIOLATION: a message that does not keep to the protocol."""
+    """PROTOCOL_VIOLATION: a message that violates the protocol."""
     return error("PROTOCOL_VIOLATION", message, detail=detail)
 
 
 class Body:
-    """Reads the fields of a message from left to right. PROTOCOL_VIOLATION where they are not as the protocol says."""
+    """Reads the fields of a message from left to right. PROTOCOL_VIOLATION."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._place = 0
 
     def take(self, length: int) -> bytes:
-        """So many bytes."""
+        """The next bytes."""
         end = self._place + length
         if length < 0 or end > len(self._body):
             raise violation("a message ends before its last field")
@@ -143,7 +143,7 @@ class Body:
     def end(self) -> None:
         """Checks that nothing is left."""
         if self._place != len(self._body):
-            raise violation("a message goes on behind its last field")
+            raise violation("a message continues after its last field")
 
 
 def decoded(text: bytes) -> str:
@@ -176,7 +176,7 @@ COPY_DONE: Final = message(b"c")
 
 
 def authentication(code: int, data: bytes = b"") -> bytes:
-    """AuthenticationSASL (10), its continuation (11) and end (12), with what the mechanism says."""
+    """AuthenticationSASL (10), its continuation (11) and end (12), with the data of the mechanism."""
     return message(b"R", _LENGTH.pack(code) + data)
 
 
@@ -186,7 +186,7 @@ def parameter_status(name: str, value: str) -> bytes:
 
 
 def backend_key(process: int, secret: bytes) -> bytes:
-    """BackendKeyData: what a cancel request has to name."""
+    """BackendKeyData: process number and secret of cancel requests."""
     return message(b"K", struct.pack(">i", process) + secret)
 
 
@@ -201,7 +201,7 @@ def command_complete(tag: str) -> bytes:
 
 
 def negotiate_version(minor: int, options: Sequence[str]) -> bytes:
-    """NegotiateProtocolVersion: the newest minor version that there is, and options that are not known."""
+    """NegotiateProtocolVersion: the newest supported minor version, and unknown options."""
     return message(b"v", struct.pack(">ii", minor, len(options)) + b"".join(map(_text, options)))
 
 

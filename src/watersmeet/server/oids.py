@@ -1,4 +1,4 @@
-"""PostgreSQL's numbers of types, and the SQL types that they stand for.
+"""PostgreSQL's oids of types, and the SQL types for them.
 
 PostgreSQL, `pg_type.dat`.
 """
@@ -34,7 +34,7 @@ RECORD: Final = 2249
 TEXT: Final = 25
 UUID: Final = 2950
 UUIDS: Final = 2951
-#: What a type without a number of its own is: its values are texts.
+#: The type `unknown`, whose values are texts.
 UNKNOWN: Final = 705
 
 
@@ -52,7 +52,7 @@ class PgType:
     category: str
 
 
-#: By name of the SQL type.
+#: By the name of the SQL type.
 TYPES: Final[dict[str, PgType]] = {
     "boolean": PgType(16, "bool", 1, 1000, "B"),
     "smallint": PgType(21, "int2", 2, 1005, "N"),
@@ -119,7 +119,7 @@ def pg_type(kind: SqlType) -> PgType:
 
 
 def oid_of(kind: SqlType) -> int:
-    """PostgreSQL's number of a type. An array of arrays has that of an array."""
+    """The oid of a type. An array of arrays has that of an array."""
     found = pg_type(kind)
     return found.oid if kind.element is None else found.array
 

@@ -1,4 +1,4 @@
-"""The server of a database: listens, lets clients in, ends cleanly."""
+"""The server of a database: listens, accepts clients, ends cleanly."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ else:
 
 log: Final = logging.getLogger(__name__)
 
-#: Errors after which the event loop listens again, a second later.
+#: Errors after which the event loop listens again after a second.
 _LACKING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: The least time between two messages.
+#: The least time between two logged messages.
 _PAUSE_S: Final = 60.0
 
 
 class AcceptErrors:
-    """The exception handler of an event loop that listens. Other errors go to the handler before it."""
+    """The exception handler of a listening event loop. Other errors go to the previous handler."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._before = loop.get_exception_handler()
@@ -66,7 +66,7 @@ DEFAULT_PORT: Final = 5433
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and how the server listens.
+    """The address and options of the server.
 
     port, http_port: 0: any that is free; no http_port: nothing listens for HTTP. certificate, key: of TLS, PEM.
     dialect: of a client that chooses none. allow_files: whether clients' statements may read files of this machine.
@@ -84,7 +84,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can connect."""
         if self.host == "localhost":
             return True
         try:
@@ -93,7 +93,7 @@ class Endpoint:
             return False
 
     def check(self) -> None:
-        """INVALID_PARAMETER for an address beyond this machine without encryption, and for limits that are none.
+        """INVALID_PARAMETER for an external address without encryption, and for invalid limits.
 
         LIBRARY_MISSING for HTTP.
         """
@@ -114,7 +114,7 @@ class Endpoint:
             )
 
     def check_users(self, users: Users) -> None:
-        """INVALID_PARAMETER for an address beyond this machine while nobody has a password."""
+        """INVALID_PARAMETER for an external address without users."""
         if not self.is_loopback and not users.exist:
             raise error(
                 "INVALID_PARAMETER",
@@ -124,7 +124,7 @@ class Endpoint:
             )
 
     def hardened(self, *, require_tls: bool) -> Endpoint:
-        """The same, where connections without encryption are refused if that is wanted, or others can listen in."""
+        """The endpoint with required encryption, on request or at an external address."""
         return replace(self, limits=replace(self.limits, requires_tls=require_tls or not self.is_loopback))
 
     def tls(self) -> ssl.SSLContext | None:
@@ -171,7 +171,7 @@ class Server:
         return None if self._web is None else self._web.port
 
     async def start(self) -> None:
-        """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
+        """Starts to listen. INVALID_PARAMETER if the address is in use or foreign, or users are missing."""
         self._endpoint.check_users(self.users)
         loop = asyncio.get_running_loop()
         AcceptErrors(loop)
@@ -191,7 +191,7 @@ class Server:
                 raise
 
     async def stop(self) -> None:
-        """Sends all clients away, and returns when nothing of theirs runs."""
+        """Ends all clients, and returns when their statements have ended."""
         if self._listener is not None:
             self._listener.close()
         if self._watching is not None:
@@ -218,7 +218,7 @@ class Server:
 
 
 class BackgroundServer:
-    """A server in a thread of its own, for programs that do other things: `with BackgroundServer(…) as served`."""
+    """A server in its own thread, for other programs: `with BackgroundServer(…) as served`."""
 
     def __init__(self, database: OpenDatabase, endpoint: Endpoint) -> None:
         self._server = Server(database, endpoint)

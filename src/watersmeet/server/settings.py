@@ -35,7 +35,7 @@ class Setting:
     """A setting.
 
     choices: the values that it takes, in lower case, the default among them; None: any. fixed: no SET changes it.
-    reported: clients are told whenever it changes.
+    reported: clients get its changes.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Settings(Variables):
     def set(self, name: str, value: str | None) -> Variable:
         """Sets a setting, or a variable of the session; None: to its default.
 
-        PERMISSION_DENIED for what is beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
+        PERMISSION_DENIED for a value beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
         that is PostgreSQL's, but not Watersmeet's.
         """
         setting = _known(name)
@@ -164,7 +164,7 @@ class Settings(Variables):
         return amount(name, self.get(name))
 
     def reported(self) -> dict[str, str]:
-        """The settings that clients follow, by name."""
+        """The values of all reported settings."""
         own = {s.name: self.get(s.name) for s in _SETTINGS if s.reported}
         return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
 

@@ -132,7 +132,7 @@ class Login:
 class Users:
     """The users of a database, as its catalog has them now.
 
-    trusts: whether everybody is let in, and may do everything, while nobody has a password. guesses: failed logins,
+    trusts: whether all clients are admitted, with all privileges, while no user has a password. guesses: failed logins,
     which slow down the next ones.
     """
 
@@ -155,7 +155,7 @@ class Users:
 
     @property
     def _known(self) -> dict[str, tuple[Login, Verifier | None]]:
-        """All users with a password, by name; None: its verifier can't be read now.
+        """All users with a password by name; None: its verifier can't be read now.
 
         All are read at once, when roles have changed: the time of a look-up tells nothing about a name.
         """
@@ -214,7 +214,7 @@ class Users:
         return now[0] == login or (session is not None and now[0].verifier in session.verifiers)
 
     def role(self, login: Login) -> Role:
-        """The role of a user who has logged in. AUTHENTICATION_FAILED for one who is gone since."""
+        """The role of an authenticated user. AUTHENTICATION_FAILED if it was dropped since."""
         roles = self._database.catalog.roles
         if actor_of(roles, login.name) != login.actor or not roles[login.name].login:
             raise refused(login.name)

@@ -77,7 +77,7 @@ def texts(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _glued(*parts: pa.Array | pa.Scalar | str, separator: str = "", nulls: str = "emit_null") -> pa.Array:
-    """The texts of each row, one after the other."""
+    """The concatenated texts of each row."""
     texts = [pa.scalar(p, _STRING) if isinstance(p, str) else p.cast(_STRING) for p in parts]
     return pc.binary_join_element_wise(*texts, pa.scalar(separator, _STRING), null_handling=nulls)
 
@@ -119,7 +119,7 @@ def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _plain(values: pa.Array, found: pa.Array) -> pa.Array:
-    """Texts where those with an exponent are written out: the digits behind the point of the value plus or minus 1."""
+    """Texts without exponents: the decimals are those of the value plus or minus 1."""
     scale = values.type.scale
     small = pc.match_substring(found, "E")
     wide = pc.abs(values).cast(pa.decimal256(60, scale))
@@ -190,7 +190,7 @@ def _intervals(values: pa.Array) -> pa.Array:
 
 
 def _signed(months: np.ndarray, days: np.ndarray) -> np.ndarray:
-    """Whether a time of day gets a plus: behind a part with a minus, as PostgreSQL does it."""
+    """Whether a time of day gets a plus: after a negative part, as in PostgreSQL."""
     return np.where(days != 0, days < 0, months < 0)
 
 
@@ -320,7 +320,7 @@ def _binary_intervals(values: pa.Array) -> np.ndarray:
 
 
 def numbers(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Numbers by groups of four digits: how many, the weight of the first, the sign, the digits behind the point."""
+    """Numbers in groups of four digits: their count, the weight of the first, the sign, the number of decimals."""
     scale = kind.decimals
     groups, negative = _groups(values, -scale % 4)
     fractions = -(-scale // 4)
@@ -368,7 +368,7 @@ def _groups(values: pa.Array, shift: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _significant(groups: np.ndarray, scale: int) -> np.ndarray:
-    """How many digits behind the point there are up to the last that is not 0."""
+    """The number of decimals up to the last that is not 0."""
     digits = (groups[:, :, None] // np.array([1000, 100, 10, 1], np.int16)) % 10
     flat = digits.reshape(len(groups), -1)[:, :scale] != 0
     found = np.where(flat.any(axis=1), scale - flat[:, ::-1].argmax(axis=1), 0) if scale else np.zeros(len(groups))
@@ -445,7 +445,7 @@ class Rows:
         return pc.binary_join_element_wise(*self._parts, NOTHING, null_handling="replace", null_replacement=b"")
 
     def joined(self) -> memoryview:
-        """The bytes of all rows, one after the other."""
+        """The concatenated bytes of all rows."""
         return contents(self.array())
 
     def _flush(self) -> None:
@@ -459,7 +459,7 @@ class Rows:
 
 
 def contents(values: pa.Array) -> memoryview:
-    """The bytes of values (large binary), one after the other."""
+    """The concatenated bytes of values (large binary)."""
     if not len(values):
         return memoryview(b"")
     offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]

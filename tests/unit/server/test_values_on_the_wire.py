@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from watersmeet.server import valuebytes
+from watersmeet.server import results, valuebytes
+from watersmeet.server.connection import Wire
 from watersmeet.server.results import data_rows
 from watersmeet.values.types import (
     BYTEA,
@@ -126,3 +127,24 @@ def test_rows():
     first = b"D" + struct.pack(">ihii", 19, 2, 4, 1) + struct.pack(">i", 1) + b"x"
     assert sent == first + b"D" + struct.pack(">ihii", 16, 2, -1, 2) + b"yz"
     assert list(data_rows(table.slice(0, 0), columns, (0, 0))) == []
+
+
+def test_a_batch_of_rows_is_sent_before_the_next_is_encoded(serving, monkeypatch):
+    happened = []
+    encode, send = valuebytes.texts, Wire.send
+
+    def encoding(values, kind):
+        happened.append("encoded")
+        return encode(values, kind)
+
+    async def sending(self, batch):
+        happened.append("sent")
+        await send(self, batch)
+
+    served = serving("CREATE TABLE t (i int); INSERT INTO t SELECT i FROM generate_series(1, 30) AS g(i)")
+    with served.connect(autocommit=True) as client:
+        monkeypatch.setattr(results, "BATCH_ROWS", 10)
+        monkeypatch.setattr(valuebytes, "texts", encoding)
+        monkeypatch.setattr(Wire, "send", sending)
+        assert len(client.execute("SELECT i FROM t").fetchall()) == 30
+    assert happened == ["encoded", "sent"] * 3

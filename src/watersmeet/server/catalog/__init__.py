@@ -1,1 +1,1 @@
-"""What PostgreSQL's catalog says, as tools ask for it: own tables with PostgreSQL's columns, in a DuckDB in memory."""
+"""PostgreSQL's system catalog for tools: tables with its columns, in an in-memory DuckDB."""

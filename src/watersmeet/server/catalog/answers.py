@@ -47,10 +47,10 @@ from watersmeet.values.types import Schema, SqlType
 
 _MEMORY: Final = "256MB"
 
-#: For so many kinds of clients, of those that may know of different things, tables are kept.
+#: The number of cached sets of tables: clients with different privileges have different ones.
 _MOST: Final = 8
 
-#: What of the tables follows from the client's variables.
+#: Tables that depend on the client's variables.
 _VIEWS: Final = f"""
 CREATE VIEW pg_catalog_.pg_database AS
 SELECT * REPLACE (getvariable('database') AS datname) FROM pg_catalog_.databases_;
@@ -87,7 +87,7 @@ class _Made:
 
 
 class CatalogTables:
-    """The tables of a catalog in DuckDB, which clients ask beside each other."""
+    """The tables of a catalog in DuckDB, shared by all clients."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -116,7 +116,7 @@ class CatalogTables:
 
     @contextmanager
     def acting(self, client: ClientState, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Inside, queries of the connection may end what clients do, and set what the client may set.
+        """Inside, queries of the connection may end statements of clients and change settings.
 
         PERMISSION_DENIED for clients of other users; the errors of SET.
         """
@@ -185,7 +185,7 @@ class CatalogTables:
 
 @dataclass
 class _Asking:
-    """A client that asks. refused: the number of one that it may not end. failure: of what it sets."""
+    """A client with a current query. refused: a process that it may not end. failure: the error of a setting."""
 
     client: ClientState
     refused: int | None = None
@@ -193,7 +193,7 @@ class _Asking:
 
 
 def put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, object]]) -> None:
-    """Gives one of the tables `OF_CLIENTS` its rows, for this connection alone."""
+    """Fills one of the tables `OF_CLIENTS`, only for this connection."""
     table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
     _replace(connection, f"TEMP TABLE {name}", table)
 
@@ -205,13 +205,13 @@ def _replace(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) 
 
 
 def may_signal(client: ClientState, activity: Activity) -> bool:
-    """Whether a client may know what another one does, and end it: of its own user's, and an admin of all."""
+    """Whether a client may see the activity of another one and end it: of the same user, or as admin."""
     session = client.session
     return session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user)
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequence[Role], *, first: bool) -> None:
-    """Makes all tables anew, in one step."""
+    """Replaces all tables in one transaction."""
     tables = dict(filled(catalog, roles))
     for name, table in rights_tables(catalog, roles, relation_oids(catalog)).items():
         tables["pg_catalog", name] = table
@@ -334,7 +334,7 @@ class CatalogAnswers:
         return self._connection
 
     def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-        """What differs from client to client, where a query asks for it: variables, settings, what all do."""
+        """Sets the data of this client that a query needs: variables, settings, activity."""
         client, session = self._client, self._client.session
         path = list(session.path_in(session.catalog)) or ["public"]
         values: dict[str, object] = {
@@ -371,7 +371,7 @@ def _activity(activity: Activity, database: str) -> dict[str, object]:
     return {**row, "client_addr": activity.address, "backend_start": began, "backend_type": "client backend"}
 
 
-#: What macros raise: a condition and a message.
+#: Errors of macros: a condition and a message.
 _RAISED: Final = re.compile(r"(UNDEFINED_(?:OBJECT|RELATION)): (.*)")
 
 _FAILURES: Final = (
@@ -398,7 +398,7 @@ def _failure(cause: duckdb.Error, text: str) -> Error:
 
 
 def _bytes_of(tree: exp.Expression) -> frozenset[str]:
-    """The names of columns whose values are single bytes, those that the query calls otherwise among them."""
+    """The names of columns with single bytes, also by their aliases in the query."""
     names = set(_CHARS)
     while (
         found := {a.alias for a in tree.find_all(exp.Alias) if isinstance(a.this, exp.Column) and a.this.name in names}
@@ -409,7 +409,7 @@ def _bytes_of(tree: exp.Expression) -> frozenset[str]:
 
 
 def _names_of(tree: exp.Query) -> frozenset[str]:
-    """The names of columns whose values are arrays of names: aggregates of a column that holds some."""
+    """The names of columns with arrays of names: aggregates of a column of names."""
     lists = (a for a in tree.selects if isinstance(a, exp.Alias) and isinstance(a.this, exp.ArrayAgg))
     return frozenset(a.alias for a in lists if isinstance(a.this.this, exp.Column) and a.this.this.name in _NAMES)
 

@@ -1,6 +1,6 @@
 """PostgreSQL's functions over its catalog, as macros of DuckDB.
 
-What differs from client to client is in variables: `database`, `user` (as whom it acts), `login`, `schema`, `path`,
+Variables hold the data of each client: `database`, `user` (its current role), `login`, `schema`, `path`,
 `pid`.
 """
 
@@ -13,7 +13,7 @@ from watersmeet.server.settings import SERVER_VERSION
 
 _NUMBERS: Final = " ".join(f"WHEN '{name}' THEN {number}" for name, number in NUMBERS.items())
 
-#: Macros over the tables: the expression by name and parameters.
+#: Macros over the tables: expressions by head (name and parameters).
 _MACROS: Final = {
     "pg_current_database()": "getvariable('database')",
     "pg_current_user()": "getvariable('user')",
@@ -198,21 +198,9 @@ _SQL_NAMES: Final = {
 
 #: Those that others call.
 _FIRST: Final = (
-    "quote_ident",
-    "index_column",
-    "bare",
-    "inside",
-    "pg_get_userbyid",
-    "format_type",
-    "pg_get_function_arguments",
-    "to_regclass",
-    "role_id",
-    "relation_id",
-    "wants",
-    "level_of",
-    "may",
-    "is_member",
-)
+    "quote_ident", "index_column", "bare", "inside", "pg_get_userbyid", "format_type", "pg_get_function_arguments",
+    "to_regclass", "role_id", "relation_id", "wants", "level_of", "may", "is_member",
+)  # fmt: skip
 
 #: Functions that PostgreSQL has and that make a query without FROM one of the catalog.
 SESSION_FUNCTIONS: Final = frozenset({
@@ -279,7 +267,7 @@ def _named() -> frozenset[str]:
     return _OF_BOTH | {head.partition("(")[0] for head in heads}
 
 
-#: What queries of the catalog may call by its name, and what they may call in FROM.
+#: The functions that queries of the catalog may call, and those in FROM.
 CALLED: Final = _named()
 CALLED_IN_FROM: Final = frozenset(
     {"generate_series", "generate_subscripts", "unnest", "_pg_expandarray", "pg_get_keywords"}

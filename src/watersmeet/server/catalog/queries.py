@@ -1,4 +1,4 @@
-"""Which queries the catalog answers, and as what DuckDB runs them."""
+"""Recognizes queries of the system catalog and translates them to DuckDB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPERATORS: Final[dict[str, tuple[str, bool]]] = {
     "=": ("=", False),
     "<>": ("=", True),
 }
-#: Types of PostgreSQL's own by the DuckDB types of what stands for them.
+#: DuckDB types by PostgreSQL types.
 _TYPES: Final = {
     "name": "VARCHAR", "char": "VARCHAR", "text": "VARCHAR", "varchar": "VARCHAR", "oid": "UINTEGER", "xid": "UINTEGER",
     "cid": "UINTEGER", "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "int": "INTEGER",
@@ -47,13 +47,8 @@ _TYPES: Final = {
     "information_schema.sql_identifier": "VARCHAR",
 }  # fmt: skip
 _PARAMETER_TYPES: Final = {
-    "int": INTEGER,
-    "int4": INTEGER,
-    "int8": BIGINT,
-    "bigint": BIGINT,
-    "oid": BIGINT,
-    "bool": BOOLEAN,
-}
+    **dict.fromkeys(("int", "int4"), INTEGER), **dict.fromkeys(("int8", "bigint", "oid"), BIGINT), "bool": BOOLEAN,
+}  # fmt: skip
 #: Begins the names of WITH queries as DuckDB runs them.
 _CTE: Final = "watersmeet_with_"
 #: Arrays of types that sqlglot does not read.
@@ -64,7 +59,7 @@ _NAMED_BY_KEYWORD: Final = re.compile(r"(?i)(\bas\s+)([a-z]+)(?=\s*,|\s+from\b)"
 _TEXTS: Final = 1009
 _POSTGRES: Final = Postgres()
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
-#: Words that make a query without relations one of the catalog, beside the beginnings of names.
+#: Words that may make a query without relations one of the catalog; names with certain prefixes also do.
 _WORDS: Final = frozenset({
     *SESSION_FUNCTIONS, *_REGISTERED, "current_catalog", "current_database", "current_role", "current_schema",
     "current_user", "session_user", "user",
@@ -81,7 +76,7 @@ class CatalogQuery(Statement):
 def read_catalog_query(
     tokens: Sequence[Token], text: str, parameters: Parameters, is_relation: Callable[[str], bool]
 ) -> CatalogQuery | None:
-    """A query of the catalog from its tokens, whatever dialect they are of; None for any other query.
+    """A query of the catalog from its tokens, of any dialect; None for any other query.
 
     It is parsed by PostgreSQL's grammar if a word of it may be the catalog's; its tree decides. is_relation: whether
     the session knows a relation of that name.
@@ -92,7 +87,7 @@ def read_catalog_query(
     written = _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text[span.start : span.end])
     tree = _parsed(written, parameters) or _parsed(_NAMED_BY_KEYWORD.sub(r'\1"\2"', written), parameters)
     if not isinstance(tree, exp.Query) or not _is_of_catalog(tree, is_relation):
-        return None  # the session says what is wrong
+        return None  # the session reports the error
     return CatalogQuery(text=text, sql=text[span.start : span.end], span=span, tree=tree)
 
 
@@ -183,16 +178,7 @@ def _name_ctes(tree: exp.Expression) -> None:
 
 def _asks_session(tree: exp.Query) -> bool:
     """Whether a query without relations calls a function of the catalog."""
-    if any(
-        tree.find_all(
-            exp.CurrentUser,
-            exp.CurrentSchema,
-            exp.CurrentCatalog,
-            exp.SessionUser,
-            exp.CurrentDatabase,
-            exp.CurrentVersion,
-        )
-    ):
+    if any(tree.find_all(*_SPECIAL, exp.CurrentVersion)):
         return True
     if any(_type_name(cast.to)[0] in _REGISTERED for cast in tree.find_all(exp.Cast)):
         return True
@@ -218,7 +204,7 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
         _name_items(select)
     for comparison in list(tree.find_all(exp.NEQ)):
         _compare_with_all(comparison)
-    for node in reversed(list(tree.walk())):  # what stands inside first
+    for node in reversed(list(tree.walk())):  # inner nodes first
         made = _rewritten(node, text)
         if made is node:
             continue
@@ -327,7 +313,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
 
 #: Functions in FROM whose arguments may be queries here, which DuckDB does not take there.
 _SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
-#: Functions of one value, as DuckDB calls them, and what they are called in FROM.
+#: Functions of one value by DuckDB's name, and their column in FROM.
 _VALUES_IN_FROM: Final = {
     "current_version": "version",
     "pg_current_database": "current_database",
@@ -357,7 +343,7 @@ def _with_column(node: exp.Expression) -> exp.Expression:
 
 
 def _compared_function(node: exp.EQ | exp.NEQ) -> exp.Expression:
-    """A comparison of a function with 0, which is none: here functions are their names, and none is a minus."""
+    """A comparison of a function's oid with 0 (no function): columns of functions have names, and a minus for none."""
     sides = (node.this, node.expression)
     if any(isinstance(s, exp.Column) and s.name.lower() in _FUNCTIONS for s in sides):
         for side in sides:
@@ -449,7 +435,7 @@ def _type_name(kind: exp.DataType) -> tuple[str, bool]:
     return written.rpartition(".")[2].partition("(")[0].strip(), is_array
 
 
-#: What a name that is cast has to be the name of, and the condition if it is not.
+#: The condition for a cast of an unknown name, and the kind of the object.
 _MISSING: Final = {
     "regclass": ("UNDEFINED_RELATION", "relation"),
     "regtype": ("UNDEFINED_OBJECT", "type"),

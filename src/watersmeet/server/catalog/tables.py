@@ -57,8 +57,8 @@ _KIND_NAMES: Final = {"r": "BASE TABLE", "f": "FOREIGN", "v": "VIEW", "m": "MATE
 _LETTERS: Final = {"INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d"}
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
-#: Tables of the functions about privileges, with inherited ones: the level of the fixed role of each role, what it was
-#: granted, and the roles of which it is a member.
+#: Tables of the functions about privileges, with inherited ones: the level of the fixed role of each role, its direct
+#: privileges, and the roles of which it is a member.
 _RIGHTS: Final = pa.schema({"role": pa.uint32(), "level": pa.int32()})
 _GRANTS: Final = pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()})
 _MEMBERS: Final = pa.schema({"role": pa.uint32(), "of": pa.uint32()})
