@@ -187,44 +187,28 @@ def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
     return named
 
 
+_SOURCE_FIELDS: Final = ("rows", "dead", "watermark", "late", "ahead", "idle")
+_VIEW_FIELDS: Final = ("rows_in", "rows_out", "rows", "watermark", "held_back_by", "state_rows", "state_bytes")
+
+
 def progress_line(status: Status, rates: dict[str, float], *, as_json: bool) -> str:
     """The same for a log file."""
     if as_json:
-        return json.dumps(
-            {
-                "epoch": status.epoch,
-                "behind": status.behind,
-                "sources": {
-                    s.name: {
-                        "rows": s.rows,
-                        "rows_per_s": round(rates.get(s.id, 0)),
-                        "dead": s.dead,
-                        "watermark": s.watermark,
-                        "late": s.late,
-                        "ahead": s.ahead,
-                        "idle": s.idle,
-                    }
-                    for s in status.sources
-                },
-                "views": {
-                    v.name: {
-                        "rows_in": v.rows_in,
-                        "rows_per_s": round(rates.get(v.id, 0)),
-                        "rows_out": v.rows_out,
-                        "rows": v.rows,
-                        "watermark": v.watermark,
-                        "held_back_by": v.held_back_by,
-                        "state_rows": v.state_rows,
-                        "state_bytes": v.state_bytes,
-                        "errors": v.expression_errors,
-                        "stopped": bool(v.error),
-                    }
-                    for v in status.views
-                },
-            },
-            ensure_ascii=False,
-            default=str,
-        )
+        sources = {
+            s.name: {**{n: getattr(s, n) for n in _SOURCE_FIELDS}, "rows_per_s": round(rates.get(s.id, 0))}
+            for s in status.sources
+        }
+        views = {
+            v.name: {
+                **{n: getattr(v, n) for n in _VIEW_FIELDS},
+                "rows_per_s": round(rates.get(v.id, 0)),
+                "errors": v.expression_errors,
+                "stopped": bool(v.error),
+            }
+            for v in status.views
+        }
+        found = {"epoch": status.epoch, "behind": status.behind, "sources": sources, "views": views}
+        return json.dumps(found, ensure_ascii=False, default=str)
     parts = [f"epoch {status.epoch:,}"]
     parts += [
         f"source {s.name}: {s.rows:,} rows, {rates.get(s.id, 0):,.0f}/s"
