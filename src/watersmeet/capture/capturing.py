@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.capture.tablechanges import (
     Captor,
@@ -56,6 +56,7 @@ from watersmeet.database.transaction import Change, consolidated, if_committed
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
+from watersmeet.runtime.status import CapturedTableStatus, CaptureStatus
 from watersmeet.system.process import fault
 from watersmeet.values.serialization import from_json, to_json
 
@@ -143,13 +144,13 @@ class Captures(Service):
         """
         return [notice for worker in self._workers.all().values() for notice in worker.flush()]
 
-    def status(self, database_id: str) -> dict[str, Any] | None:
+    def status(self, database_id: str) -> CaptureStatus | None:
         """For SHOW SOURCES; None for one that is not captured."""
         capturing = self._workers.get(database_id)
         return None if capturing is None else capturing.status()
 
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """The states of all tables, by their ids: state, rows, reason if it does not follow."""
+    def tables(self) -> dict[str, CapturedTableStatus]:
+        """The status of all tables, by id."""
         return {i: status for worker in self._workers.all().values() for i, status in worker.tables().items()}
 
 
@@ -192,35 +193,33 @@ class _Capturing(Worker):
                 ]
             return [f'source "{name}" was not waited for, as it is {self.state}: {self.problem}']
 
-    def status(self) -> dict[str, Any]:
-        """state, reason, tables by name, and what the server says of the slot, as far as it can be asked."""
+    def status(self) -> CaptureStatus:
+        """The status, with the server's figures of the slot if it answers."""
         shown = {t.id: t.shown for t in self._tables()}
         tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
-        found: dict[str, Any] = {"state": self.state, "reason": self.problem, "tables": tables}
-        found["place"] = self._position.place
+        found = CaptureStatus(self.state, self.problem, tables, self._position.place)
         with contextlib.suppress(Error):
-            found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
-        for state in ("stalled", "waiting", "snapshot"):
-            names = [n for n, t in tables.items() if t["state"] == state]
-            if self.state == "running" and names:
-                found["state"] = "filling" if state == "snapshot" else state
-                if state != "snapshot":
-                    found["reason"] = "; ".join(f'table "{n}": {tables[n]["reason"]}' for n in names)
-                break
-        return found
+            retained_bytes, lag_bytes = self._system.lag(self._options(), self._reached)
+            found = replace(found, lag_bytes=lag_bytes, retained_bytes=retained_bytes)
+        states = {t.state for t in tables.values()} if self.state == "running" else ()
+        for state in ("stalled", "waiting"):
+            if state in states:
+                reasons = [f'table "{n}": {t.reason}' for n, t in tables.items() if t.state == state]
+                return replace(found, state=state, reason="; ".join(reasons))
+        return replace(found, state="filling") if "snapshot" in states else found
 
-    def tables(self) -> dict[str, dict[str, Any]]:
+    def tables(self) -> dict[str, CapturedTableStatus]:
         """See `Captures.tables`."""
         return {t.id: self._status_of(t) for t in self._tables()}
 
-    def _status_of(self, table: CapturedTable) -> dict[str, Any]:
+    def _status_of(self, table: CapturedTable) -> CapturedTableStatus:
         position, unread = self._position.of(table.id), self._unread.get(table.id)
         rows = position.rows if position else 0
         if position and position.stalled:
-            return {"state": "stalled", "rows": rows, "reason": position.stalled}
+            return CapturedTableStatus("stalled", rows, position.stalled)
         if unread is not None:
-            return {"state": "waiting", "rows": rows, "reason": unread[0]}
-        return {"state": "running" if position and position.done else "snapshot", "rows": rows}
+            return CapturedTableStatus("waiting", rows, unread[0])
+        return CapturedTableStatus("running" if position and position.done else "snapshot", rows)
 
     def work(self) -> None:
         try:

@@ -190,6 +190,34 @@ class SourceStatus:
 
 
 @dataclass(frozen=True)
+class CapturedTableStatus:
+    """A captured table. state: running, snapshot, waiting, stalled. rows: its snapshot's. reason: why it isn't read."""
+
+    state: str
+    rows: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class CaptureStatus:
+    """A captured database. tables: by name. place: the committed position in the server's log.
+
+    lag_bytes: of that log, left to read. retained_bytes: kept by the server for this capture. None if unknown.
+    """
+
+    state: str
+    reason: str | None
+    tables: Mapping[str, CapturedTableStatus]
+    place: str
+    lag_bytes: int | None = None
+    retained_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class TableStatus:
     """A table. size_bytes: on disk. rows_in: the changes that epochs have read."""
 

@@ -26,13 +26,13 @@ def opened(tmp_path, postgres):
 def tables_of(opened):
     """Of the tables of the first captured database: their states and reasons, by name."""
     (database,) = [r for r in opened._session.catalog.relations.values() if hasattr(r, "connector") and not r.has_rows]
-    return opened._session.database.service(Captures).status(database.id)["tables"]
+    return opened._session.database.service(Captures).status(database.id).tables
 
 
 def stopped(opened, table):
     """Why a table follows no more, once that was noticed."""
-    until(lambda: tables_of(opened)[table]["state"] == "stalled")
-    return tables_of(opened)[table]["reason"]
+    until(lambda: tables_of(opened)[table].state == "stalled")
+    return tables_of(opened)[table].reason
 
 
 def test_databases_do_not_take_tables_from_each_other(tmp_path, opened, postgres):
@@ -98,7 +98,7 @@ def test_a_table_whose_changes_are_not_written_any_more_stops_alone(opened, post
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v int); CREATE TABLE u (i int PRIMARY KEY)")
     source(opened, postgres, **{"publication.name": "p"})
     opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'; FLUSH")
-    assert {t["state"] for t in tables_of(opened).values()} == {"running"}
+    assert {t.state for t in tables_of(opened).values()} == {"running"}
     postgres.execute(change)
     why = stopped(opened, "t")
     assert re.search(reason, why)

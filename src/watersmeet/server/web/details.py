@@ -51,7 +51,7 @@ def relation_json(session: Session, relation: Relation, snapshot: Snapshot, prod
         "connector": secretvalues.shown(relation.connector) if knows else {},
         "error": None if view is None or not knows else view.error or view.writing,
         "source": None if source is None else {k: v for k, v in source.to_dict().items() if k not in _KNOWN},
-        "captured": snapshot.captured.get(relation.id),
+        "captured": None if (capture := snapshot.captured.get(relation.id)) is None else capture.to_dict(),
         "sink": sink,
         "plan": None,
     }

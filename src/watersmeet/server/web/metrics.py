@@ -216,11 +216,11 @@ def _of_sources(found: _Found, snapshot: Snapshot) -> None:
         found.add("source_running", source.health.state in ("running", "paused"), name)
         found.add("source_backlog_bytes", source.backlog_bytes, name)
         found.add("source_backlog_messages", source.backlog_messages, name)
-    for relation_id, said in snapshot.captured.items():
+    for relation_id, capture in snapshot.captured.items():
         relation = snapshot.catalog.relations.get(relation_id)
         if relation is not None:
-            found.add("source_running", said.get("state") in ("running", "filling", "starting"), relation.shown)
-            found.add("source_backlog_bytes", said.get("lag_bytes"), relation.shown)
+            found.add("source_running", capture.state in ("running", "filling", "starting"), relation.shown)
+            found.add("source_backlog_bytes", capture.lag_bytes, relation.shown)
 
 
 def _of_sinks(found: _Found, snapshot: Snapshot) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,15 @@ from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Relation, Sink
 from watersmeet.database.sessions.context import Session
 from watersmeet.runtime.backfill import rows_left
-from watersmeet.runtime.status import SinkStatus, SourceStatus, Status, TableStatus, ViewStatus, failure_text
+from watersmeet.runtime.status import (
+    CaptureStatus,
+    SinkStatus,
+    SourceStatus,
+    Status,
+    TableStatus,
+    ViewStatus,
+    failure_text,
+)
 from watersmeet.session.status import Rates, database_status, sink_statuses
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
@@ -394,7 +402,7 @@ class Snapshot:
     status: Status
     metrics: dict[str, RelationMetrics]
     sinks: tuple[SinkStatus, ...]
-    captured: dict[str, dict[str, Any]]
+    captured: dict[str, CaptureStatus]
     epochs: Epochs | None
     retained: int
     oldest_hold: int | None
@@ -432,7 +440,7 @@ class Watch:
         self._price_s = 0.0
         self._taken_s = -math.inf
         self._asked_s = -math.inf
-        self._captured: dict[str, dict[str, Any]] = {}
+        self._captured: dict[str, CaptureStatus] = {}
         self._followed = 0
         self._epochs = Epochs()
         self._filling = Filling()
@@ -523,7 +531,7 @@ class Watch:
         self._followed = head
         return self._epochs
 
-    def _ask(self, catalog: Catalog) -> dict[str, dict[str, Any]]:
+    def _ask(self, catalog: Catalog) -> dict[str, CaptureStatus]:
         """The status of captured databases by id."""
         captures = self.session.database.service(Captures)
         if captures is None or time.monotonic() - self._asked_s < _ASK_S:

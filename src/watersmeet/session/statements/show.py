@@ -32,6 +32,7 @@ from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.tree.statements import Describe, Show
 from watersmeet.runtime.status import (
     SOURCE_STATES,
+    CapturedTableStatus,
     ErrorJson,
     FailedExpression,
     SourceStatus,
@@ -185,10 +186,14 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
     )
     for source in (*sources, *of_tables):
         if isinstance(source, CapturedDatabase):
-            status = {} if captures is None else captures.status(source.id) or {}
+            status = None if captures is None else captures.status(source.id)
             name = session.catalog.relations[source.of_table].shown if source.of_table else source.name
-            bytes_of = (status.get("lag_bytes"), status.get("retained_bytes"))
-            rows.append((name, status.get("state"), status.get("reason"), None, *bytes_of))
+            shown = (
+                (None,) * 5
+                if status is None
+                else (status.state, status.reason, None, status.lag_bytes, status.retained_bytes)
+            )
+            rows.append((name, *shown))
             continue
         found = [known[i] for i in (source.id, *readers.get(source.id, ())) if i in known]
         worst = max((s.health for s in found), key=lambda h: SOURCE_STATES.index(h.state), default=None)
@@ -254,9 +259,9 @@ def _jobs(session: Session, statement: Show) -> Result:
         counts = (None, source.rows, *[None] * 5, source.errors)
         rows.append((source.name, what, status.state, *counts, detail, source.watermark, *[None] * 3))
     table_rows = {t.id: t.rows for t in status.tables}
-    for table, following in _captured(session):
-        shown = "filling" if following["state"] == "snapshot" else following["state"]
-        errors, reason = len(_letters(session, table.id)), following.get("reason")
+    for table, capture in _captured(session):
+        shown = "filling" if capture.state == "snapshot" else capture.state
+        errors, reason = len(_letters(session, table.id)), capture.reason
         rows.append((table.name, table.what, shown, table_rows.get(table.id), *[None] * 6, errors, reason, *[None] * 4))
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
@@ -299,10 +304,10 @@ def _errors(session: Session, statement: Show) -> Result:
         if (relation.topic is not None or isinstance(relation, TopicWriter))
         and (why := undelivered(session, relation.id)) is not None
     ]
-    for table, following in _captured(session):
-        if following.get("reason"):
-            kind = "stopped" if following["state"] == "stalled" else "problem"
-            rows.append((table.name, kind, None, None, following["reason"]))
+    for table, capture in _captured(session):
+        if capture.reason:
+            kind = "stopped" if capture.state == "stalled" else "problem"
+            rows.append((table.name, kind, None, None, capture.reason))
         letters = _letters(session, table.id)
         rows += [(table.name, "dead letter", *place_of(d), d["reason"]) for d in letters]
     for source in status.sources:
@@ -333,8 +338,8 @@ def _lacking(columns: list[str]) -> str:
     return f"the file has no column {', '.join(columns)}: NULL was read"
 
 
-def _captured(session: Session) -> list[tuple[CapturedTable, dict[str, Any]]]:
-    """The captured tables that the user sees, each with its state."""
+def _captured(session: Session) -> list[tuple[CapturedTable, CapturedTableStatus]]:
+    """The captured tables that the user sees, each with its status."""
     captures, catalog = session.database.service(Captures), session.catalog
     found = [] if captures is None else [(catalog.relations.get(i), s) for i, s in captures.tables().items()]
     return [(t, s) for t, s in found if isinstance(t, CapturedTable) and catalog.shows(t)]
