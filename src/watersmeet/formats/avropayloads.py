@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.formats.avroschema import Node, container_block, container_head, read_schema
 from watersmeet.formats.convert import convert
-from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows, without_head
+from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, without_head
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.typemapping import can_read, decimals, retyped, with_meaning
-from watersmeet.formats.valuetexts import Converted, Mask, evaluate
+from watersmeet.formats.valuetexts import Converted, Mask, evaluate, of_rows, one_array
 from watersmeet.system.process import library
 from watersmeet.values.types import Field, SqlType
 
@@ -238,7 +238,8 @@ def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) 
     if frame.height != count:
         return None
     columns = [
-        _flat(column, node.arrow) for (_, node), column in zip(schema.fields, frame.to_arrow().columns, strict=True)
+        one_array(column.cast(node.arrow))
+        for (_, node), column in zip(schema.fields, frame.to_arrow().columns, strict=True)
     ]
     record = pa.StructArray.from_arrays(columns, fields=list(schema.arrow))
     try:
@@ -265,13 +266,6 @@ def _one_by_one(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
             good[i] = False
             reasons[i] = f"avro: {str(cause)[:200] or type(cause).__name__}"
     return pa.array(values, schema.arrow), reasons, good
-
-
-def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    array = column.cast(kind).combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        return array.chunk(0) if array.num_chunks else pa.array([], kind)
-    return array
 
 
 def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:
@@ -314,7 +308,7 @@ def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
     values = done.column
     if meaning == "decimal":
         number = _of_decimals(values, kind)
-        return None if number is None else merged(done, number)
+        return None if number is None else number.with_bad(done.bad)
     if (kind.name, meaning) in (("timestamp", "timestamp"), ("timestamptz", "local timestamp")):
         values = values.cast(pa.int64()).view(kind.arrow)
     elif meaning in ("zoned text", "interval text", "json") and kind.name != "varchar":
@@ -322,12 +316,12 @@ def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
     elif kind.name == "varchar" and meaning not in ("date", "time", "timestamp", "local timestamp", "duration"):
         if node.kind in ("bytes", "fixed") and meaning is None:
             return None
-        return merged(done, Converted(values.cast(pa.string())))
+        return Converted(values.cast(pa.string()), done.bad)
     elif kind.name == "numeric" and node.kind in ("float", "double"):
-        return merged(done, convert([values.cast(pa.string())], [kind])[0])
+        return convert([values.cast(pa.string())], [kind])[0].with_bad(done.bad)
     elif not can_read(values.type, kind):
         return None
-    return merged(done, retyped(values, kind))
+    return retyped(values, kind).with_bad(done.bad)
 
 
 def _booleans(numbers: pa.Array) -> Converted:
@@ -367,7 +361,7 @@ def _of_own_scales(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted 
         unscaled = decimals(of_rows(values, mine), number)
         found = _of_decimals(unscaled.column, kind)
         assert found is not None
-        found = merged(unscaled, found)
+        found = found.with_bad(unscaled.bad)
         column = pc.replace_with_mask(column, pa.array(mine), found.column)
         if found.bad is not None:
             bad[np.flatnonzero(mine)[found.bad]] = True
@@ -379,13 +373,6 @@ def rescaled(values: pa.Array, kind: SqlType) -> Converted:
     if values.type.scale <= kind.arrow.scale:
         return retyped(values, kind)
     return convert([values.cast(pa.string())], [kind])[0]
-
-
-def merged(first: Converted, second: Converted) -> Converted:
-    """The second of two conversions in a row, with the bad rows of both."""
-    if first.bad is None or second.bad is None:
-        return Converted(second.column, second.bad if first.bad is None else first.bad)
-    return Converted(second.column, first.bad | second.bad)
 
 
 def _as_struct(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted | None:
@@ -450,7 +437,7 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
     else:
         (texts,) = evaluate([found.column], ["CAST(to_json(t0) AS VARCHAR)"])
     texts = pc.if_else(found.column.is_valid(), texts, pa.scalar(None, pa.string()))
-    return merged(found, convert([texts], [SqlType("jsonb")])[0])
+    return convert([texts], [SqlType("jsonb")])[0].with_bad(found.bad)
 
 
 def count_records(file: BinaryIO) -> int:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
 from watersmeet.formats.registry import Part, Registry, open_registry, subject_of
-from watersmeet.formats.valuetexts import interval_text, numeric_text
+from watersmeet.formats.valuetexts import interval_text, numeric_text, one_array
 from watersmeet.formats.writers import (
     Encode,
     big_endian,
@@ -30,7 +30,6 @@ from watersmeet.formats.writers import (
     lengths_of,
     list_parts,
     numbers_of,
-    one_array,
     reals,
     shortest,
     spread,

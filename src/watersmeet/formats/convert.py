@@ -105,7 +105,7 @@ def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
     wrong = present & ~valid
     known = texts if valid.all() else _spread(texts.filter(pa.array(valid)), valid)
     done = _documents(known) if kind.name == "jsonb" else _nested(known, kind, None)
-    return done if not wrong.any() else Converted(done.column, wrong if done.bad is None else wrong | done.bad)
+    return done.with_bad(wrong)
 
 
 def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlType], rules: Rules) -> list[Converted]:
@@ -176,7 +176,7 @@ def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | No
         wrong = quoted & ~is_valid(said)
         texts = _where(pc.if_else(pa.array(quoted), said, texts), ~wrong)
         found = _documents(texts) if kind.name == "jsonb" else _nested(texts, kind, rules)
-        return Converted(found.column, wrong if found.bad is None else wrong | found.bad)
+        return found.with_bad(wrong)
     return None
 
 

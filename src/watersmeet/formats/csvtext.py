@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from watersmeet.formats.convert import convert
-from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
+from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing
 from watersmeet.formats.registry import option_error
-from watersmeet.formats.valuetexts import Converted
+from watersmeet.formats.valuetexts import of_rows, one_array
 from watersmeet.values.types import Field
 
 
@@ -297,13 +297,13 @@ class CsvReader:
         if not self._many_rows:
             several = np.flatnonzero(np.bincount(places, minlength=count) > 1)
             reasons |= dict.fromkeys(several.tolist(), "csv: several rows in a message")
-        texts = [self._unescaped(_flat(column)) for column in table.columns[:width]]
+        texts = [self._unescaped(one_array(column)) for column in table.columns[:width]]
         columns = convert(texts, [f.type for f in self._fields])
         found = Read(columns, places[rows], reasons)
         if not reasons:
             return found
         keep = ~np.isin(found.places, list(reasons))
-        cut = [Converted(of_rows(c.column, keep), None if c.bad is None else c.bad[keep]) for c in columns]
+        cut = [c.rows(keep) for c in columns]
         return Read(cut, found.places[keep], reasons)
 
     def _unescaped(self, texts: pa.StringArray) -> pa.StringArray:
@@ -315,10 +315,3 @@ class CsvReader:
             return texts
         said = [_ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), t) for t in texts.filter(escaped).to_pylist()]
         return pc.replace_with_mask(texts, escaped, pa.array(said, pa.string()))
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        return array.chunk(0) if array.num_chunks else pa.array([], pa.string())
-    return array

@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
-from watersmeet.formats.avropayloads import AvroReader, declare, declared, merged, raw_columns
+from watersmeet.formats.avropayloads import AvroReader, declare, declared, raw_columns
 from watersmeet.formats.avroschema import VARIABLE_DECIMAL, Kind, Node
 from watersmeet.formats.convert import MessageRules, json_objects
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
-from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
+from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing
 from watersmeet.formats.typemapping import of_connect
-from watersmeet.formats.valuetexts import Converted
+from watersmeet.formats.valuetexts import Converted, of_rows
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, REAL, VARCHAR, Field, SqlType
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -419,7 +419,7 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
                     pa.nulls(len(values.column), column.type.arrow),
                     values.column.is_valid().to_numpy(zero_copy_only=False),
                 )
-            done = merged(values, read)
+            done = read.with_bad(values.bad)
         columns.append(done)
     reasons = dict.fromkeys(np.flatnonzero(wrong).tolist(), "json: not a JSON object")
     return Read(columns, np.flatnonzero(~wrong), reasons)

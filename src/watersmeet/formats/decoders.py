@@ -44,7 +44,6 @@ from watersmeet.formats.payloads import (
     joined,
     moved,
     nothing,
-    of_rows,
     part_column,
     spread,
     value_of,
@@ -60,7 +59,7 @@ from watersmeet.formats.registry import (
     schema_bytes,
     subject_of,
 )
-from watersmeet.formats.valuetexts import Converted, Mask
+from watersmeet.formats.valuetexts import Converted, Mask, of_rows
 from watersmeet.formats.xmltext import XmlReader
 from watersmeet.values.types import (
     BIGINT,
@@ -665,7 +664,7 @@ def _taken(found: Converted, places: Numbers) -> Converted:
     """The values at ascending places."""
     if np.array_equal(places, np.arange(len(found.column))):
         return found
-    return Converted(of_rows(found.column, places), None if found.bad is None else found.bad[places])
+    return found.rows(places)
 
 
 def _note(reasons: dict[int, str], places: Numbers, why: str) -> None:

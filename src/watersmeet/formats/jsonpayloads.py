@@ -20,20 +20,9 @@ import pyarrow.json as pajson
 from watersmeet.errors import error
 from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, json_objects, json_values, moments_of
 from watersmeet.formats.jsonscan import elements, first_bytes, first_deep, is_valid, member
-from watersmeet.formats.payloads import (
-    Numbers,
-    Read,
-    as_texts,
-    first_of,
-    joined,
-    moved,
-    nothing,
-    of_rows,
-    spread,
-    without_head,
-)
+from watersmeet.formats.payloads import Numbers, Read, as_texts, first_of, joined, moved, nothing, spread, without_head
 from watersmeet.formats.registry import option_error
-from watersmeet.formats.valuetexts import Converted, Mask, convert_scalars
+from watersmeet.formats.valuetexts import Converted, Mask, convert_scalars, of_rows, one_array
 from watersmeet.values.types import DEFAULT_PRECISION, Field
 
 _BRACE, _BRACKET = b"{["
@@ -148,7 +137,7 @@ class JsonReader:
             return Read(columns, rows)
         keep = ~np.isin(rows, odd)
         inside = keep[~wrong]
-        columns = [Converted(of_rows(c.column, inside), None if c.bad is None else c.bad[inside]) for c in columns]
+        columns = [c.rows(inside) for c in columns]
         good = Read(columns, rows[keep])
         # Texts with objects over several lines, or several objects in a line: one by one.
         cut = [objects_in(text) for text in of_rows(texts, odd).to_pylist()]
@@ -277,7 +266,7 @@ def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRule
         return None
     if table.num_rows != len(texts):
         return None
-    columns = [_flat(column) for column in table.columns[: len(fields)]]
+    columns = [one_array(column) for column in table.columns[: len(fields)]]
     if any(c.null_count and _may_be_there(texts, key, c) for key, c in zip(schema.names, columns, strict=True)):
         return None
     if any(_may_be_exact(texts, f.name) for f, key in zip(fields, schema.names, strict=True) if f.name != key):
@@ -340,11 +329,6 @@ def _may_be_exact(texts: pa.StringArray, name: str) -> bool:
     return bool(
         pc.any(pc.match_substring(texts, f'"{name}"')).as_py() or pc.any(pc.match_substring(texts, "\\u")).as_py()
     )
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 _STEP: Final = re.compile(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.jsonscan import canonical, is_valid
-from watersmeet.formats.valuetexts import Converted, Mask
+from watersmeet.formats.valuetexts import Converted, Mask, of_rows
 from watersmeet.formats.writers import Writer, concatenated, fixed
 from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
@@ -142,17 +142,11 @@ def without_head(payloads: pa.BinaryArray, size_bytes: int) -> pa.BinaryArray:
     return pieces.take(pa.array(np.arange(0, 2 * len(payloads), 2)))
 
 
-def of_rows(column: pa.Array, rows: Mask | Numbers) -> pa.Array:
-    """Some rows of a column, by a mask or by places."""
-    return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
-
-
 def cut_rows(read: Read, keep: Mask) -> Read:
     """Only the rows to keep."""
     if keep.all():
         return read
-    columns = [Converted(of_rows(c.column, keep), None if c.bad is None else c.bad[keep]) for c in read.columns]
-    return Read(columns, read.places[keep], read.reasons)
+    return Read([c.rows(keep) for c in read.columns], read.places[keep], read.reasons)
 
 
 def moved(read: Read, places: Numbers) -> Read:
@@ -197,26 +191,24 @@ def first_of(first: Converted, second: Converted) -> Converted:
     return Converted(pc.if_else(pa.array(there), first.column, second.column), bad if bad.any() else None)
 
 
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "array": [],
+    "boolean": False,
+    "bytea": b"",
+    "interval": (0, 0, 0),
+    "jsonb": "null",
+    "numeric": Decimal(0),
+    "varchar": "",
+}
+
+
 def default_of(kind: SqlType) -> Any:
     """The default of an unreadable value: 0, an empty text, 1970-01-01."""
-    zero = pa.scalar(0, pa.int64())
-    if kind.name == "jsonb":
-        return pa.scalar("null", kind.arrow)
-    if kind.name == "array":
-        return pa.scalar([], kind.arrow)
     if kind.name == "struct":
         return pa.scalar({name: default_of(part).as_py() for name, part in kind.fields}, kind.arrow)
-    if kind.name == "varchar":
-        return pa.scalar("", kind.arrow)
-    if kind.name == "bytea":
-        return pa.scalar(b"", kind.arrow)
-    if kind.name == "interval":
-        return pa.scalar((0, 0, 0), kind.arrow)
-    if kind.name == "numeric":
-        return pa.scalar(Decimal(0), kind.arrow)
-    if kind.name == "date":
-        return zero.cast(pa.int32()).cast(kind.arrow)
-    return pa.scalar(False, kind.arrow) if kind.name == "boolean" else zero.cast(kind.arrow)
+    if kind.name in _DEFAULTS:
+        return pa.scalar(_DEFAULTS[kind.name], kind.arrow)
+    return pa.scalar(0, pa.int32() if kind.name == "date" else pa.int64()).cast(kind.arrow)
 
 
 def documents(payloads: pa.BinaryArray) -> Converted:
@@ -298,7 +290,7 @@ def of_bytes(payloads: pa.BinaryArray, column: Field) -> Converted:
     shown = texts if is_text.all() else pc.if_else(pa.array(is_text), texts, pa.scalar(None, pa.string()))
     (found,) = convert([shown], [column.type])
     wrong = present & ~is_text
-    return found if not wrong.any() else Converted(found.column, wrong if found.bad is None else wrong | found.bad)
+    return found.with_bad(wrong)
 
 
 def _number(values: Any, column: Field) -> Converted:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.avropayloads import declared, split_frames
-from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows
+from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing
 from watersmeet.formats.protoschema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema, from_text, wrapped_type
 from watersmeet.formats.registry import Registry, UnknownSchemaError
-from watersmeet.formats.valuetexts import Converted, Mask
+from watersmeet.formats.valuetexts import Converted, Mask, of_rows
 from watersmeet.values.types import Field
 
 Bytes = npt.NDArray[np.uint8]
@@ -151,7 +151,7 @@ class ProtobufReader:
         read = Read(columns, np.arange(len(starts)), reasons)
         if good.all():
             return read
-        kept = [Converted(of_rows(c.column, good), None if c.bad is None else c.bad[good]) for c in columns]
+        kept = [c.rows(good) for c in columns]
         return Read(kept, np.flatnonzero(good), reasons)
 
 

@@ -26,7 +26,7 @@ from watersmeet.formats.protoschema import (
     wrapped_type,
 )
 from watersmeet.formats.registry import Part, open_registry, subject_of
-from watersmeet.formats.valuetexts import plain_text
+from watersmeet.formats.valuetexts import one_array, plain_text
 from watersmeet.formats.writers import (
     Encode,
     concatenated,
@@ -36,7 +36,6 @@ from watersmeet.formats.writers import (
     lengths_of,
     list_parts,
     numbers_of,
-    one_array,
     reals,
     spread,
     varints,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -226,9 +226,7 @@ def _multiplied(whole: Converted, zeros: int) -> Converted:
     zero = pc.equal(whole.column, pa.scalar(0, whole.column.type))
     texts = pc.if_else(zero, "0", pc.binary_join_element_wise(whole.column.cast(pa.string()), "0" * min(zeros, 38), ""))
     (done,) = convert_scalars([texts], [SqlType("numeric", 38, 0)])
-    if whole.bad is None or done.bad is None:
-        return Converted(done.column, done.bad if whole.bad is None else whole.bad)
-    return Converted(done.column, whole.bad | done.bad)
+    return done.with_bad(whole.bad)
 
 
 def _too_many_digits(column: pa.Array) -> Mask:
@@ -260,43 +258,42 @@ def _uuids(raw: pa.Array) -> pa.StringArray:
     )
 
 
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARIES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+#: By type, tests of the Arrow types that it can be read from.
+_READ_FROM: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
+    "varchar": _TEXTS,
+    "jsonb": _TEXTS,
+    "boolean": (pa.types.is_boolean,),
+    "real": (pa.types.is_floating, pa.types.is_integer),
+    "double precision": (pa.types.is_floating, pa.types.is_integer),
+    "numeric": (pa.types.is_decimal, pa.types.is_integer),
+    "bytea": _BINARIES,
+    "date": (pa.types.is_date,),
+    "time": (pa.types.is_time,),
+}
+
+
 def can_read(found: pa.DataType, kind: SqlType) -> bool:
     """Whether columns of the type `found` can have the declared type, value by value."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_null(found):
         return True
-    name = kind.name
-    if name in ("varchar", "jsonb"):
-        return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
-    if name == "boolean":
-        return bool(pa.types.is_boolean(found))
-    if kind.is_integer:
-        return bool(pa.types.is_integer(found))
-    if kind.is_float:
-        return bool(pa.types.is_floating(found) or pa.types.is_integer(found))
-    if name == "numeric":
-        return bool(pa.types.is_decimal(found) or pa.types.is_integer(found))
-    if name == "bytea":
-        return bool(
-            pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found)
-        )
-    if name == "date":
-        return bool(pa.types.is_date(found))
-    if name == "time":
-        return bool(pa.types.is_time(found))
-    if name in ("timestamp", "timestamptz"):
-        return bool(pa.types.is_timestamp(found)) and (found.tz is not None) == (name == "timestamptz")
-    if name == "array":
-        assert kind.element is not None
+    if kind.name in ("timestamp", "timestamptz"):
+        return bool(pa.types.is_timestamp(found)) and (found.tz is not None) == (kind.name == "timestamptz")
+    if kind.element is not None:
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
         return bool(is_list and can_read(found.value_type, kind.element))
-    if name == "struct":
+    if kind.name == "struct":
         return bool(pa.types.is_struct(found)) and all(
             found.get_field_index(part) >= 0 and can_read(found.field(part).type, part_kind)
             for part, part_kind in kind.fields
         )
-    return bool(found == kind.arrow)
+    if kind.is_integer:
+        return bool(pa.types.is_integer(found))
+    tests = _READ_FROM.get(kind.name)
+    return bool(found == kind.arrow) if tests is None else any(test(found) for test in tests)
 
 
 def retyped(array: pa.Array, kind: SqlType) -> Converted:
@@ -310,8 +307,7 @@ def retyped(array: pa.Array, kind: SqlType) -> Converted:
     except pa.ArrowInvalid:
         bad = _culprits(array, _validated)
         array = pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))
-    done = _retyped_valid(array, kind)
-    return Converted(done.column, done.bad if bad is None else bad if done.bad is None else bad | done.bad)
+    return _retyped_valid(array, kind).with_bad(bad)
 
 
 def _retyped_valid(array: pa.Array, kind: SqlType) -> Converted:
@@ -403,8 +399,8 @@ def sql_type(kind: pa.DataType) -> SqlType | None:
         (BIGINT, pa.types.is_int64),
         (REAL, pa.types.is_float32),
         (DOUBLE, pa.types.is_float64),
-        (VARCHAR, lambda k: pa.types.is_string(k) or pa.types.is_large_string(k) or pa.types.is_string_view(k)),
-        (BYTEA, lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k) or pa.types.is_fixed_size_binary(k)),
+        (VARCHAR, lambda k: any(test(k) for test in _TEXTS)),
+        (BYTEA, lambda k: any(test(k) for test in _BINARIES)),
         (DATE, pa.types.is_date),
         (TIME, pa.types.is_time),
     ):

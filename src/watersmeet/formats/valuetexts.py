@@ -378,7 +378,7 @@ def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa
         result = duck.execute("SELECT " + ", ".join(expressions) + " FROM _input").to_arrow_table()
     finally:
         duck.unregister("_input")
-    return [_one_array(column) for column in result.columns]
+    return [one_array(column) for column in result.columns]
 
 
 @dataclass(frozen=True)
@@ -387,6 +387,21 @@ class Converted:
 
     column: pa.Array
     bad: Mask | None = None
+
+    def with_bad(self, more: Mask | None) -> Converted:
+        """With more bad rows."""
+        if more is None or not more.any():
+            return self
+        return Converted(self.column, more if self.bad is None else more | self.bad)
+
+    def rows(self, rows: Mask | npt.NDArray[np.int64]) -> Converted:
+        """Some rows, by a mask or by places."""
+        return Converted(of_rows(self.column, rows), None if self.bad is None else self.bad[rows])
+
+
+def of_rows(column: pa.Array, rows: Mask | npt.NDArray[np.int64]) -> pa.Array:
+    """Some rows of a column, by a mask or by places."""
+    return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
 
 
 def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
@@ -399,8 +414,11 @@ def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> li
     return [done for done in result if done is not None]
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
     return array

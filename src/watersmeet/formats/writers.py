@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
-from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_object, literal, plain_text
+from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_object, literal, one_array, plain_text
 from watersmeet.values.types import Schema, SqlType
 
 
@@ -113,8 +113,7 @@ class OneColumn:
         self._write = write
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
-        column = rows.column(self._name)
-        return self._write(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        return self._write(one_array(rows.column(self._name)))
 
 
 def bytes_writer(columns: Schema) -> OneColumn:
@@ -194,13 +193,6 @@ def numbers_of(column: pa.Array) -> npt.NDArray[np.int64]:
         column = column.view(pa.int64())
     found: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return found
-
-
-def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def row_codes(rows: pa.Table) -> npt.NDArray[np.int64]:

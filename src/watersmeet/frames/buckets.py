@@ -132,23 +132,20 @@ def bodies(delta: Delta, most_bytes: int = 8 << 20) -> Iterator[bytes]:
 FORMAT: Final = 3
 
 
+#: The texts of a bucket: its circuit, and its state after the last micro-batch.
+PLAN: Final = "plan"
+MANIFEST: Final = "manifest"
+
+
 class Store(BlobStore, Protocol):
     """The state of one bucket. A run may be added again under the same name, which depends on its content."""
 
-    def plan(self) -> str | None:
-        """What `keep_plan` was given, or None for a new bucket."""
+    def text(self, name: str) -> str | None:
+        """The kept text `name` (PLAN, MANIFEST), or None for a new bucket."""
         ...
 
-    def keep_plan(self, text: str) -> None:
-        """Keeps the plan."""
-        ...
-
-    def manifest(self) -> str | None:
-        """What `keep_manifest` was given last."""
-        ...
-
-    def keep_manifest(self, text: str) -> None:
-        """Keeps the manifest."""
+    def keep_text(self, name: str, text: str) -> None:
+        """Keep the text `name`."""
         ...
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
@@ -179,7 +176,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     The order of the pieces makes no difference. Raises Error STATE_MISMATCH if the state is another join's.
     """
     circuit, first = _plan(shape, store)
-    before: dict[str, Any] = {} if first else json.loads(store.manifest() or "{}")
+    before: dict[str, Any] = {} if first else json.loads(store.text(MANIFEST) or "{}")
     marks: dict[str, int] = before.get("watermarks", {})
     sources: dict[str, list[Delta]] = {}
     rows, late = [0, 0], [0, 0]
@@ -197,8 +194,8 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
     kept = state.persist(store.add)
     for ref in state.retired():
         store.remove(ref)
-    store.keep_manifest(
-        json.dumps({"epoch": epoch, "watermarks": marks, "state": kept.to_json()}, separators=(",", ":"))
+    store.keep_text(
+        MANIFEST, json.dumps({"epoch": epoch, "watermarks": marks, "state": kept.to_json()}, separators=(",", ":"))
     )
     sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
     delta = result.published.get(JOINED) or Delta.none(circuit.sinks[0].schema)
@@ -221,9 +218,9 @@ def check_identity(shape: JoinShape, store: Store) -> None:
     Every task runs it before its buckets, with a store of no bucket: a join with another number of buckets finds none
     of the old ones, and would treat them as new.
     """
-    text = store.plan()
+    text = store.text(PLAN)
     if text is None:
-        store.keep_plan(json.dumps(_identity(shape), separators=(",", ":")))
+        store.keep_text(PLAN, json.dumps(_identity(shape), separators=(",", ":")))
     else:
         _compare(shape, json.loads(text))
 
@@ -258,10 +255,10 @@ def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
 
 def _plan(shape: JoinShape, store: Store) -> tuple[Circuit, bool]:
     """The bucket's circuit as of its first run, and whether this is its first run."""
-    text = store.plan()
+    text = store.text(PLAN)
     if text is None:
         circuit = compile_join(shape)
-        store.keep_plan(json.dumps({**_identity(shape), "circuit": to_json(circuit)}, separators=(",", ":")))
+        store.keep_text(PLAN, json.dumps({**_identity(shape), "circuit": to_json(circuit)}, separators=(",", ":")))
         return circuit, True
     plan = json.loads(text)
     _compare(shape, plan)

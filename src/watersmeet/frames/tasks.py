@@ -245,46 +245,6 @@ def name_of(buffer: pa.Buffer) -> str:
     return hashlib.blake2b(buffer, digest_size=16).hexdigest()
 
 
-class MemoryStore:
-    """A bucket's state in memory, for tests."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, pa.Buffer] = {}
-        self._plan: str | None = None
-        self._manifest: str | None = None
-
-    def plan(self) -> str | None:
-        """See `buckets.Store`."""
-        return self._plan
-
-    def keep_plan(self, text: str) -> None:
-        """See `buckets.Store`."""
-        self._plan = text
-
-    def manifest(self) -> str | None:
-        """See `buckets.Store`."""
-        return self._manifest
-
-    def keep_manifest(self, text: str) -> None:
-        """See `buckets.Store`."""
-        self._manifest = text
-
-    def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """See `buckets.Store`."""
-        buffer = joined(blob)
-        ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
-        self.runs[ref.file] = buffer
-        return ref
-
-    def remove(self, ref: BlobRef) -> None:
-        """See `buckets.Store`."""
-        del self.runs[ref.file]
-
-    def read(self, ref: BlobRef) -> pa.Buffer:
-        """See `kernel.state.BlobStore`."""
-        return self.runs[ref.file]
-
-
 class Values(Protocol):
     """Spark's map state: keys and values are tuples."""
 
@@ -302,7 +262,7 @@ class Values(Protocol):
 
 
 class SparkStore:
-    """The current bucket's state in two of Spark's map states: texts by name, and chunks of runs by run and number.
+    """A `Store`: the bucket's state in two of Spark's map states: texts by name, chunks of runs by run and number.
 
     local: files of this machine with the same runs, which are mapped instead of sent through Spark again; None:
     without. Missing runs are read from Spark: after a restart, on another machine, after a failure.
@@ -313,24 +273,14 @@ class SparkStore:
         self._chunks = chunks
         self._local = local
 
-    def plan(self) -> str | None:
-        """See `buckets.Store`."""
-        return self._text("plan")
+    def text(self, name: str) -> str | None:
+        found = self._texts.getValue((name,))
+        return None if found is None else str(found[0])
 
-    def keep_plan(self, text: str) -> None:
-        """See `buckets.Store`."""
-        self._texts.updateValue(("plan",), (text,))
-
-    def manifest(self) -> str | None:
-        """See `buckets.Store`."""
-        return self._text("manifest")
-
-    def keep_manifest(self, text: str) -> None:
-        """See `buckets.Store`."""
-        self._texts.updateValue(("manifest",), (text,))
+    def keep_text(self, name: str, text: str) -> None:
+        self._texts.updateValue((name,), (text,))
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """See `buckets.Store`."""
         buffer = joined(blob)
         ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
         for number, start in enumerate(range(0, buffer.size, CHUNK_BYTES)):
@@ -341,14 +291,12 @@ class SparkStore:
         return ref
 
     def remove(self, ref: BlobRef) -> None:
-        """See `buckets.Store`."""
         for number in range(-(-ref.length_bytes // CHUNK_BYTES)):
             self._chunks.removeKey((ref.file, number))
         if self._local is not None:
             self._local.remove(ref)
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """See `kernel.state.BlobStore`."""
         if self._local is not None and (buffer := self._local.get(ref)) is not None:
             return buffer
         parts = [self._chunks.getValue((ref.file, n)) for n in range(-(-ref.length_bytes // CHUNK_BYTES))]
@@ -365,10 +313,6 @@ class SparkStore:
             self._local.put(ref, buffer)
             return self._local.get(ref) or buffer
         return buffer
-
-    def _text(self, name: str) -> str | None:
-        found = self._texts.getValue((name,))
-        return None if found is None else str(found[0])
 
 
 class LocalRuns:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.catalog import Source as CatalogSource
@@ -32,7 +32,7 @@ from watersmeet.circuit.operators import (
     Versions,
 )
 from watersmeet.connectors.base.sources import Source
-from watersmeet.errors import OperationalError, error
+from watersmeet.errors import Error, OperationalError, error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
@@ -294,67 +294,69 @@ def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: P
 
 def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
     """FEATURE_NOT_SUPPORTED if history now differs from the rows of which the views' content was made."""
-    found = next((o for o in circuit.operators if isinstance(o, (ArrivalAsofJoin, ArrivalJoin, TemporalJoin))), None)
-    if found is not None:
-        what = "a temporal join" if isinstance(found, TemporalJoin) else "EMIT ON ARRIVAL"
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"the state of a view with {what} can't be rebuilt",
-            detail="What its rows matched when they arrived is stored only in the state and in the view's content.",
-            hint="Drop the view, rebuild, and create it again: its rows are then joined with what is there.",
-        )
-    if any(isinstance(o, Cut) for o in circuit.operators):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "the state of a view that begins at a moment can't be rebuilt",
-            detail="Which rows its inputs had when it was created is stored only in the state.",
-            hint="Drop the view, rebuild, and create it again: it then begins at that moment.",
-        )
-    if any(isinstance(o, Versions) for o in circuit.operators):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "the state of a view that reads versions of a table can't be rebuilt",
-            detail="Which rows the table had earlier is stored only in the state.",
-            hint="Drop the view, rebuild, and create it again: it then starts with the rows that are there.",
-        )
-    if any(
-        isinstance(o, Records) and o.keys is None and not circuit.by_id[o.inputs[0]].append_only
-        for o in circuit.operators
-    ):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "the state of a view with join_restore_nulls = 0 can't be rebuilt",
-            detail="Which rows once had a partner is stored only in the state.",
-            hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.",
-        )
+    for op in circuit.operators:
+        if (refusal := _refusal(op, circuit)) is not None:
+            what, detail, then = refusal
+            again = f"Drop the view, rebuild, and create it again: {then}"
+            raise _no_rebuild(f"the state of a view {what}", detail, again)
     for sink in circuit.sinks:
-        late = progress.left_out.get(sink.relation_id, 0)
-        if late:
-            name = known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"the state of {name} can't be rebuilt",
-                detail=f"{late} of the rows that it joins arrived late: its state lacks them, their history has them.",
-                hint="Drop it, rebuild, and create it again: nothing is late for it then.",
+        if late := progress.left_out.get(sink.relation_id, 0):
+            raise _no_rebuild(
+                f"the state of {known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id}",
+                f"{late} of the rows that it joins arrived late: its state lacks them, their history has them.",
+                "Drop it, rebuild, and create it again: nothing is late for it then.",
             )
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
+        name = relation_id if relation is None else relation.shown
+        again = "Drop the views over it, rebuild, and create them again:"
         if isinstance(relation, CatalogSource) and ARRIVAL in relation.defaults.values():
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f'the state of views over "{relation.shown}" can\'t be rebuilt',
-                detail="When its rows arrived is stored only in the state and in the views' content.",
-                hint="Drop the views over it, rebuild, and create them again: its rows then arrive again.",
+            raise _no_rebuild(
+                f'the state of views over "{name}"',
+                "When its rows arrived is stored only in the state and in the views' content.",
+                f"{again} its rows then arrive again.",
             )
-        late = progress.late.get(relation_id, 0)
-        if late:
-            name = known[relation_id].shown if relation_id in known else relation_id
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f'the state of views over "{name}" can\'t be rebuilt',
-                detail=f"{late} of its rows arrived late: the views don't have them, but its history does.",
-                hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.",
+        if late := progress.late.get(relation_id, 0):
+            raise _no_rebuild(
+                f'the state of views over "{name}"',
+                f"{late} of its rows arrived late: the views don't have them, but its history does.",
+                f"{again} they then show these rows, too.",
             )
+
+
+_MATCHED: Final = "What its rows matched when they arrived is stored only in the state and in the view's content."
+_JOINED: Final = "its rows are then joined with what is there."
+#: By operator whose state history can't rebuild: (the view, why, the effect of creating it again).
+_REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
+    TemporalJoin: ("with a temporal join", _MATCHED, _JOINED),
+    ArrivalAsofJoin: ("with EMIT ON ARRIVAL", _MATCHED, _JOINED),
+    ArrivalJoin: ("with EMIT ON ARRIVAL", _MATCHED, _JOINED),
+    Cut: (
+        "that begins at a moment",
+        "Which rows its inputs had when it was created is stored only in the state.",
+        "it then begins at that moment.",
+    ),
+    Versions: (
+        "that reads versions of a table",
+        "Which rows the table had earlier is stored only in the state.",
+        "it then starts with the rows that are there.",
+    ),
+    Records: (
+        "with join_restore_nulls = 0",
+        "Which rows once had a partner is stored only in the state.",
+        "rows without a partner then show NULLs.",
+    ),
+}
+
+
+def _refusal(op: Operator, circuit: Circuit) -> tuple[str, str, str] | None:
+    if isinstance(op, Records) and (op.keys is not None or circuit.by_id[op.inputs[0]].append_only):
+        return None
+    return next((refusal for kind, refusal in _REFUSALS.items() if isinstance(op, kind)), None)
+
+
+def _no_rebuild(what: str, detail: str, hint: str) -> Error:
+    return error("FEATURE_NOT_SUPPORTED", f"{what} can't be rebuilt", detail=detail, hint=hint)
 
 
 def check_whole(lost: Mapping[str, str]) -> None:

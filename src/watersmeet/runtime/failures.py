@@ -29,40 +29,19 @@ Result = TypeVar("Result")
 #: Conditions that are reported unchanged: the store's, the sources' and our own.
 _OWN = frozenset(
     {
-        "CONNECTOR_OPTION",
-        "DATABASE_ACCESS",
-        "DATABASE_DAMAGED",
-        "DATABASE_FORMAT",
-        "DATABASE_IN_USE",
-        "DISK_FULL",
-        "FEATURE_NOT_SUPPORTED",
-        "OUT_OF_MEMORY",
-        "PARALLELISM_MISMATCH",
-        "RUNTIME_UNAVAILABLE",
-        "SOURCE_STOPPED",
-        "SOURCE_UNAVAILABLE",
-        "STATE_DAMAGED",
-        "STATE_MISMATCH",
-        "UNDEFINED_OBJECT",
-        "VIEW_FAILED",
-        "WRITER_FENCED",
+        "CONNECTOR_OPTION", "DATABASE_ACCESS", "DATABASE_DAMAGED", "DATABASE_FORMAT", "DATABASE_IN_USE", "DISK_FULL",
+        "FEATURE_NOT_SUPPORTED", "OUT_OF_MEMORY", "PARALLELISM_MISMATCH", "RUNTIME_UNAVAILABLE", "SOURCE_STOPPED",
+        "SOURCE_UNAVAILABLE", "STATE_DAMAGED", "STATE_MISMATCH", "UNDEFINED_OBJECT", "VIEW_FAILED", "WRITER_FENCED",
     }
-)
+)  # fmt: skip
 
 #: Conditions of the machine, the files and the writer, which are no fault of a view.
 _MACHINE: Final = frozenset(
     {
-        "DATABASE_ACCESS",
-        "DATABASE_FORMAT",
-        "DATABASE_IN_USE",
-        "DISK_FULL",
-        "LIBRARY_MISSING",
-        "PARALLELISM_MISMATCH",
-        "QUERY_CANCELED",
-        "RUNTIME_UNAVAILABLE",
-        "WRITER_FENCED",
+        "DATABASE_ACCESS", "DATABASE_FORMAT", "DATABASE_IN_USE", "DISK_FULL", "LIBRARY_MISSING",
+        "PARALLELISM_MISMATCH", "QUERY_CANCELED", "RUNTIME_UNAVAILABLE", "WRITER_FENCED",
     }
-)
+)  # fmt: skip
 
 _NO_SPACE: Final = "No space left on device"
 _AGAIN: Final = "REFRESH MATERIALIZED VIEW computes the view again."

@@ -324,24 +324,13 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, for users: `Connection.status`."""
-        metrics = self.metrics
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        metrics = own.pop("metrics")
+        counts = ("duration_us", "rows", "requests", "cache_hits", "cache_misses", "fetched_bytes")
         return {
-            "runtime": self.runtime,
-            "state": self.state,
-            "error": self.error,
-            "epoch": self.epoch,
-            "commit": self.commit,
-            "transaction": self.transaction,
-            "time_us": self.time_us,
-            "behind": self.behind,
-            "lag_seconds": self.lag_seconds,
+            **own,
             "backfill": to_json(self.backfill),
-            "duration_us": metrics.duration_us,
-            "rows": metrics.rows,
-            "requests": metrics.requests,
-            "cache_hits": metrics.cache_hits,
-            "cache_misses": metrics.cache_misses,
-            "fetched_bytes": metrics.fetched_bytes,
+            **{name: getattr(metrics, name) for name in counts},
             "buckets_local": metrics.local,
             "buckets_moved": metrics.moved,
             "views": [v.to_dict() for v in self.views],

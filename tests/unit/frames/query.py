@@ -12,8 +12,9 @@ import pyarrow as pa
 from watersmeet.frames.buckets import Cutter, bodies, repeated, run_bucket
 from watersmeet.frames.building import Given, Options, build
 from watersmeet.frames.circuits import appends
-from watersmeet.frames.tasks import Decoder, MemoryStore
+from watersmeet.frames.tasks import Decoder, name_of
 from watersmeet.kernel.runs.frames import decode
+from watersmeet.system.blobs import BlobRef, joined
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
 START = datetime(2026, 1, 1)
@@ -32,6 +33,32 @@ def given(
 ) -> Given:
     fields = tuple(Field(n, t) for n, t in columns) or COLUMNS
     return Given(fields, streaming, None if watermark is None else (watermark[0], int(watermark[1] * 1e6)), signed)
+
+
+class MemoryStore:
+    """A bucket's state in memory (`frames.buckets.Store`)."""
+
+    def __init__(self):
+        self.runs = {}
+        self._texts = {}
+
+    def text(self, name):
+        return self._texts.get(name)
+
+    def keep_text(self, name, text):
+        self._texts[name] = text
+
+    def add(self, blob, rows):
+        buffer = joined(blob)
+        ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
+        self.runs[ref.file] = buffer
+        return ref
+
+    def remove(self, ref):
+        del self.runs[ref.file]
+
+    def read(self, ref):
+        return self.runs[ref.file]
 
 
 class Query:

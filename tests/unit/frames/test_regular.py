@@ -7,12 +7,11 @@ from collections import Counter
 
 import pytest
 from tests.thorough import some
-from tests.unit.frames.query import Query, at, given
+from tests.unit.frames.query import MemoryStore, Query, at, given
 
 from watersmeet.errors import Error
 from watersmeet.frames.buckets import check_identity
 from watersmeet.frames.building import Options, asof, build, latest
-from watersmeet.frames.tasks import MemoryStore
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
 
 
