@@ -317,7 +317,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "PUMP": _read_pump,
 }
 
-DROPS: Final[Mapping[str, DropWord]] = {
+DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,
     "STREAM": "stream",
     "FOREIGN STREAM": "stream",

@@ -45,18 +45,6 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
     ("EMIT", "ON", "ARRIVAL"): "arrival",
 }
 
-#: The words of DROP, and the kinds of relations that they drop.
-DROPS: Final[Mapping[str, DropWord]] = {
-    "TABLE": "table",
-    "SOURCE": "source",
-    "VIEW": "view",
-    "MATERIALIZED VIEW": "materialized view",
-    "INDEX": "index",
-    "SINK": "sink",
-    "CONNECTION": "connection",
-    "SUBSCRIPTION": "subscription",
-}
-
 #: Temporary tables of dbt's incremental models and snapshots have such a name.
 _OF_DBT: Final = "__dbt_tmp"
 _INSTEAD_OF_DBT: Final = (
@@ -257,4 +245,17 @@ CREATES: Final[Mapping[str, Reader]] = {
     "MATERIALIZED VIEW": read_materialized_view,
     "INDEX": _read_index,
     "SCHEMA": read_create_schema,
+}
+
+#: The words of DROP: kinds of relations, or readers.
+DROPS: Final[Mapping[str, DropWord | Reader]] = {
+    "TABLE": "table",
+    "SOURCE": "source",
+    "VIEW": "view",
+    "MATERIALIZED VIEW": "materialized view",
+    "INDEX": "index",
+    "SINK": "sink",
+    "CONNECTION": "connection",
+    "SUBSCRIPTION": "subscription",
+    "SCHEMA": read_drop_schema,
 }
