@@ -38,4 +38,4 @@ def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) ->
     return Blackhole()
 
 
-CONNECTOR: Final = Connector(_check, _open, remembers=False)
+SINKS: Final = {"blackhole": Connector(_check, _open, remembers=False, options=SINK_OPTIONS)}

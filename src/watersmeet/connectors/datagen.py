@@ -26,7 +26,15 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.sources import DeadLetterSink, History, Notification, Poll, SourceRows, SourceSpec
+from watersmeet.connectors.base.sources import (
+    DeadLetterSink,
+    History,
+    Notification,
+    Poll,
+    SourceConnector,
+    SourceRows,
+    SourceSpec,
+)
 from watersmeet.errors import error
 from watersmeet.system import files
 from watersmeet.values.slices import EventSlice, Segments, SourceSlice
@@ -636,3 +644,8 @@ def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[F
     arrays = [made[column.name].make(moment) for column in columns]
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in columns])
     return SourceRows(pa.Table.from_arrays(arrays, schema=schema), rows - piece.begin)
+
+
+SOURCES: Final = {
+    "datagen": SourceConnector(DatagenSource, DatagenSpec, (EventSlice,), read_datagen_slice, SOURCE_OPTIONS)
+}

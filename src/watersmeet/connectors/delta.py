@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -31,17 +31,17 @@ import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     Place,
     SinkBatch,
-    Target,
     Unavailable,
+    connector_for,
     newest_rows,
     rows_that_came,
 )
 from watersmeet.connectors.lakes.client import (
     DELTA_OPTIONS,
+    DELTA_SOURCE,
     LakeOptions,
     delta_library,
     delta_location,
@@ -49,6 +49,7 @@ from watersmeet.connectors.lakes.client import (
     delta_storage,
     first_line,
 )
+from watersmeet.connectors.lakes.source import lake_connector
 from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
 from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, column_problem, made_anew
 from watersmeet.errors import Error, did_you_mean, error
@@ -288,21 +289,6 @@ def _options(delivery: Delivery) -> _Options:
     return _Options(location, delta_storage(given), partition_by, options.flag("create_table_if_not_exists"))
 
 
-def _check(delivery: Delivery) -> None:
-    target = DeltaTarget(delivery, "")
-    try:
-        target.look()
-    except Unavailable as cause:
-        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check the option location, and credentials.") from cause
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return DeltaTarget(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open)
-
 #: Reader features that change nothing of how files are read, or that are noticed where they are used.
 _READABLE: Final = (
     "columnMapping",
@@ -522,3 +508,7 @@ def _texts(array: Any) -> list[str | None]:
         array = array.dictionary_decode()
     texts: list[str | None] = pc.cast(array, pa.string()).to_pylist()
     return texts
+
+
+SOURCES: Final = dict.fromkeys(("delta", "deltalake"), lake_connector(DeltaLog, DELTA_SOURCE))
+SINKS: Final = {"deltalake": connector_for(DeltaTarget, SINK_OPTIONS, "Check the option location, and credentials.")}

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.sources import Condition, Reader
+from watersmeet.connectors.base.sources import Condition, Reader, TableConnector
 from watersmeet.connectors.files.tables import Refusing, file_connector, present_files, read_files
 from watersmeet.errors import error
 from watersmeet.system.process import scratch_folder
@@ -152,3 +152,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
         """None makes the answer an error."""
+
+
+TABLES: Final = {"http": TableConnector(HttpReader, TABLE_OPTIONS)}

@@ -5,13 +5,13 @@ RisingWave, "Sink data from RisingWave to PostgreSQL", "Sink data from RisingWav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Target
+from watersmeet.connectors.base.targets import Delivery
 from watersmeet.connectors.databases.servers import jdbc_url
-from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, check, check_form
+from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, check_form, database_connector
 from watersmeet.connectors.mysql.target import MysqlTarget
 from watersmeet.connectors.postgres.target import PostgresTarget
 from watersmeet.errors import error
@@ -46,13 +46,4 @@ def jdbc_target(delivery: Delivery, database_id: str) -> DatabaseTarget[Any]:
     return MysqlTarget(delivery, database_id, TargetTable(url.server, url.server.database, table))
 
 
-def _check(delivery: Delivery) -> None:
-    check(jdbc_target(delivery, ""))
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return jdbc_target(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open)
+SINKS: Final = {"jdbc": replace(database_connector(jdbc_target, SINK_OPTIONS), append=None, change=None)}

@@ -25,9 +25,9 @@ import io
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,11 +35,12 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Table
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.sources import Condition, Reader
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
+from watersmeet.connectors.base.sources import Condition, Reader, TableConnector
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable, connector_for
 from watersmeet.connectors.externalstreams import WRITTEN, properties_file
+from watersmeet.connectors.files import SOURCES as FILE_SOURCES
 from watersmeet.connectors.files.listing import ObjectListing
-from watersmeet.connectors.files.options import store_specs
+from watersmeet.connectors.files.options import source_options, store_specs
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.connectors.files.tables import Refusing, file_connector, read_files
 from watersmeet.connectors.files.target import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
@@ -322,6 +323,7 @@ class ObjectTarget:
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         place, self._files = _place(delivery)
+        self._connector = delivery.connector
         self._store = open_store(place.location)
         self._root = "".join(f"{part}/" for part in place.path.split("/") if part)
         self._shown = f"{place.location.url}/{self._root}"
@@ -338,6 +340,10 @@ class ObjectTarget:
         self._generation = 0
         self._newest: Place | None = None
         self._has_older = False
+
+    def look(self) -> None:
+        """CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if the store can't be reached, or refuses."""
+        check_objects(self._connector)
 
     def open(self, generation: int) -> Place | None:
         with unavailable(self._shown):
@@ -546,14 +552,12 @@ def _append(delivery: Delivery, rows: pa.Table) -> None:
         raise problem.as_error() from problem
 
 
-def _check(delivery: Delivery) -> None:
-    ObjectTarget(delivery, "")
-    check_objects(delivery.connector)
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return ObjectTarget(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open, append=_append)
+SOURCES: Final = {
+    name: replace(FILE_SOURCES["file"], options=source_options(name, store_specs({"connector": name})))
+    for name in ("azblob", "gcs", "s3", "s3_v2")
+}
+SINKS: Final = {
+    name: replace(connector_for(ObjectTarget, sink_options({"connector": name})), append=_append)
+    for name in ("azblob", "gcs", "s3")
+}
+TABLES: Final = {"s3": TableConnector(ObjectReader, TABLE_OPTIONS)}

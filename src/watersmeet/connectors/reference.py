@@ -1,59 +1,19 @@
-"""All options of all connectors: for SHOW CONNECTORS, and for the reference page that `scripts/connectors_page.py`
-writes.
-"""
+"""The options of all connectors: for SHOW CONNECTORS, and for the page that `scripts/connectors_page.py` writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from watersmeet.connectors import blackhole, delta, externalstreams, foreignstreams, http, jdbc
-from watersmeet.connectors import objects as object_tables
+from watersmeet.connectors import externalstreams, foreignstreams
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.clickhouse import client as clickhouse_tables
-from watersmeet.connectors.clickhouse import target as clickhouse
 from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
-from watersmeet.connectors.files import target as files
-from watersmeet.connectors.iceberg import tables as iceberg_tables
-from watersmeet.connectors.iceberg import target as iceberg
-from watersmeet.connectors.kafka import target as kafka
-from watersmeet.connectors.mysql import capture as mysql_capture
-from watersmeet.connectors.mysql import client as mysql_tables
-from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.objects import sink_options
-from watersmeet.connectors.postgres import client as postgres_tables
-from watersmeet.connectors.postgres import publications
-from watersmeet.connectors.postgres import target as postgres
-from watersmeet.connectors.registry import BUILT_IN, SOURCES
+from watersmeet.connectors.registry import BUILT_IN, SINKS, SOURCES, SYSTEMS, TABLES
 
-_SINKS: Final = {
-    "blackhole": blackhole.SINK_OPTIONS,
-    "clickhouse": clickhouse.SINK_OPTIONS,
-    "deltalake": delta.SINK_OPTIONS,
-    "file": files.SINK_OPTIONS,
-    "iceberg": iceberg.SINK_OPTIONS,
-    "jdbc": jdbc.SINK_OPTIONS,
-    "kafka": kafka.SINK_OPTIONS,
-    "mysql": mysql.SINK_OPTIONS,
-    **postgres.SINK_OPTIONS,
-    **{name: sink_options({"connector": name}) for name in ("azblob", "gcs", "s3")},
-}
-_CAPTURES: Final = {
-    "mysql-cdc": mysql_capture.CAPTURE_OPTIONS,
-    "postgres-cdc": publications.CAPTURE_OPTIONS,
-}
-_TABLES: Final = {
-    "clickhouse": clickhouse_tables.SYSTEM.options,
-    "http": http.TABLE_OPTIONS,
-    "iceberg": iceberg_tables.TABLE_OPTIONS,
-    "mysql": mysql_tables.SYSTEM.options,
-    "postgresql": postgres_tables.SYSTEM.options,
-    "s3": object_tables.TABLE_OPTIONS,
-}
-#: Why the page exists, and what its columns mean.
+#: The beginning of the page.
 _HEAD: Final = """# Options of connectors
 
-All options of all connectors, by their use. Another name of an option stands in brackets behind it. An option in
+All options of all connectors, by their use. Other names of an option stand in parentheses after it. An option in
 **bold** is required. `scripts/connectors_page.py` writes this page; `SHOW CONNECTORS` has the same content.
 [SOURCES.md](SOURCES.md) and [SINKS.md](SINKS.md) explain how connectors behave.
 """
@@ -62,10 +22,12 @@ All options of all connectors, by their use. Another name of an option stands in
 def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
     """(connector, use, options)."""
     yield from ((name, "source", SOURCES[name].options) for name in sorted(SOURCES))
-    yield from ((name, "sink", _SINKS[name]) for name in sorted(_SINKS))
-    yield from ((name, "captured database", _CAPTURES[name]) for name in sorted(_CAPTURES))
+    sinks = {name: sink.options for name, sink in SINKS.items()}
+    yield from ((name, "sink", known) for name, known in sorted(sinks.items()) if known is not None)
+    yield from ((name, "captured database", SYSTEMS[name].known) for name in sorted(SYSTEMS))
     yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", (TABLE_NAME, *TABLE_OPTIONS))
-    yield from ((name, "external table", _TABLES[name]) for name in sorted(_TABLES))
+    tables = {name: table.options for name, table in TABLES.items()}
+    yield from ((name, "external table", known) for name, known in sorted(tables.items()) if known is not None)
     yield "kafka", "external stream", externalstreams.STREAM_OPTIONS
     yield "SYS_JDBC", "foreign table", foreignstreams.TABLE_OPTIONS
 

@@ -1,20 +1,33 @@
-"""Connectors by name: sources, readers of slices, readers of external tables, captured databases.
+"""Connectors by name. Each system's package or module lists its own: `SOURCES`, `SINKS`, `TABLES`, `CAPTURES`.
 
-`register_source` adds connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call it, divided by
-commas.
+`register_source` and `register` add connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call
+them, separated by commas.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import External, Input, MessageFormat, Relation
-from watersmeet.connectors import datagen
+from watersmeet.catalog import Input, MessageFormat, Relation
+from watersmeet.connectors import (
+    blackhole,
+    clickhouse,
+    datagen,
+    delta,
+    files,
+    http,
+    iceberg,
+    jdbc,
+    kafka,
+    mysql,
+    objects,
+    postgres,
+)
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
@@ -24,79 +37,56 @@ from watersmeet.connectors.base.sources import (
     SourceConnector,
     SourceRows,
     SourceSpec,
+    TableConnector,
     Unavailable,
     rate_limit,
 )
-from watersmeet.connectors.clickhouse.client import ClickhouseReader
+from watersmeet.connectors.base.targets import Connector, Delivery
 from watersmeet.connectors.databases.captures import System
-from watersmeet.connectors.datagen import DatagenSource, DatagenSpec, read_datagen_slice
-from watersmeet.connectors.delta import DeltaLog
-from watersmeet.connectors.files.options import FileSpec, files_begun, source_options, store_specs
-from watersmeet.connectors.files.reading import read_file_slice
-from watersmeet.connectors.files.source import FileSource
-from watersmeet.connectors.files.tables import FileReader
-from watersmeet.connectors.http import HttpReader
-from watersmeet.connectors.iceberg.tables import IcebergLog, IcebergReader
-from watersmeet.connectors.kafka.client import SOURCE_OPTIONS, KafkaSpec
-from watersmeet.connectors.kafka.reading import expect_messages, read_messages
-from watersmeet.connectors.kafka.source import KafkaSource
-from watersmeet.connectors.kafka.source import begun as kafka_begun
-from watersmeet.connectors.lakes.client import DELTA_SOURCE, ICEBERG_SOURCE
-from watersmeet.connectors.lakes.source import lake_connector
-from watersmeet.connectors.mysql.capture import MysqlSystem
-from watersmeet.connectors.mysql.client import MysqlReader
-from watersmeet.connectors.objects import ObjectReader
-from watersmeet.connectors.postgres.capture import PostgresSystem
-from watersmeet.connectors.postgres.client import PostgresReader
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
+from watersmeet.objectstores.base import is_url
 from watersmeet.values.serialization import kinds
-from watersmeet.values.slices import (
-    AsideSlice,
-    EventSlice,
-    FileSlice,
-    JumpSlice,
-    MessageSlice,
-    RenamingSlice,
-    Slice,
-    SourceSlice,
-)
+from watersmeet.values.slices import Slice, SourceSlice
 from watersmeet.values.times import SECOND_US, length_us
 from watersmeet.values.types import Field, Schema
 
 Made = TypeVar("Made", bound=Input)
 
-_FILES: Final = SourceConnector(
-    FileSource,
-    FileSpec,
-    (FileSlice, AsideSlice, RenamingSlice),
-    read_file_slice,
-    source_options("file"),
-    files_begun,
-)
-_DELTA: Final = lake_connector(DeltaLog, DELTA_SOURCE)
-#: By connector.
+#: By the value of option `connector`.
 SOURCES: Final[dict[str, SourceConnector]] = {
-    "datagen": SourceConnector(DatagenSource, DatagenSpec, (EventSlice,), read_datagen_slice, datagen.SOURCE_OPTIONS),
-    "delta": _DELTA,
-    "deltalake": _DELTA,
-    "file": _FILES,
-    "iceberg": lake_connector(IcebergLog, ICEBERG_SOURCE),
-    "kafka": SourceConnector(
-        KafkaSource,
-        KafkaSpec,
-        (MessageSlice, JumpSlice),
-        read_messages,
-        SOURCE_OPTIONS,
-        lambda relation: kafka_begun(relation.connector),
-    ),
-    "posix_fs": _FILES,
-    **{
-        name: replace(_FILES, options=source_options(name, store_specs({"connector": name})))
-        for name in ("azblob", "gcs", "s3", "s3_v2")
-    },
+    **datagen.SOURCES,
+    **delta.SOURCES,
+    **files.SOURCES,
+    **iceberg.SOURCES,
+    **kafka.SOURCES,
+    **objects.SOURCES,
 }
-#: Those of this package.
+SINKS: Final[dict[str, Connector]] = {
+    **blackhole.SINKS,
+    **clickhouse.SINKS,
+    **delta.SINKS,
+    **files.SINKS,
+    **iceberg.SINKS,
+    **jdbc.SINKS,
+    **kafka.SINKS,
+    **mysql.SINKS,
+    **objects.SINKS,
+    **postgres.SINKS,
+}
+#: By the kind of an external table, or of the source of a dictionary.
+TABLES: Final[dict[str, TableConnector]] = {
+    **clickhouse.TABLES,
+    **files.TABLES,
+    **http.TABLES,
+    **iceberg.TABLES,
+    **mysql.TABLES,
+    **objects.TABLES,
+    **postgres.TABLES,
+}
+SYSTEMS: Final[dict[str, System]] = {**mysql.CAPTURES, **postgres.CAPTURES}
+
+#: The source connectors of this package.
 BUILT_IN: Final = frozenset(SOURCES)
 #: The classes of `Source.spec()` by their kind.
 _SPECS: Final[dict[str, type[SourceSpec]]] = {c.spec.kind: c.spec for c in SOURCES.values()}
@@ -105,7 +95,7 @@ _BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in S
 
 
 def register_source(name: str, connector: SourceConnector) -> None:
-    """Adds a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
+    """Add a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
 
     name: in lower case, as `WITH (connector = ...)` has it. INVALID_PARAMETER if it, or the kind of the spec, is taken.
     """
@@ -114,6 +104,29 @@ def register_source(name: str, connector: SourceConnector) -> None:
     SOURCES[name] = connector
     _SPECS[connector.spec.kind] = connector.spec
     _BY_SPEC[connector.spec] = connector
+
+
+def register(name: str, connector: Connector) -> None:
+    """Add a connector of sinks in this process, or replace the one of that name."""
+    SINKS[name] = connector
+
+
+def connector_of(delivery: Delivery) -> Connector:
+    """The connector of a delivery; for a file path that is a URL, that of objects. CONNECTOR_OPTION."""
+    name = delivery.connector.get("connector", "").lower()
+    found = connector_named(name)
+    is_object = found is SINKS["file"] and is_url(delivery.connector.get("path", ""))
+    return SINKS["s3"] if is_object else found
+
+
+def connector_named(name: str) -> Connector:
+    """The connector of sinks of that name. CONNECTOR_OPTION."""
+    if name not in SINKS:
+        refuse(
+            f'there is no connector "{name}" of sinks',
+            hint=did_you_mean(name, SINKS) or f"The connectors are: {', '.join(sorted(SINKS))}.",
+        )
+    return SINKS[name]
 
 
 def source_connector(connector: Mapping[str, str]) -> SourceConnector:
@@ -129,7 +142,7 @@ def source_connector(connector: Mapping[str, str]) -> SourceConnector:
 
 
 def open_source(relation: Relation) -> Source:
-    """The source of `relation`, which gives all columns that are `given`.
+    """The source of `relation`, which returns all columns that are `given`.
 
     CONNECTOR_OPTION for options or columns that can't work.
     """
@@ -148,11 +161,10 @@ def _with_kept_schema(form: MessageFormat) -> MessageFormat:
 
 
 def check_connector(relation: Made) -> Made:
-    """The relation as the catalog should keep it, with absolute paths, and the offsets at which reading begins: for
-    CREATE.
+    """The relation as CREATE stores it: with absolute paths, and the offsets at which reading begins.
 
-    Raises CONNECTOR_OPTION if `open_source` would, or if objects can't be listed; RUNTIME_UNAVAILABLE if their store,
-    or a schema of messages, can't be reached.
+    CONNECTOR_OPTION as of `open_source`, or if objects can't be listed; RUNTIME_UNAVAILABLE if a store, or a schema of
+    messages, can't be reached.
     """
     open_source(relation)
     if relation.format is not None:
@@ -161,30 +173,27 @@ def check_connector(relation: Made) -> Made:
 
 
 def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
-    """Says which slices are read next, in this order, so that what has to be fetched comes meanwhile.
-
-    specs: by relation.
-    """
-    topics: dict[str, list[MessageSlice]] = {}
+    """Begin to fetch the slices that are read next, in this order. specs: by relation."""
+    by_relation: dict[str, list[SourceSlice]] = {}
     for piece in pieces:
-        if isinstance(piece, MessageSlice):
-            topics.setdefault(piece.relation, []).append(piece)
-    for relation_id, ranges in topics.items():
+        if isinstance(piece, SourceSlice):
+            by_relation.setdefault(piece.relation, []).append(piece)
+    for relation_id, expected in by_relation.items():
         spec = specs[relation_id]
-        assert isinstance(spec, KafkaSpec)
-        with suppress(Unavailable, Error):  # reading says so, and of which source
-            expect_messages(ranges, spec)
+        connector = _BY_SPEC.get(type(spec))
+        if connector is not None and connector.expect is not None:
+            with suppress(Unavailable, Error):  # reading reports it, with the source
+                connector.expect(expected, spec)
 
 
 def read_slice(
     piece: SourceSlice, spec: SourceSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice: `columns` by name.
+    """The rows of a slice: `columns` by name. spec: `Source.spec()` of the slice's source.
 
-    spec: `Source.spec()` of the slice's source. Which rows are set aside never depends on `columns`,
-    so views that read different columns of a source see the same rows. Raises OSError if a
-    file can't be read for now, `base.Unavailable` if a broker or schema registry can't be reached, RUNTIME_UNAVAILABLE
-    if the directory of a file source is not reachable.
+    Law: which rows become dead letters never depends on `columns`, so views that read different columns see the same
+    rows. OSError if a file can't be read for now, Unavailable if a broker or schema registry can't be reached,
+    RUNTIME_UNAVAILABLE if the directory of a file source can't be reached.
     """
     found = _BY_SPEC.get(type(spec))
     if found is None or not isinstance(piece, found.slices):
@@ -193,43 +202,15 @@ def read_slice(
 
 
 MAX_AGE: Final = "lookup_max_age"
-
-#: What other systems can be named, so that one whose connector is missing is told from one that does not exist.
+#: Kinds of external systems in the dialects: one without a connector is not supported, any other one is unknown.
 KINDS: Final = (
-    "bigquery",
-    "clickhouse",
-    "executable",
-    "executable_pool",
-    "file",
-    "http",
-    "iceberg",
-    "kafka",
-    "log",
-    "mongodb",
-    "mysql",
-    "odbc",
-    "postgresql",
-    "pulsar",
-    "python",
-    "redis",
-    "s3",
-    "timeplus",
+    *("bigquery", "clickhouse", "executable", "executable_pool", "file", "http", "iceberg", "kafka", "log", "mongodb"),
+    *("mysql", "odbc", "postgresql", "pulsar", "python", "redis", "s3", "timeplus"),
 )
 
 
-READERS: Final[dict[str, Callable[[External], Reader]]] = {
-    "clickhouse": ClickhouseReader,
-    "file": FileReader,
-    "http": HttpReader,
-    "iceberg": IcebergReader,
-    "mysql": MysqlReader,
-    "postgresql": PostgresReader,
-    "s3": ObjectReader,
-}
-
-
 def taken_max_age_us(options: dict[str, str]) -> int:
-    """The option that says how old answers of look-ups may be, which is taken out of `options`. CONNECTOR_OPTION."""
+    """The maximal age of answers of look-ups; the option is removed from `options`. CONNECTOR_OPTION."""
     name = next((n for n in options if n.lower() == MAX_AGE), None)
     if name is None:
         return 0
@@ -241,10 +222,7 @@ def taken_max_age_us(options: dict[str, str]) -> int:
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:
-    """CONNECTOR_OPTION for a kind that does not exist, FEATURE_NOT_SUPPORTED for one that has no connector here.
-
-    known: those that have.
-    """
+    """CONNECTOR_OPTION for an unknown kind, FEATURE_NOT_SUPPORTED for one without a connector. known: the others."""
     if kind in known:
         return
     hint = f"Here {what} can be of kind {', '.join(known)}."
@@ -256,18 +234,15 @@ def check_kind(kind: str, known: Sequence[str], what: str) -> None:
 
 
 def declared(reader: Reader, columns: Schema) -> tuple[Field, ...]:
-    """The columns that were declared, or those that the reader knows. CONNECTOR_OPTION if there are none."""
+    """The declared columns, or else those that the reader reports. CONNECTOR_OPTION if there are none."""
     found = columns or reader.columns()
     if not found:
         refuse("the columns have to be declared", hint="Write them after the name: (id int, name string).")
     return tuple(found)
 
 
-SYSTEMS: Final[dict[str, System]] = {s.connector: s for s in (PostgresSystem(), MysqlSystem())}
-
-
 def system_of(connector: str) -> System:
-    """The system of a connector. FEATURE_NOT_SUPPORTED for one that is none of theirs."""
+    """The captured system of a connector. FEATURE_NOT_SUPPORTED for any other connector."""
     found = SYSTEMS.get(connector.lower())
     if found is None:
         raise error("FEATURE_NOT_SUPPORTED", f"connector {connector} is not supported")

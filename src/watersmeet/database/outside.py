@@ -81,5 +81,5 @@ class Outside:
 
     def reader(self, external: External, what: str = "an external table") -> Reader:
         """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
-        readers.check_kind(external.kind, sorted(readers.READERS), what)
-        return readers.READERS[external.kind](external)
+        readers.check_kind(external.kind, sorted(readers.TABLES), what)
+        return readers.TABLES[external.kind].open(external)

@@ -18,7 +18,8 @@ from typing import Final, Literal
 
 from watersmeet.catalog import Relation, Sink, TopicWriter
 from watersmeet.connectors.base.sources import Allowance
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, connector_of, deliveries
+from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, deliveries
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.errors import Error, error, error_from_json

@@ -16,11 +16,10 @@ from tests.waiting import until
 import watersmeet
 from watersmeet.connectors import registry
 from watersmeet.connectors.base import sources as sources_module
-from watersmeet.connectors.base import targets as targets_module
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.sources import History, Poll, Source, SourceConnector, SourceRows, SourceSpec
-from watersmeet.connectors.base.targets import Connector, Target, register
-from watersmeet.connectors.registry import register_source
+from watersmeet.connectors.base.targets import Connector, Target
+from watersmeet.connectors.registry import register, register_source
 from watersmeet.values.slices import KINDS, SourceSlice
 
 # Step 1
@@ -129,7 +128,7 @@ def registered():
         registry.SOURCES["squares"],
         registry._SPECS["squares"],
         registry._BY_SPEC[SquareSpec],
-        targets_module._REGISTERED["squares"],
+        registry.SINKS["squares"],
         KINDS[SquareSlice.kind],
     )
 
@@ -171,4 +170,4 @@ def test_a_view_over_a_source_from_outside_and_a_sink_of_it(tmp_path):
         assert len(connection.execute("SELECT * FROM v").fetchall()) == 4
 
 
-# Connectors of Watersmeet itself have entries in `SOURCES` and `_MODULES`.
+# Connectors of Watersmeet itself have entries in `SOURCES` and `SINKS`.

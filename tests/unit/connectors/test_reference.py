@@ -6,9 +6,8 @@ import pytest
 
 import watersmeet
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import _MODULES
 from watersmeet.connectors.reference import option_sets, page, rows
-from watersmeet.connectors.registry import READERS, SOURCES, SYSTEMS
+from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 from watersmeet.errors import Error
 from watersmeet.errors.secretnames import is_secret
 
@@ -22,11 +21,9 @@ def test_the_reference_page_is_up_to_date():
 def test_every_connector_declares_its_options():
     known = {(name, use) for name, use, _ in option_sets()}
     assert {(name, "source") for name in SOURCES} <= known
-    aliases = {"fs": "file", "posix_fs": "file"}
-    sinks = {aliases.get(name, name) for name in _MODULES if name != "rotating_file"}
-    assert {(name, "sink") for name in sinks} <= known
+    assert {(name, "sink") for name in SINKS if name != "rotating_file"} <= known
     assert {(name, "captured database") for name in SYSTEMS} <= known
-    assert {(name, "external table") for name in READERS if name != "file"} <= known
+    assert {(name, "external table") for name in TABLES if name != "file"} <= known
 
 
 def test_the_names_of_secret_options_say_so():

@@ -7,7 +7,8 @@ from scripts.servers import mariadb, postgres
 from tests.unit.sinks.batches import TWO
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, connector_of
+from watersmeet.connectors.base.targets import Delivery
+from watersmeet.connectors.registry import connector_of
 
 KEYED = "CREATE TABLE kept (id int PRIMARY KEY, name text)"
 #: The named points of a delivery, in their order.

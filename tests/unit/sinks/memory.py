@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable, register
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable
+from watersmeet.connectors.registry import register
 from watersmeet.errors import error
 
 OPTIONS = OptionSet("memory of sinks", (OptionSpec("topic", "The name of the target."),))

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.catalog import MessageFormat, Relation
+from watersmeet.catalog import External, MessageFormat, Relation
 from watersmeet.connectors.base.options import RATE_LIMIT, OptionSet, refuse
 from watersmeet.values.slices import SourceSlice
 from watersmeet.values.times import SECOND_US
@@ -193,7 +193,8 @@ class SourceConnector:
     open: the source of a relation. spec: the class of what its `spec` returns, which no other connector has. slices:
     the classes of its slices. read: the rows of a slice, as `registry.read_slice`. options: all that statements may
     set. begun: the options that CREATE keeps, where reading begins for instance; errors if the system can't be reached.
-    columns: those that the system knows, where statements needn't declare them.
+    columns: those that the system knows, where statements needn't declare them. expect: begins to fetch slices (with
+    their spec) that are read next.
     """
 
     open: Callable[[Relation], Source]
@@ -203,6 +204,7 @@ class SourceConnector:
     options: OptionSet
     begun: Callable[[Relation], Mapping[str, str]] = attrgetter("connector")
     columns: Callable[[Mapping[str, str]], Schema] | None = None
+    expect: Callable[[Sequence[Any], Any], None] | None = None
 
 
 #: No limit, in statements.
@@ -365,3 +367,10 @@ class Reader(abc.ABC):
     def written_format(self) -> MessageFormat | None:
         """How rows are encoded that are written there; None where its columns say it."""
         return None
+
+
+class TableConnector(NamedTuple):
+    """How the content of an external table or dictionary is read. options: those that users write, if any."""
+
+    open: Callable[[External], Reader]
+    options: OptionSet | None = None

@@ -5,10 +5,10 @@ What a catalog delivers. No other module knows what in a catalog is delivered.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,10 @@ from watersmeet.catalog import (
     Sink,
     TopicWriter,
 )
-from watersmeet.errors import did_you_mean, error
+from watersmeet.connectors.base.options import OptionSet
+from watersmeet.errors import error
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.writers import Writer
-from watersmeet.objectstores.base import is_url
 from watersmeet.values.types import BYTEA, VARCHAR, Field, Schema
 
 
@@ -176,7 +176,7 @@ class Connector:
     keeps places, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
     append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
     function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
-    nobody else changes the table. None: statements can't change rows there.
+    nobody else changes the table. None: statements can't change rows there. options: those that users write.
     """
 
     check: Callable[[Delivery], None]
@@ -184,57 +184,65 @@ class Connector:
     remembers: bool = True
     append: Callable[[Delivery, pa.Table], None] | None = None
     change: Callable[[Delivery, Callable[[Sequence[frozenset[str]]], RowChange]], None] | None = None
+    options: OptionSet | None = None
 
 
-#: By the value of the option `connector`: the module that has its `CONNECTOR`.
-_MODULES: Final[dict[str, str]] = {
-    "azblob": "watersmeet.connectors.objects",
-    "blackhole": "watersmeet.connectors.blackhole",
-    "clickhouse": "watersmeet.connectors.clickhouse.target",
-    "deltalake": "watersmeet.connectors.delta",
-    "file": "watersmeet.connectors.files.target",
-    "fs": "watersmeet.connectors.files.target",
-    "gcs": "watersmeet.connectors.objects",
-    "iceberg": "watersmeet.connectors.iceberg.target",
-    "jdbc": "watersmeet.connectors.jdbc",
-    "kafka": "watersmeet.connectors.kafka.target",
-    "posix_fs": "watersmeet.connectors.files.target",
-    "mysql": "watersmeet.connectors.mysql.target",
-    "postgres": "watersmeet.connectors.postgres.target",
-    "postgresql": "watersmeet.connectors.postgres.target",
-    "rotating_file": "watersmeet.connectors.files.rotating",
-    "s3": "watersmeet.connectors.objects",
-}
+class CheckedTarget(Target, Protocol):
+    """A target that a statement can check before its sink is created."""
 
-#: Those of other programs.
-_REGISTERED: Final[dict[str, Connector]] = {}
+    def look(self) -> None:
+        """Whether it exists and takes the rows. Unavailable; other errors for what never works."""
 
 
-def register(name: str, connector: Connector) -> None:
-    """Adds a connector, or replaces the one of that name."""
-    _REGISTERED[name] = connector
+Made = TypeVar("Made", bound=CheckedTarget)
 
 
-def connector_of(delivery: Delivery) -> Connector:
-    """The connector of a delivery. CONNECTOR_OPTION if there is none of that name."""
-    name = delivery.connector.get("connector", "").lower()
-    return connector_named(name, is_object=is_url(delivery.connector.get("path", "")))
+@contextmanager
+def reached(hint: str) -> Iterator[None]:
+    """Unavailable as RUNTIME_UNAVAILABLE with a hint: for statements, which are not tried again."""
+    try:
+        yield
+    except Unavailable as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause), hint=hint) from cause
 
 
-def connector_named(name: str, *, is_object: bool = False) -> Connector:
-    """The connector of that name. is_object: connector `file` with a URL as its path. CONNECTOR_OPTION."""
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name not in _MODULES:
-        known = {*_MODULES, *_REGISTERED}
-        raise error(
-            "CONNECTOR_OPTION",
-            f'there is no connector "{name}" of sinks',
-            hint=did_you_mean(name, known) or f"The connectors are: {', '.join(sorted(known))}.",
-        )
-    is_object = is_object and _MODULES[name] == _MODULES["file"]
-    found: Connector = importlib.import_module(_MODULES["s3" if is_object else name]).CONNECTOR
-    return found
+def connector_for(
+    make: Callable[[Delivery, str], Made],
+    options: OptionSet | None,
+    hint: str = "",
+    *,
+    remembers: bool = True,
+    append: Callable[[Made, pa.Table], None] | None = None,
+    change: Callable[[Made, Callable[[Sequence[frozenset[str]]], RowChange]], None] | None = None,
+) -> Connector:
+    """The connector of targets that wait for nothing before `Target.open`.
+
+    make: the target of a delivery, with the id of the database; CONNECTOR_OPTION for wrong options. hint: where the
+    system can't be reached. append, change: methods of the target, see `Connector`.
+    """
+
+    def checked(delivery: Delivery) -> None:
+        with reached(hint):
+            make(delivery, "").look()
+
+    def appended(delivery: Delivery, rows: pa.Table) -> None:
+        assert append is not None
+        with reached(hint):
+            append(make(delivery, ""), rows)
+
+    def changed(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+        assert change is not None
+        with reached(hint):
+            change(make(delivery, ""), compute)
+
+    return Connector(
+        checked,
+        lambda delivery, database_id, _: make(delivery, database_id),
+        remembers,
+        None if append is None else appended,
+        None if change is None else changed,
+        options,
+    )
 
 
 #: By column of a topic, the part of a message that it is.

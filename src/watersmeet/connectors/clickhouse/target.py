@@ -10,11 +10,10 @@ RisingWave, "Sink data from RisingWave to ClickHouse". Timeplus, "ClickHouse Ext
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,28 +23,16 @@ import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     Place,
     SinkBatch,
-    Target,
-    Unavailable,
+    connector_for,
     rows_that_came,
 )
-from watersmeet.connectors.clickhouse.client import (
-    DATES,
-    MICROSECONDS,
-    TIMES,
-    WHOLE,
-    ClickhouseType,
-    asked,
-    check_server,
-    clickhouse_type,
-    literal,
-    quoted,
-)
+from watersmeet.connectors.clickhouse.client import asked, check_server, literal, quoted
+from watersmeet.connectors.clickhouse.types import TIMES, ClickhouseType, clickhouse_type
 from watersmeet.connectors.databases.servers import Server
-from watersmeet.connectors.databases.targets import check_form
+from watersmeet.connectors.databases.targets import check_form, passing
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
@@ -71,11 +58,6 @@ _SETTINGS: Final = {
     "input_format_null_as_default": 0,
     "async_insert": 0,
 }
-#: Types that take any text.
-_TEXTS: Final = ("String",)
-#: Those that take texts of a form of their own.
-_FORMED: Final = ("UUID", "Enum8", "Enum16", "IPv4", "IPv6")
-_FLOATS: Final = {"real": ("Float32", "Float64"), "double precision": ("Float64",)}
 
 
 class _Column:
@@ -85,20 +67,17 @@ class _Column:
         self.name = column.name
         self._column = column
         self._there = there
-        self._bounds = _bounds(column.type, there)
+        self._bounds = there.bounds(column.type)
 
     @property
     def takes(self) -> bool:
         """Whether the type there takes the values of this one, or those that `written` lets through."""
-        return _takes(self._column.type, self._there)
+        return self._there.takes(self._column.type)
 
     @property
     def rounds(self) -> bool:
         """Whether it would take them, but not whole."""
-        kind, there = self._column.type, self._there
-        if kind.name == "timestamp" and there.name in TIMES:
-            return not self.takes
-        return kind.name == "numeric" and there.name.startswith("Decimal") and not self.takes
+        return self._there.rounds(self._column.type)
 
     def written(self, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
         """The values as they go out. DELIVERY_REFUSED for one that the column there would change."""
@@ -118,51 +97,6 @@ class _Column:
             "DELIVERY_REFUSED",
             f'column "{self.name}" of {what} has type {self._there.shown}, which does not take {value}',
         )
-
-
-def _takes(kind: SqlType, there: ClickhouseType) -> bool:
-    if kind.name == "varchar":
-        return there.name in (*_TEXTS, *_FORMED)
-    if kind.name == "boolean":
-        return there.name in ("Bool", "UInt8")
-    if kind.is_integer:
-        return there.name in WHOLE or (there.name.startswith("Decimal") and there.decimal[0] - there.decimal[1] >= 19)
-    if kind.name == "numeric":
-        if there.name in WHOLE:
-            return not kind.scale and kind.precision is not None
-        precision, scale = kind.arrow.precision, kind.arrow.scale
-        return there.name.startswith("Decimal") and (
-            there.decimal[1] >= scale and there.decimal[0] - there.decimal[1] >= precision - scale
-        )
-    if kind.name in _FLOATS:
-        return there.name in _FLOATS[kind.name]
-    if kind.name == "date":
-        return there.name in DATES
-    if kind.name in ("timestamp", "timestamptz"):
-        return there.name == "DateTime64" and there.fraction >= MICROSECONDS
-    if kind.name == "array":
-        return there.name == "Array" and _takes_element(kind, there)
-    return there.name in _TEXTS or (kind.name in ("jsonb", "struct") and there.name == "JSON")
-
-
-def _takes_element(kind: SqlType, there: ClickhouseType) -> bool:
-    """Of lists values are not compared with bounds: the types have to be the same."""
-    inner = clickhouse_type(there.parts[0])
-    assert kind.element is not None
-    ranged = inner.name in DATES or inner.name in TIMES or inner.name.startswith("UInt")
-    return inner.nullable and inner.here == kind.element and not ranged
-
-
-def _bounds(kind: SqlType, there: ClickhouseType) -> tuple[Any, Any] | None:
-    """The least and the greatest value that a type takes without changing it; None where all are taken."""
-    if kind.is_integer or kind.name == "numeric":
-        return WHOLE.get(there.name)
-    if kind.name == "timestamptz" and there.name in TIMES:
-        first, last = TIMES[there.name]
-        return first.replace(tzinfo=dt.UTC), last.replace(tzinfo=dt.UTC)
-    if kind.name in ("date", "timestamp"):
-        return (DATES | TIMES).get(there.name)
-    return None
 
 
 def _as_text(kind: SqlType) -> bool:
@@ -220,7 +154,7 @@ class ClickhouseTarget:
         self._columns = self._matched({name: (clickhouse_type(kind), default) for name, kind, default in found})
 
     def open(self, generation: int) -> Place | None:  # noqa: ARG002 - it keeps no place
-        with _passing():
+        with passing():
             self.look()
         return None
 
@@ -229,7 +163,7 @@ class ClickhouseTarget:
             place = batch.place
             part = (self._name, place.generation, place.commit, place.rows - len(batch.rows), place.rows)
             token = hashlib.blake2b(repr(part).encode(), digest_size=16).hexdigest()
-            with _passing():
+            with passing():
                 self.insert(rows_that_came(batch), token)
             fault("clickhouse.inserted")
 
@@ -248,6 +182,11 @@ class ClickhouseTarget:
         names = ", ".join(quoted(c.name) for c in self._columns)
         statement = f"INSERT INTO {table.quoted} ({names}) SETTINGS {listed} FORMAT ArrowStream"
         asked(table.server, statement, memoryview(body.getvalue()), f"{table.server.database}.{table.name}", _RIGHTS)
+
+    def append(self, rows: pa.Table) -> None:
+        """Add the rows of a statement. Without a token, the server could leave out rows that it has already."""
+        self.look()
+        self.insert(rows, secrets.token_hex(16))
 
     def rest(self) -> None:
         pass
@@ -284,16 +223,6 @@ class ClickhouseTarget:
         return [json.loads(line) for line in lines]
 
 
-class _passing:  # noqa: N801 - reads as a word
-    """RUNTIME_UNAVAILABLE as the contract of targets has it."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, cause: BaseException | None, trace: object) -> None:
-        if isinstance(cause, Error) and cause.condition == "RUNTIME_UNAVAILABLE":
-            raise Unavailable(f"{cause.message}{f': {cause.detail}' if cause.detail else ''}") from cause
-
-
 def _table(delivery: Delivery) -> _Table:
     """CONNECTOR_OPTION."""
     options = SINK_OPTIONS.read(delivery.connector)
@@ -313,19 +242,6 @@ def _table(delivery: Delivery) -> _Table:
     return _Table(server, options.needed("clickhouse.table"))
 
 
-def _append(delivery: Delivery, rows: pa.Table) -> None:
-    target = ClickhouseTarget(delivery, "")
-    target.look()
-    target.insert(rows, secrets.token_hex(16))  # without a token, rows that are there already may be left out
-
-
-def _check(delivery: Delivery) -> None:
-    ClickhouseTarget(delivery, "").look()
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return ClickhouseTarget(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open, remembers=False, append=_append)
+CONNECTOR: Final = connector_for(
+    ClickhouseTarget, SINK_OPTIONS, remembers=False, append=lambda target, rows: target.append(rows)
+)

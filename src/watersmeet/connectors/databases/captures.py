@@ -358,14 +358,16 @@ class Changed(NamedTuple):
 
 
 class System(abc.ABC):
-    """A kind of servers whose databases are captured. title: for messages. wider: types here, by that of a column
-    there, that take all its values, too. has_schemas: a database has them; else it is the schema of its tables.
+    """A kind of servers whose databases are captured. title: for messages. known: all options. wider: by the
+    type of a column, other types that store all its values. has_schemas: whether a database has schemas; otherwise it
+    is the schema of its tables.
     """
 
     connector: ClassVar[str]
     title: ClassVar[str]
     wider: ClassVar[Mapping[str, Sequence[str]]]
     has_schemas: ClassVar[bool]
+    known: ClassVar[OptionSet]
 
     @abc.abstractmethod
     def options(self, given: Mapping[str, str]) -> DatabaseOptions:

@@ -20,8 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.connectors.base.options import Options, OptionSpec
-from watersmeet.connectors.base.targets import Delivery, Place, RowChange, SinkBatch, Unavailable, newest_rows
+from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec
+from watersmeet.connectors.base.targets import (
+    Connector,
+    Delivery,
+    Place,
+    RowChange,
+    SinkBatch,
+    Unavailable,
+    connector_for,
+    newest_rows,
+)
 from watersmeet.connectors.databases.servers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.writers import Writer
@@ -382,30 +391,27 @@ def _passing(found: Error) -> Exception:
     return Unavailable(f"{found.message}{f': {found.detail}' if found.detail else ''}")
 
 
-def append(target: DatabaseTarget[Any], rows: pa.Table) -> None:
-    """See `Connector.append`."""
-    with _reached():
-        target.append(rows)
-
-
-def change(target: DatabaseTarget[Any], compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
-    """See `Connector.change`."""
-    with _reached():
-        target.change(compute)
-
-
-def check(target: DatabaseTarget[Any]) -> None:
-    """See `Connector.check`."""
-    with _reached():
-        target.look()
-
-
 @contextlib.contextmanager
-def _reached() -> Iterator[None]:
+def passing() -> Iterator[None]:
+    """RUNTIME_UNAVAILABLE as the contract of targets has it."""
     try:
         yield
-    except Unavailable as cause:
-        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check that it runs, and its address.") from cause
+    except Error as cause:
+        raise _passing(cause) from cause
+
+
+Target = TypeVar("Target", bound=DatabaseTarget[Any])
+
+
+def database_connector(make: Callable[[Delivery, str], Target], options: OptionSet) -> Connector:
+    """The connector of tables of a system. make: the target of a delivery, with the id of the database."""
+    return connector_for(
+        make,
+        options,
+        "Check that it runs, and its address.",
+        append=lambda target, rows: target.append(rows),
+        change=lambda target, compute: target.change(compute),
+    )
 
 
 def table_specs(port: int, *others: OptionSpec) -> tuple[OptionSpec, ...]:

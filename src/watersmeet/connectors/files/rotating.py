@@ -32,11 +32,10 @@ import pyarrow as pa
 from watersmeet.catalog import ROWTIME
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     Place,
     SinkBatch,
-    Target,
+    connector_for,
     rows_that_came,
 )
 from watersmeet.connectors.files.target import (
@@ -153,6 +152,10 @@ class RotatingTarget:
         self._newest: Place | None = None
         self._growing: _Growing | None = None
         self._number = 0
+
+    def look(self) -> None:
+        """CONNECTOR_OPTION for a directory that can't be written."""
+        check_directory(self._rotation.root)
 
     def open(self, generation: int) -> Place | None:
         with unavailable(self._rotation.root):
@@ -339,20 +342,10 @@ class RotatingTarget:
             files.discard(self._writers.commits / name)
 
 
-def _check(delivery: Delivery) -> None:
+def _target(delivery: Delivery, database_id: str) -> RotatingTarget:
     if delivery.format.rows != "plain":
         raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {delivery.format.rows.upper()} for files that grow")
-    RotatingTarget(delivery, "", _now_us)
-    check_directory(_rotation(delivery).root)
+    return RotatingTarget(delivery, database_id, lambda: time.time_ns() // 1000)
 
 
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return RotatingTarget(delivery, database_id, _now_us)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-CONNECTOR: Final = Connector(_check, _open)
+CONNECTOR: Final = connector_for(_target, None)

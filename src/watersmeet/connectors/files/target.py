@@ -26,7 +26,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -38,12 +38,11 @@ import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     Place,
     SinkBatch,
-    Target,
     Unavailable,
+    connector_for,
     rows_that_came,
 )
 from watersmeet.errors import Error, did_you_mean, error
@@ -375,6 +374,10 @@ class FileTarget:
         self._newest: Place | None = None
         self._has_older = False
 
+    def look(self) -> None:
+        """CONNECTOR_OPTION for a directory that can't be written."""
+        check_directory(self._root)
+
     def open(self, generation: int) -> Place | None:
         with unavailable(self._root):
             self._claim_directory()
@@ -489,14 +492,4 @@ def _root(delivery: Delivery) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
-def _check(delivery: Delivery) -> None:
-    FileTarget(delivery, "")
-    check_directory(_root(delivery))
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return FileTarget(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open)
+CONNECTOR: Final = connector_for(FileTarget, SINK_OPTIONS)

@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     Place,
     SinkBatch,
-    Target,
     Unavailable,
+    connector_for,
     newest_rows,
+    reached,
     rows_that_came,
 )
 from watersmeet.connectors.lakes.client import (
@@ -327,35 +327,13 @@ def _partition(text: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+_HINT: Final = "Check catalog.uri, warehouse.path and credentials."
+
+
 def create_table(delivery: Delivery, columns: Schema) -> None:
-    """Makes the table of a delivery. DUPLICATE_OBJECT, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
-    with _reached():
+    """Create the table of a delivery. DUPLICATE_OBJECT, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    with reached(_HINT):
         IcebergTarget(delivery, "").create(columns)
 
 
-@contextlib.contextmanager
-def _reached() -> Iterator[None]:
-    try:
-        yield
-    except Unavailable as cause:
-        raise error(
-            "RUNTIME_UNAVAILABLE", str(cause), hint="Check catalog.uri, warehouse.path and credentials."
-        ) from cause
-
-
-def _append(delivery: Delivery, rows: pa.Table) -> None:
-    with _reached():
-        IcebergTarget(delivery, "").append(rows)
-
-
-def _check(delivery: Delivery) -> None:
-    with _reached():
-        IcebergTarget(delivery, "").look()
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return IcebergTarget(delivery, database_id)
-
-
-CONNECTOR: Final = Connector(_check, _open, append=_append)
+CONNECTOR: Final = connector_for(IcebergTarget, SINK_OPTIONS, _HINT, append=IcebergTarget.append)

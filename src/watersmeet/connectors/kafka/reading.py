@@ -391,11 +391,12 @@ _JUMPED: Final = {
 }
 
 
-def expect_messages(ranges: Sequence[MessageSlice], spec: KafkaSpec) -> None:
+def expect_messages(ranges: Sequence[MessageSlice | JumpSlice], spec: KafkaSpec) -> None:
     """Begins to fetch ranges that are read next."""
     by_id: dict[str, list[MessageSlice]] = {}
     for piece in ranges:
-        by_id.setdefault(piece.topic_id, []).append(piece)
+        if isinstance(piece, MessageSlice):
+            by_id.setdefault(piece.topic_id, []).append(piece)
     for topic_id, pieces in by_id.items():
         _reader(spec, topic_id).expect(pieces)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target, Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable, reached
 from watersmeet.connectors.kafka.client import (
     TOPIC_OPTIONS,
     Brokers,
@@ -425,18 +425,12 @@ def _encoder(delivery: Delivery, options: KafkaSinkOptions) -> Encoder:
 
 
 def _check(delivery: Delivery) -> None:
-    """Options, and whether the brokers have the topic."""
-    target = KafkaTarget(delivery, kafka_sink_options(delivery), "", lambda: False)
-    try:
-        target.look()
-    except Unavailable as cause:
-        raise error(
-            "RUNTIME_UNAVAILABLE", str(cause), hint="Check that they run, and the options properties.*."
-        ) from cause
+    with reached("Check that they run, and the options properties.*."):
+        _open(delivery, "", lambda: False).look()
 
 
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> KafkaTarget:
     return KafkaTarget(delivery, kafka_sink_options(delivery), database_id, stopping)
 
 
-CONNECTOR: Final = Connector(_check, _open)
+CONNECTOR: Final = Connector(_check, _open, options=SINK_OPTIONS)

@@ -36,20 +36,10 @@ from watersmeet.connectors.databases.captures import (
 from watersmeet.connectors.databases.servers import SSL_MODES, ssl_mode
 from watersmeet.connectors.databases.tables import TableColumn, texts_of
 from watersmeet.connectors.mysql.binlog import Gtids, LogBatch, LogReader
-from watersmeet.connectors.mysql.client import (
-    COLUMNS,
-    Column,
-    ask,
-    column_of,
-    connect,
-    failure,
-    library,
-    line,
-    quoted,
-    receive,
-)
+from watersmeet.connectors.mysql.client import ask, connect, failure, library, line, quoted, receive
 from watersmeet.connectors.mysql.logstatements import AddedColumn
 from watersmeet.connectors.mysql.rowimages import Charsets
+from watersmeet.connectors.mysql.types import BYTES, COLUMNS, NUMBERS, TEXTS, Column, column_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.system.process import fault
 from watersmeet.values.types import VARCHAR, Schema, SqlType
@@ -86,10 +76,6 @@ _ENGINES: Final = ("InnoDB", "ROCKSDB")
 
 #: Types whose order as texts is not that of ORDER BY, or whose values are not exact.
 _UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "inet6")
-
-_NUMBERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
-_BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 
 
 class Rows(NamedTuple):
@@ -170,13 +156,13 @@ def _words(column: Column) -> str:
     """The type of a column as `MapColumn.words` has it."""
     if "COMPRESSED" in column.theirs:
         return "compressed"
-    if column.kind in _TEXTS:
+    if column.kind in TEXTS:
         return "text"
-    if column.kind in (*_BYTES, "uuid"):
+    if column.kind in (*BYTES, "uuid"):
         return "binary"
     if column.kind == "decimal":
         return column.theirs.partition(")")[0].replace(" ", "") + ")"
-    return f"{column.kind} unsigned" if "unsigned" in column.theirs and column.kind in _NUMBERS else column.kind
+    return f"{column.kind} unsigned" if "unsigned" in column.theirs and column.kind in NUMBERS else column.kind
 
 
 def read_rows(
@@ -219,7 +205,7 @@ def read_rows(
 
 def _form(column: Column) -> SqlType:
     """As what a column is read, so that its texts are those that the log gives."""
-    return SqlType("bytea") if column.kind in _BYTES else VARCHAR
+    return SqlType("bytea") if column.kind in BYTES else VARCHAR
 
 
 def _behind(key: Sequence[Column], after: Sequence[str]) -> str:
@@ -231,9 +217,9 @@ def _behind(key: Sequence[Column], after: Sequence[str]) -> str:
 
 
 def _literal(column: Column, text: str) -> str:
-    if column.kind in _NUMBERS:
+    if column.kind in NUMBERS:
         return text
-    if column.kind in _BYTES:
+    if column.kind in BYTES:
         return f"x'{text[2:]}'"
     escaped = text.encode().hex()
     return f"CONVERT(x'{escaped}' USING utf8mb4)" if text else "''"
@@ -301,6 +287,7 @@ class MysqlSystem(System):
 
     connector = CONNECTOR
     title = "MariaDB"
+    known = CAPTURE_OPTIONS
     wider: ClassVar[Mapping[str, Sequence[str]]] = {
         "smallint": ("boolean", "integer", "bigint", "numeric"),
         "integer": ("bigint", "numeric"),

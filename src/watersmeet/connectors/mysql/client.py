@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from watersmeet.catalog import External
 from watersmeet.connectors.base.sources import Condition, Constant
@@ -29,10 +29,11 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.connectors.databases.tables import System, TableReader
+from watersmeet.connectors.mysql.types import COLUMNS, TEXTS, WHOLE, Column, column_of, read_type
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
-from watersmeet.values.types import JSONB, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import JSONB, VARCHAR, SqlType
 
 _SYSTEM: Final = "MySQL"
 _CONNECT_S: Final = 10
@@ -140,67 +141,14 @@ def connected(server: Server) -> AbstractContextManager[Any]:
 
 SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
 
-#: Most digits of a numeric here.
-_DIGITS: Final = 38
-
 #: Rows that the library gives at once.
 _FETCHED_ROWS: Final = 10_000
 
 #: Engines whose changes are all in the log of the server.
 _LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
 
-#: Types of texts, whose equality is that of their characters or wider.
-_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-
-#: Types by their names there. Others are read as text if the column is declared so.
-_TYPES: Final[dict[str, SqlType]] = {
-    "tinyint": SqlType("smallint"),
-    "smallint": SqlType("smallint"),
-    "mediumint": SqlType("integer"),
-    "int": SqlType("integer"),
-    "bigint": SqlType("bigint"),
-    "year": SqlType("smallint"),
-    "float": SqlType("real"),
-    "double": SqlType("double precision"),
-    "date": SqlType("date"),
-    "time": SqlType("time"),
-    "datetime": TIMESTAMP,
-    "timestamp": SqlType("timestamptz"),
-    "json": JSONB,
-    **dict.fromkeys(_TEXTS, VARCHAR),
-    **dict.fromkeys(("enum", "set", "uuid", "inet4", "inet6"), VARCHAR),
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), SqlType("bytea")),
-}
-
-_UNSIGNED: Final[dict[str, SqlType]] = {
-    "tinyint": SqlType("smallint"),
-    "smallint": SqlType("integer"),
-    "mediumint": SqlType("integer"),
-    "int": SqlType("bigint"),
-    "bigint": SqlType("numeric", 20, 0),
-}
-
 #: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
 _NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
-
-#: Types of whole numbers.
-_WHOLE: Final = tuple(_UNSIGNED)
-
-#: The columns of a table (schema, name), for `column_of`.
-COLUMNS: Final = """
-SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, IS_NULLABLE
-FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
-"""
-
-
-class Column(NamedTuple):
-    """A column there. theirs: its type with parameters, kind: without. type: here, None if there is none for it."""
-
-    name: str
-    theirs: str
-    kind: str
-    type: SqlType | None
-    nullable: bool
 
 
 class MysqlReader(TableReader[Column]):
@@ -234,7 +182,7 @@ class MysqlReader(TableReader[Column]):
             if options.query:
                 cursor.execute(f"SELECT * FROM {self._from()} LIMIT 0", ())
                 found = [(name, _NUMBERED.get(code, "text")) for name, code, *_ in cursor.description]
-                return [Column(name, kind, kind, _TYPES.get(kind), nullable=True) for name, kind in found]
+                return [Column(name, kind, kind, read_type(kind), nullable=True) for name, kind in found]
             cursor.execute(COLUMNS, [options.schema, options.table])
             columns = [column_of(*row) for row in cursor.fetchall()]
             if not columns:
@@ -271,9 +219,9 @@ class MysqlReader(TableReader[Column]):
         wanted = condition.column.type
         if not condition.values:
             return wanted != JSONB
-        if column.kind in _WHOLE:
+        if column.kind in WHOLE:
             return wanted.is_integer or wanted.name == "numeric"
-        if column.kind in _TEXTS:  # other characters may have no equivalent in the character set of the column
+        if column.kind in TEXTS:  # other characters may have no equivalent in the character set of the column
             return wanted == VARCHAR and all(isinstance(v, str) and v.isascii() for v in condition.values)
         return column.type == wanted and column.kind in ("date", "datetime", "decimal")
 
@@ -295,7 +243,7 @@ def _tested(column: Column, condition: Condition) -> str:
     values = [_literal(v) for v in condition.values]
     if operator == "IN":
         return f"{name} IN ({', '.join(values)})"
-    if column.kind in _TEXTS and operator != "=":
+    if column.kind in TEXTS and operator != "=":
         name, values = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)", [f"CAST({v} AS BINARY)" for v in values]
     return f"{name} {operator} {values[0]}"
 
@@ -317,16 +265,6 @@ def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> Non
             raise error("INVALID_VALUE", f"a row of {what} is longer than the server's max_allowed_packet")
         received.write(b"\n".join([text for (text,) in rows]))
         received.write(b"\n")
-
-
-def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
-    """A column by what the catalogue there says."""
-    found = _UNSIGNED.get(kind) if "unsigned" in theirs else None
-    if kind == "decimal" and precision is not None and precision <= _DIGITS:
-        found = SqlType("numeric", precision, scale or 0)
-    elif kind == "bit":
-        found = SqlType("boolean") if precision == 1 else SqlType("numeric", 20, 0)
-    return Column(name, theirs, kind, found or _TYPES.get(kind), nullable == "YES")
 
 
 def line(columns: Sequence[tuple[Column, SqlType]]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,11 +23,9 @@ import pyarrow.compute as pc
 from watersmeet.catalog import Merging
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     RowChange,
     SinkBatch,
-    Target,
     Unavailable,
     rows_that_came,
 )
@@ -36,14 +34,13 @@ from watersmeet.connectors.databases.targets import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
-    append,
-    change,
-    check,
     check_form,
+    database_connector,
     named_table,
     table_specs,
 )
 from watersmeet.connectors.mysql.client import connect, failure, library, number_and_text, quoted
+from watersmeet.connectors.mysql.types import LOOSE, rounds, takes
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
@@ -66,32 +63,6 @@ _CLAUSE: Final = re.compile(r"(?i)\s*UPDATE\s")
 _NOT_KILLED: Final = (1094, 1095)
 #: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
 _REFUSALS: Final = (1265, 1364, 1366, 1411, 1525, 1644, 3140, 3819, 4025)
-
-#: Types that take texts of which some that differ are written alike.
-_LOOSE: Final = ("char(", "uuid", "inet4", "inet6")
-_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-#: By type: the types there that take every value of it. All but boolean take no `unsigned`. Texts take everything.
-_TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
-    "boolean": ("tinyint", "bit"),
-    "smallint": ("smallint", "mediumint", "int", "bigint", "decimal"),
-    "integer": ("int", "bigint", "decimal"),
-    "bigint": ("bigint", "decimal"),
-    "real": ("float", "double"),
-    "double precision": ("double",),
-    "numeric": ("decimal",),
-    "varchar": ("enum", "uuid", "inet4", "inet6", "json"),
-    "bytea": ("varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
-    "date": ("date",),
-    "time": ("time",),
-    "timestamp": ("datetime",),
-    "timestamptz": ("timestamp", "datetime"),
-    "jsonb": ("json",),
-    "struct": ("json",),
-    "array": ("json",),
-}
-#: Types of times, whose fractions of a second have as many digits as is said there. Here they have six.
-_TIMES: Final = ("time", "datetime", "timestamp")
-_TIME_DIGITS: Final = 6
 
 _ENGINE: Final = """
 SELECT t.TABLE_TYPE, t.ENGINE, e.TRANSACTIONS FROM information_schema.TABLES t
@@ -176,10 +147,10 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         ):
             column = wanted.get(name)
             computes = extra.endswith(" GENERATED") or "auto_increment" in extra
-            takes = column is not None and _takes(column, kind, shown)
-            rounds = column is not None and takes and _rounds(column, kind, scale, digits)
+            accepts = column is not None and takes(column, kind, shown)
+            is_rounded = column is not None and accepts and rounds(column, kind, scale, digits)
             required = nullable == "NO" and default is None and not computes and "DEFAULT" not in extra
-            found[name] = TargetColumn(shown, takes, rounds, computes, required)
+            found[name] = TargetColumn(shown, accepts, is_rounded, computes, required)
             self._types[name] = f"{shown} CHARACTER SET {charset} COLLATE {collation}" if collation else shown
             if collation:
                 self._are_texts.add(name)
@@ -189,7 +160,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
     def _unique_keys(self) -> Mapping[frozenset[str], bool]:
         key = frozenset(c.name for c in self._key)
-        loose = [c.name for c in self._key if c.type == VARCHAR and self._types[c.name].startswith(_LOOSE)]
+        loose = [c.name for c in self._key if c.type == VARCHAR and self._types[c.name].startswith(LOOSE)]
         self._loose = {name: f"watersmeet_text_{i}" for i, name in enumerate(loose)}
         indexes: dict[str, set[str]] = {}
         nullable = set()
@@ -406,22 +377,6 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         return failure(cause, self._where.server, self._where.name, RIGHTS)
 
 
-def _takes(kind: SqlType, there: str, shown: str) -> bool:
-    """Whether a column takes all values of a type. there, shown: its type without and with its parameters."""
-    if there in _TEXTS:
-        return True
-    return there in _TAKEN_BY.get(kind.name, ()) and (kind.name == "boolean" or "unsigned" not in shown)
-
-
-def _rounds(kind: SqlType, there: str, scale: int | None, digits: int | None) -> bool:
-    """Whether a column stores a value that is near the one that is written, and says nothing. scale, digits: behind
-    the point, of a decimal and of seconds.
-    """
-    if there == "decimal" and kind.name == "numeric":
-        return kind.decimals > (scale or 0)
-    return there in _TIMES and (digits or 0) < _TIME_DIGITS
-
-
 def _literal(value: str, kind: SqlType, *, is_text: bool) -> str:
     """DuckDB's SQL for the literal of a value; NULL for NULL. is_text: the column there takes texts."""
     name = kind.name
@@ -475,21 +430,4 @@ def conflict_clause(text: str) -> str:
     return f" ON DUPLICATE KEY {text.strip().replace('%', '%%')}" if text else ""
 
 
-def _check(delivery: Delivery) -> None:
-    check(_target(delivery, ""))
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return _target(delivery, database_id)
-
-
-def _append(delivery: Delivery, rows: pa.Table) -> None:
-    append(_target(delivery, ""), rows)
-
-
-def _change(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
-    change(_target(delivery, ""), compute)
-
-
-CONNECTOR: Final = Connector(_check, _open, append=_append, change=_change)
+CONNECTOR: Final = database_connector(_target, SINK_OPTIONS)

@@ -1,6 +1,6 @@
-"""PostgreSQL as a system whose databases are captured: a replication slot, a publication, snapshots.
+"""Change data capture of PostgreSQL: a replication slot, a publication, and snapshots that are read in chunks.
 
-What capturing changes needs of a PostgreSQL server: its settings, a slot, a publication, tables.
+PostgreSQL, "Logical Replication"; offsets are LSNs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Captured
@@ -29,6 +28,7 @@ from watersmeet.connectors.databases.captures import (
     Lineage,
     LostPlaceError,
     Mask,
+    Numbers,
     Piece,
     Rows,
     Snapshot,
@@ -43,6 +43,7 @@ from watersmeet.connectors.databases.servers import may_not_read
 from watersmeet.connectors.databases.tables import texts_of
 from watersmeet.connectors.postgres.client import connect, failure, library
 from watersmeet.connectors.postgres.publications import (
+    CAPTURE_OPTIONS,
     CONNECTOR,
     PostgresOptions,
     database_options,
@@ -65,6 +66,18 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
+SLOT, PUBLICATION = "slot", "publication"
+#: The offset is committed after this many bytes of the server's log, though no table changed.
+_IDLE_BYTES: Final = 16 << 20
+#: How often running transactions are polled before changes are read again.
+_POLL_S: Final = 0.05
+#: How long queries may take to see transactions that the log contains.
+_SIGHT_S: Final = 5.0
+#: The most transactions that are remembered until snapshots see them as committed.
+_REMEMBERED: Final = 100_000
+#: SQLSTATE of a slot that another connection reads.
+_IN_USE: Final = "55006"
+
 _TABLE: Final = """
 SELECT c.oid, c.relpersistence, c.relreplident, has_table_privilege(c.oid, 'SELECT'),
     ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(n, o), pg_attribute a
@@ -72,64 +85,333 @@ SELECT c.oid, c.relpersistence, c.relreplident, has_table_privilege(c.oid, 'SELE
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
-
 _TYPES: Final = """
 SELECT attname, atttypid::int8, atttypmod FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
 """
-
 _SLOT: Final = """
 SELECT plugin, database, active, wal_status, confirmed_flush_lsn::text, active_pid FROM pg_replication_slots
 WHERE slot_name = %s
 """
-
 _RETAINED: Final = """
 SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::int8
 FROM pg_replication_slots WHERE slot_name = %s
 """
-
-#: The value of a column in rows that are older than it, which are stored without it.
+#: The value of a column in rows older than it, which are stored without it.
 _ADDED: Final = """
 SELECT (attmissingval::text::text[])[1], atthasdef OR attidentity <> '' FROM pg_attribute
 WHERE attrelid = %s AND attname = %s AND NOT attisdropped
 """
-
 _ANCESTORS: Final = """
 SELECT c.oid::int8, n.nspname, c.relname FROM pg_partition_ancestors(%s::oid) a JOIN pg_class c ON c.oid = a.relid
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid <> %s
 """
-
 _PARTITIONS: Final = "SELECT relid::oid::int8 FROM pg_partition_tree(%s) WHERE isleaf"
-
-#: Who writes a table now. They may have begun before it was published.
+#: Transactions that write a table now. They may have begun before it was published.
 _WRITERS: Final = """
 SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND granted AND locktype = 'relation'
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND relation IN (SELECT relid FROM pg_partition_tree(%s) UNION ALL SELECT %s::oid::regclass)
     AND pid <> pg_backend_pid()
 """
+#: The types of a key, and the collations of columns that differ from those of their types.
+_KEY: Final = """
+SELECT a.attname::text, format_type(a.atttypid, NULL), n.nspname, c.collname
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
+LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
+WHERE a.attrelid = %s AND a.attname = ANY(%s)
+"""
 
 
-def check_server(connection: Any, options: PostgresOptions) -> None:
-    """CONNECTOR_OPTION if the server does not write what is needed, or the user may not read it."""
-    (level,) = connection.execute("SHOW wal_level").fetchone()
-    if level != "logical":
-        refuse(
-            f"the PostgreSQL server at {options.server.host}:{options.server.port} has wal_level = {level}",
-            detail="Its log does not have what changes are read from.",
-            hint="Run ALTER SYSTEM SET wal_level = logical there, and restart the server.",
+class PostgresSystem(System):
+    """See `System`."""
+
+    connector = CONNECTOR
+    title = "PostgreSQL"
+    known = CAPTURE_OPTIONS
+    wider: ClassVar[Mapping[str, Sequence[str]]] = {
+        "smallint": ("integer", "bigint", "numeric"),
+        "integer": ("bigint", "numeric"),
+        "bigint": ("numeric",),
+        "real": ("double precision",),
+    }
+    has_schemas = True
+
+    def options(self, given: Mapping[str, str]) -> PostgresOptions:
+        return database_options(given)
+
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
+        return default_options(given)
+
+    @contextlib.contextmanager
+    def connected(self, options: DatabaseOptions) -> Iterator[Any]:
+        with contextlib.closing(connect(options.server)) as connection:
+            try:
+                yield connection
+            except library().Error as cause:
+                raise failure(cause, options.server) from cause
+
+    def check(self, connection: Any, options: DatabaseOptions) -> None:
+        server = options.server
+        (level,) = connection.execute("SHOW wal_level").fetchone()
+        if level != "logical":
+            refuse(
+                f"the PostgreSQL server at {server.host}:{server.port} has wal_level = {level}",
+                detail="Its log does not contain changes of rows.",
+                hint="Run ALTER SYSTEM SET wal_level = logical there, and restart the server.",
+            )
+        (may_replicate,) = connection.execute(
+            "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        if not may_replicate:
+            refuse(
+                f'user "{server.user}" may not read changes',
+                hint=f'A superuser has to grant the right: ALTER ROLE "{server.user}" REPLICATION.',
+            )
+
+    def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
+        schema, _, table = name.rpartition(".")
+        return _table_there(connection, _own(options), schema or options.schema, table)
+
+    def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
+        return (PUBLICATION,) if ensure_publication(connection, _own(options), table) else ()
+
+    def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:
+        return publication_entry(connection, _own(options), table.oid)
+
+    def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
+        slot = _own(options).slot
+        found = connection.execute(_SLOT, [slot]).fetchone()
+        if found is None:
+            (lsn,) = connection.execute(
+                "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", [slot]
+            ).fetchone()
+            return lsn_text(lsn_of(lsn)), (SLOT,)
+        plugin, database, active, _, confirmed, pid = found
+        if plugin != "pgoutput" or database != options.server.database:
+            refuse(f'replication slot "{slot}" is of plugin {plugin}, in database "{database}"')
+        if active:
+            refuse(f'replication slot "{slot}" is in use, by process {pid} of the server')
+        return lsn_text(lsn_of(confirmed)), ()
+
+    def begin_again(
+        self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
+    ) -> tuple[str, tuple[str, ...]]:
+        if SLOT in made:
+            drop_slot(connection, _own(options).slot)
+        return super().begin_again(connection, options, made)
+
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
+        return SlotStream(_own(options), place, history)
+
+    def end(self, options: DatabaseOptions) -> str:
+        with self.connected(options) as connection:
+            return lsn_text(_end_of_log(connection))
+
+    def has(self, place: str, other: str) -> bool:
+        return lsn_of(place) >= lsn_of(other)
+
+    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:
+        with self.connected(options) as connection:
+            found = connection.execute(_RETAINED, [place, _own(options).slot]).fetchone()
+        return (None, None) if found is None else (found[0] or 0, max(0, found[1]))
+
+    def is_in_use(self, problem: BaseException) -> bool:
+        return getattr(problem.__cause__, "sqlstate", None) == _IN_USE
+
+
+class SlotStream(Stream):
+    """See `Stream`. It begins at an offset that the slot must contain."""
+
+    def __init__(self, options: PostgresOptions, place: str, history: str) -> None:
+        self._options = options
+        self._recent: deque[int] = deque(maxlen=_REMEMBERED)
+        self._unseen = np.zeros(0, np.int64)
+        """Transactions of the newest batch, unless queries are known to see them."""
+        self._writers: dict[int, frozenset[str]] = {}
+        self._columns: dict[int, dict[str, Column]] = {}
+        self._lineages: dict[int, tuple[TableVersion, list[Lineage]]] = {}
+        self._connection = connect(options.server)
+        try:
+            PostgresSystem().check(self._connection, options)
+            _check_slot(self._connection, options, lsn_of(place))
+            self.history = _history_now(self._connection)
+            _check_history(options, history, self.history, lsn_of(place))
+            self._reader = SlotReader(options.server, options.slot, [options.publication], lsn_of(place))
+        except BaseException:
+            self._connection.close()
+            raise
+        self.reached = place
+
+    def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:  # noqa: ARG002
+        batch = self._reader.read(wait_s)
+        if batch is not None:
+            self._recent.extend(batch.xids.tolist())
+            self._unseen = batch.xids
+        self.reached = lsn_text(self._reader.reached)
+        return batch
+
+    def committed(self, place: str) -> None:
+        self._reader.confirm(lsn_of(place))
+
+    def is_far_from(self, place: str) -> bool:
+        return self._reader.reached - lsn_of(place) >= (1 if self._reader.is_asked else _IDLE_BYTES)
+
+    def ask(self) -> None:
+        self._reader.ask()
+
+    def close(self) -> None:
+        self._reader.close()
+        self._connection.close()
+
+    def table(self, schema: str, name: str) -> TableThere:
+        return _table_there(self._connection, self._options, schema, name)
+
+    def piece(
+        self, captured: Captured, there: TableThere, columns: Sequence[str], position: TablePosition | None
+    ) -> Piece | None:
+        if self._waits_for_writers(captured.oid):
+            time.sleep(_POLL_S)
+            return None
+        position = position or TablePosition()
+        fault("capture.chunk")
+        names = [*columns, *(k for k in there.key if k not in columns)]
+        name = (there.schema, there.name)
+        try:
+            texts, chunk = _read_chunk(self._connection, name, names, there.key, position.upto, captured.batch_rows)
+        except library().Error as cause:
+            raise failure(cause, self._options.server, ".".join(name)) from cause
+        running = {x % (1 << 32) for x in chunk.snapshot.running}
+        if running.intersection(self._recent):
+            return None  # changes of a transaction were read that the snapshot does not see as committed
+        moved = replace(
+            position,
+            done=not chunk.upto,
+            upto=chunk.upto or position.upto,
+            rows=position.rows + len(texts[0]),
+            chunks=(*position.chunks, chunk),
         )
-    (may_replicate,) = connection.execute(
-        "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"
-    ).fetchone()
-    if not may_replicate:
-        refuse(
-            f'user "{options.server.user}" may not read changes',
-            hint=f'A superuser has to give the right: ALTER ROLE "{options.server.user}" REPLICATION.',
+        return Piece(texts[: len(columns)], moved, replaces=False)
+
+    def _waits_for_writers(self, oid: int) -> bool:
+        """Whether a transaction still runs that wrote the table when its first chunk was due.
+
+        The server did not send its changes from before the table was published, or this stream may have skipped them
+        while snapshots do not see them yet.
+        """
+        before = self._writers.get(oid)
+        if before == frozenset():
+            return False
+        now = frozenset(w for (w,) in self._connection.execute(_WRITERS, [oid, oid]))
+        self._writers[oid] = now if before is None else before & now
+        return bool(self._writers[oid])
+
+    def wanted(
+        self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
+    ) -> Mask:
+        """Those that are neither in a chunk already nor in one that is still to be read."""
+        assert isinstance(batch, PostgresBatch)
+        xids, commits = batch.xids[change.transactions], batch.commit_lsns[change.transactions]
+        chunks = _chunks_of(self._connection, captured.oid, key, position, change.keys)
+        found: Mask = chunks == 0
+        for i, chunk in enumerate(position.chunks):
+            found |= (chunks == i + 1) & ~(chunk.snapshot.sees(xids) & (commits < chunk.high_lsn))
+        return found
+
+    def behind(self, position: TablePosition, place: str) -> TablePosition:
+        return position.behind(lsn_of(place))
+
+    def lineage(self, version: TableVersion) -> Sequence[Lineage]:
+        known = self._lineages.get(version.oid)
+        if known is None or known[0] is not version:
+            self._wait_for_sight()  # of the transaction that made it a partition
+            above = self._connection.execute(_ANCESTORS, [version.oid, version.oid])
+            own = Lineage(version.oid, version.schema, version.name)
+            known = self._lineages[version.oid] = version, [own, *(Lineage(*a) for a in above)]
+        return known[1]
+
+    def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
+        if super().is_emptied(captured, truncation):
+            return True
+        self._wait_for_sight()
+        with_rows = {o for (o,) in self._connection.execute(_PARTITIONS, [captured.oid])}
+        return bool(with_rows) and {t.oid for t in truncation.tables} >= with_rows
+
+    def why_unpublished(self, captured: Captured) -> str:
+        return why_unpublished(
+            self._connection,
+            self._options,
+            captured.oid,
+            captured.schema,
+            captured.table,
+            captured.published,
+            {*captured.types},
         )
 
+    def check(self, version: TableVersion) -> None:
+        assert isinstance(version, PostgresVersion)
+        _check_identity(f"{version.schema}.{version.name}", version.identity)
 
-def table_there(connection: Any, options: PostgresOptions, schema: str, name: str) -> TableThere:
+    def may_lack(self, captured: Captured, batch: Batch, rows: Rows) -> set[str]:
+        assert isinstance(batch, PostgresBatch)
+        last = int(batch.commit_lsns[rows.transactions[-1]])
+        return {c for c, added in captured.added.items() if last <= lsn_of(added)}
+
+    def added(self, captured: Captured, batch: Batch) -> Added | None:
+        assert isinstance(batch, PostgresBatch)
+        own = [r for r in batch.rows if (of := self.is_of(captured, r.table)) and of.oid == captured.oid]
+        if not own:
+            return None
+        newest = max(own, key=lambda r: int(r.places[0]))
+        names, transaction = tuple(newest.table.types), newest.transactions[0]
+        if not captured.types.keys() >= {*names} - {*captured.left_out}:
+            self._wait_for_sight()
+        return Added(names, lsn_text(int(batch.commit_lsns[transaction])))
+
+    def _wait_for_sight(self) -> None:
+        """Wait until queries see the transactions of the newest batch: the log may contain them earlier.
+
+        RUNTIME_UNAVAILABLE if that takes long, as with a synchronous standby.
+        """
+        end = time.monotonic() + _SIGHT_S
+        while len(self._unseen) and not _snapshot_now(self._connection).sees(self._unseen).all():
+            if time.monotonic() > end:
+                raise error("RUNTIME_UNAVAILABLE", "a transaction that was committed can't be seen yet")
+            time.sleep(_POLL_S)
+        self._unseen = self._unseen[:0]
+
+    def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:  # noqa: ARG002
+        return Added(tuple(there.types), lsn_text(_end_of_log(self._connection)))
+
+    def value_before(self, there: TableThere, column: str) -> str | None:
+        found = self._connection.execute(_ADDED, [there.oid, column]).fetchone()
+        if found is None:
+            raise error("UNDEFINED_COLUMN", f'column "{column}" of table "{there.shown}" is gone')
+        value: str | None = found[0]
+        if value is None and found[1]:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'column "{column}" was added to table "{there.shown}", and each row got a value of its own',
+                detail="The server writes no changes of rows for that.",
+            )
+        return value
+
+    def plain(self, captured: Captured, columns: Schema, texts: Sequence[pa.Array]) -> list[pa.Array]:
+        known = self._columns.get(captured.oid, {})
+        if any(c.name not in known for c in columns):
+            known = self._columns[captured.oid] = {c.name: c for c in described(self._connection, captured.oid)}
+        if gone := [c.name for c in columns if c.name not in known]:
+            raise error("UNDEFINED_COLUMN", f'column "{gone[0]}" of table "{captured.schema}.{captured.table}" is gone')
+        return without_forms([*texts], [known[c.name] for c in columns], [c.type for c in columns])
+
+
+def _own(options: DatabaseOptions) -> PostgresOptions:
+    assert isinstance(options, PostgresOptions)
+    return options
+
+
+def _table_there(connection: Any, options: PostgresOptions, schema: str, name: str) -> TableThere:
     """A table that can be captured. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
@@ -162,12 +444,12 @@ def table_there(connection: Any, options: PostgresOptions, schema: str, name: st
         )
     if lacking := [k for k in key if k in unwritten]:
         refuse(f'column "{lacking[0]}" of the primary key of table "{table.shown}" {unwritten[lacking[0]]}')
-    check_identity(table.shown, identity)
+    _check_identity(table.shown, identity)
     return table
 
 
-def check_identity(shown: str, identity: str) -> None:
-    """CONNECTOR_OPTION if changes of a table don't say by its primary key which rows they change."""
+def _check_identity(shown: str, identity: str) -> None:
+    """CONNECTOR_OPTION if changes of a table do not contain its primary key."""
     if identity not in ("d", "f"):
         refuse(
             f'the changes of table "{shown}" don\'t have its primary key',
@@ -175,24 +457,8 @@ def check_identity(shown: str, identity: str) -> None:
         )
 
 
-def ensure_slot(connection: Any, options: PostgresOptions) -> tuple[int, bool]:
-    """(the place from which the slot has changes, whether it was made). CONNECTOR_OPTION for one of another use."""
-    found = connection.execute(_SLOT, [options.slot]).fetchone()
-    if found is None:
-        (lsn,) = connection.execute(
-            "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", [options.slot]
-        ).fetchone()
-        return lsn_of(lsn), True
-    plugin, database, active, _, confirmed, pid = found
-    if plugin != "pgoutput" or database != options.server.database:
-        refuse(f'replication slot "{options.slot}" is of plugin {plugin}, in database "{database}"')
-    if active:
-        refuse(f'replication slot "{options.slot}" is in use, by process {pid} of the server')
-    return lsn_of(confirmed), False
-
-
-def check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
-    """LostPlaceError if the slot does not have all changes from that place on."""
+def _check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
+    """LostPlaceError if the slot does not have all changes from that LSN on."""
     found = connection.execute(_SLOT, [options.slot]).fetchone()
     if found is None:
         raise LostPlaceError(f'replication slot "{options.slot}" is gone. {AGAIN}')
@@ -203,7 +469,7 @@ def check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
         )
     if confirmed is not None and lsn_of(confirmed) > lsn:
         raise LostPlaceError(f'replication slot "{options.slot}" was read by another reader. {AGAIN}')
-    end = end_of_log(connection)
+    end = _end_of_log(connection)
     if end < lsn:
         raise LostPlaceError(
             f"the log of the server ends at {lsn_text(end)}, and {lsn_text(lsn)} was read already: it is another "
@@ -211,16 +477,16 @@ def check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
         )
 
 
-def history_now(connection: Any) -> str:
-    """The server's identifier and its timeline, which is another one after each promotion of a standby."""
+def _history_now(connection: Any) -> str:
+    """The server's identifier and its timeline, which differs after each promotion of a standby."""
     found = connection.execute(
         "SELECT system_identifier, pg_walfile_name(pg_current_wal_insert_lsn()) FROM pg_control_system()"
     ).fetchone()
     return f"{found[0]}/{int(found[1][:8], 16)}"
 
 
-def check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> None:
-    """LostPlaceError if a place of one history is not in another one. before: empty if it is not known.
+def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> None:
+    """LostPlaceError if an LSN of one history is not in another one. before: empty if it is not known.
 
     PostgreSQL, "Streaming Replication Protocol", TIMELINE_HISTORY.
     """
@@ -246,7 +512,7 @@ def check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> 
 
 
 def drop_slot(connection: Any, slot: str) -> None:
-    """Drops a slot, if it is there; who reads it is ended."""
+    """Drop a slot, if it exists; its reader is ended."""
     connection.execute(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active", [slot]
     )
@@ -261,71 +527,22 @@ def drop_slot(connection: Any, slot: str) -> None:
     raise error("RUNTIME_UNAVAILABLE", f'replication slot "{slot}" is in use')
 
 
-def value_before(connection: Any, table: TableThere, column: str) -> str | None:
-    """The text of an added column's value in rows that are older than it; None is NULL. FEATURE_NOT_SUPPORTED if they
-    need not have the same.
-    """
-    found = connection.execute(_ADDED, [table.oid, column]).fetchone()
-    if found is None:
-        raise error("UNDEFINED_COLUMN", f'column "{column}" of table "{table.shown}" is gone')
-    value: str | None = found[0]
-    if value is None and found[1]:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f'column "{column}" was added to table "{table.shown}", and each row got a value of its own',
-            detail="The server writes no changes of rows for that.",
-        )
-    return value
-
-
-def snapshot_now(connection: Any) -> Snapshot:
-    """What a query sees that begins now; in a transaction, what all its queries see."""
+def _snapshot_now(connection: Any) -> Snapshot:
+    """The snapshot of a query that begins now; in a transaction, of all its queries."""
     (text,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
     return Snapshot.parsed(text)
 
 
-def ancestors(connection: Any, oid: int) -> list[tuple[int, str, str]]:
-    """The partitioned tables of a partition: number, schema, name; none of a table that is no partition."""
-    found: list[tuple[int, str, str]] = connection.execute(_ANCESTORS, [oid, oid]).fetchall()
-    return found
-
-
-def partitions(connection: Any, oid: int) -> set[int]:
-    """The numbers of the tables that have the rows of a partitioned table."""
-    return {o for (o,) in connection.execute(_PARTITIONS, [oid])}
-
-
-def writers(connection: Any, oid: int) -> frozenset[str]:
-    """The transactions that write a table now."""
-    return frozenset(w for (w,) in connection.execute(_WRITERS, [oid, oid]))
-
-
-def lag(connection: Any, slot: str, lsn: str) -> tuple[int, int] | None:
-    """(bytes of the log that the slot keeps, bytes that come after that place); None if there is no such slot."""
-    found = connection.execute(_RETAINED, [lsn, slot]).fetchone()
-    return None if found is None else (found[0] or 0, max(0, found[1]))
-
-
-def end_of_log(connection: Any) -> int:
-    """Everything that is committed now is before that place."""
+def _end_of_log(connection: Any) -> int:
+    """The LSN after everything that is committed now."""
     (lsn,) = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     return lsn_of(lsn)
 
 
-#: The types of a key, and the collations of columns that have not that of their type.
-_KEY = """
-SELECT a.attname::text, format_type(a.atttypid, NULL), n.nspname, c.collname
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
-LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
-WHERE a.attrelid = %s AND a.attname = ANY(%s)
-"""
-
-
-def read_chunk(
+def _read_chunk(
     connection: Any, table: tuple[str, str], columns: Sequence[str], key: Sequence[str], after: Sequence[str], rows: int
 ) -> tuple[list[pa.Array], Chunk]:
-    """(the texts of the columns of the next rows behind the key `after`, what they are). Errors of the library.
+    """(texts by column, the chunk) of the next rows after the key `after`. Errors of the library.
 
     columns: those of the key among them.
     """
@@ -340,45 +557,21 @@ def read_chunk(
     received = io.BytesIO()
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
-        seen = snapshot_now(connection)
+        seen = _snapshot_now(connection)
         with connection.cursor().copy(query) as copying:
-            for block in copying:
-                received.write(block)
+            received.writelines(copying)
     finally:
         connection.execute("ROLLBACK")
     texts = texts_of(received.getbuffer(), len(columns))
     count = len(texts[0])
     upto = () if count < rows else tuple(texts[list(columns).index(k)][count - 1].as_py() for k in key)
-    return texts, Chunk(upto, seen, end_of_log(connection))
+    return texts, Chunk(upto, seen, _end_of_log(connection))
 
 
-def wanted(
-    connection: Any,
-    oid: int,
-    key: Sequence[str],
-    position: TablePosition,
-    keys: Sequence[pa.Array],
-    xids: npt.NDArray[np.int64],
-    commit_lsns: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Which changes of rows are neither in a piece already nor in one that is still to be read.
-
-    keys: by column of the key, the texts of each change. xids, commit_lsns: of each change, its transaction.
-    """
-    pieces = _pieces(connection, oid, key, position, keys)
-    found: npt.NDArray[np.bool_] = pieces == 0
-    for i, chunk in enumerate(position.chunks):
-        has = chunk.snapshot.sees(xids) & (commit_lsns < chunk.high_lsn)
-        found |= (pieces == i + 1) & ~has
-    return found
-
-
-def _pieces(
+def _chunks_of(
     connection: Any, oid: int, key: Sequence[str], position: TablePosition, keys: Sequence[pa.Array]
-) -> npt.NDArray[np.int64]:
-    """By change, in which piece its key is: 0 in one that is settled, else the number of the chunk from 1; one more for
-    what was not read.
-    """
+) -> Numbers:
+    """By change, the number of the chunk with its key, from 1: 0 in a settled one, one more in an unread one."""
     count = len(keys[0])
     sql = library().sql
     types = {n: (kind, schema, collation) for n, kind, schema, collation in connection.execute(_KEY, [oid, [*key]])}
@@ -404,265 +597,3 @@ def _pieces(
     )
     rows = connection.execute(query, [k.to_pylist() for k in keys]).fetchall()
     return np.fromiter((r[0] for r in rows), np.int64, count)
-
-
-SLOT, PUBLICATION = "slot", "publication"
-
-#: While no change comes for the tables, the place is committed again after so many bytes of the server's log.
-_IDLE_BYTES: Final = 16 << 20
-
-#: So long transactions that run are waited for before changes are read again.
-_LOOK_S: Final = 0.05
-
-#: How long queries may take to see what is in the log already.
-_SIGHT_S: Final = 5.0
-
-#: So many transactions are remembered, of which a snapshot that comes later may not know yet that they were committed.
-_REMEMBERED: Final = 100_000
-
-#: The code of PostgreSQL's for a slot that another connection reads.
-_IN_USE: Final = "55006"
-
-
-class PostgresSystem(System):
-    """See `System`."""
-
-    connector = CONNECTOR
-    title = "PostgreSQL"
-    wider: ClassVar[Mapping[str, Sequence[str]]] = {
-        "smallint": ("integer", "bigint", "numeric"),
-        "integer": ("bigint", "numeric"),
-        "bigint": ("numeric",),
-        "real": ("double precision",),
-    }
-    has_schemas = True
-
-    def options(self, given: Mapping[str, str]) -> PostgresOptions:
-        return database_options(given)
-
-    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
-        return default_options(given)
-
-    @contextlib.contextmanager
-    def connected(self, options: DatabaseOptions) -> Iterator[Any]:
-        with contextlib.closing(connect(options.server)) as connection:
-            try:
-                yield connection
-            except library().Error as cause:
-                raise failure(cause, options.server) from cause
-
-    def check(self, connection: Any, options: DatabaseOptions) -> None:
-        check_server(connection, _own(options))
-
-    def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
-        schema, _, table = name.rpartition(".")
-        return table_there(connection, _own(options), schema or options.schema, table)
-
-    def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
-        return (PUBLICATION,) if ensure_publication(connection, _own(options), table) else ()
-
-    def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:
-        return publication_entry(connection, _own(options), table.oid)
-
-    def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
-        lsn, is_made = ensure_slot(connection, _own(options))
-        return lsn_text(lsn), (SLOT,) if is_made else ()
-
-    def begin_again(
-        self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
-    ) -> tuple[str, tuple[str, ...]]:
-        if SLOT in made:
-            drop_slot(connection, _own(options).slot)
-        return super().begin_again(connection, options, made)
-
-    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
-        return SlotStream(_own(options), place, history)
-
-    def end(self, options: DatabaseOptions) -> str:
-        with self.connected(options) as connection:
-            return lsn_text(end_of_log(connection))
-
-    def has(self, place: str, other: str) -> bool:
-        return lsn_of(place) >= lsn_of(other)
-
-    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:
-        with self.connected(options) as connection:
-            return lag(connection, _own(options).slot, place) or (None, None)
-
-    def is_in_use(self, problem: BaseException) -> bool:
-        return getattr(problem.__cause__, "sqlstate", None) == _IN_USE
-
-
-class SlotStream(Stream):
-    """See `Stream`. It begins at a place that the slot has to have."""
-
-    def __init__(self, options: PostgresOptions, place: str, history: str) -> None:
-        self._options = options
-        self._recent: deque[int] = deque(maxlen=_REMEMBERED)
-        self._unseen = np.zeros(0, np.int64)
-        """Transactions of the newest batch, unless queries are known to see them."""
-        self._writers: dict[int, frozenset[str]] = {}
-        self._columns: dict[int, dict[str, Column]] = {}
-        self._lineages: dict[int, tuple[TableVersion, list[Lineage]]] = {}
-        self._connection = connect(options.server)
-        try:
-            check_server(self._connection, options)
-            check_slot(self._connection, options, lsn_of(place))
-            self.history = history_now(self._connection)
-            check_history(options, history, self.history, lsn_of(place))
-            self._reader = SlotReader(options.server, options.slot, [options.publication], lsn_of(place))
-        except BaseException:
-            self._connection.close()
-            raise
-        self.reached = place
-
-    def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:  # noqa: ARG002
-        batch = self._reader.read(wait_s)
-        if batch is not None:
-            self._recent.extend(batch.xids.tolist())
-            self._unseen = batch.xids
-        self.reached = lsn_text(self._reader.reached)
-        return batch
-
-    def committed(self, place: str) -> None:
-        self._reader.confirm(lsn_of(place))
-
-    def is_far_from(self, place: str) -> bool:
-        return self._reader.reached - lsn_of(place) >= (1 if self._reader.is_asked else _IDLE_BYTES)
-
-    def ask(self) -> None:
-        self._reader.ask()
-
-    def close(self) -> None:
-        self._reader.close()
-        self._connection.close()
-
-    def table(self, schema: str, name: str) -> TableThere:
-        return table_there(self._connection, self._options, schema, name)
-
-    def piece(
-        self, captured: Captured, there: TableThere, columns: Sequence[str], position: TablePosition | None
-    ) -> Piece | None:
-        if self._waits_for_writers(captured.oid):
-            time.sleep(_LOOK_S)
-            return None
-        position = position or TablePosition()
-        fault("capture.chunk")
-        names = [*columns, *(k for k in there.key if k not in columns)]
-        name = (there.schema, there.name)
-        try:
-            texts, chunk = read_chunk(self._connection, name, names, there.key, position.upto, captured.batch_rows)
-        except library().Error as cause:
-            raise failure(cause, self._options.server, ".".join(name)) from cause
-        running = {x % (1 << 32) for x in chunk.snapshot.running}
-        if running.intersection(self._recent):
-            return None  # of a transaction whose changes came already, the snapshot did not know that it is committed
-        moved = replace(
-            position,
-            done=not chunk.upto,
-            upto=chunk.upto or position.upto,
-            rows=position.rows + len(texts[0]),
-            chunks=(*position.chunks, chunk),
-        )
-        return Piece(texts[: len(columns)], moved, replaces=False)
-
-    def _waits_for_writers(self, oid: int) -> bool:
-        """Whether a transaction still runs that wrote the table when this stream first wanted to read it. Before the
-        table was published, its changes were not sent; before this stream began, they may have been taken already,
-        while snapshots don't see them yet.
-        """
-        before = self._writers.get(oid)
-        if before == frozenset():
-            return False
-        now = writers(self._connection, oid)
-        self._writers[oid] = now if before is None else before & now
-        return bool(self._writers[oid])
-
-    def wanted(
-        self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
-    ) -> Mask:
-        assert isinstance(batch, PostgresBatch)
-        of = change.transactions
-        return wanted(self._connection, captured.oid, key, position, change.keys, batch.xids[of], batch.commit_lsns[of])
-
-    def behind(self, position: TablePosition, place: str) -> TablePosition:
-        return position.behind(lsn_of(place))
-
-    def lineage(self, version: TableVersion) -> Sequence[Lineage]:
-        known = self._lineages.get(version.oid)
-        if known is None or known[0] is not version:
-            self._wait_for_sight()  # of the transaction that made it a partition
-            own = Lineage(version.oid, version.schema, version.name)
-            above = [Lineage(*a) for a in ancestors(self._connection, version.oid)]
-            known = self._lineages[version.oid] = version, [own, *above]
-        return known[1]
-
-    def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
-        if super().is_emptied(captured, truncation):
-            return True
-        self._wait_for_sight()
-        with_rows = partitions(self._connection, captured.oid)
-        return bool(with_rows) and {t.oid for t in truncation.tables} >= with_rows
-
-    def why_unpublished(self, captured: Captured) -> str:
-        return why_unpublished(
-            self._connection,
-            self._options,
-            captured.oid,
-            captured.schema,
-            captured.table,
-            captured.published,
-            {*captured.types},
-        )
-
-    def check(self, version: TableVersion) -> None:
-        assert isinstance(version, PostgresVersion)
-        check_identity(f"{version.schema}.{version.name}", version.identity)
-
-    def may_lack(self, captured: Captured, batch: Batch, rows: Rows) -> set[str]:
-        assert isinstance(batch, PostgresBatch)
-        last = int(batch.commit_lsns[rows.transactions[-1]])
-        return {c for c, added in captured.added.items() if last <= lsn_of(added)}
-
-    def added(self, captured: Captured, batch: Batch) -> Added | None:
-        assert isinstance(batch, PostgresBatch)
-        own = [r for r in batch.rows if (of := self.is_of(captured, r.table)) and of.oid == captured.oid]
-        if not own:
-            return None
-        newest = max(own, key=lambda r: int(r.places[0]))
-        names, transaction = tuple(newest.table.types), newest.transactions[0]
-        if not captured.types.keys() >= {*names} - {*captured.left_out}:
-            self._wait_for_sight()
-        return Added(names, lsn_text(int(batch.commit_lsns[transaction])))
-
-    def _wait_for_sight(self) -> None:
-        """Waits until queries see the transactions of the newest batch: their changes come as soon as they are in the
-        log, which may be earlier.
-
-        RUNTIME_UNAVAILABLE if that takes long, as it may when a standby has to have them first.
-        """
-        end = time.monotonic() + _SIGHT_S
-        while len(self._unseen) and not snapshot_now(self._connection).sees(self._unseen).all():
-            if time.monotonic() > end:
-                raise error("RUNTIME_UNAVAILABLE", "a transaction that was committed can't be seen yet")
-            time.sleep(_LOOK_S)
-        self._unseen = self._unseen[:0]
-
-    def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:  # noqa: ARG002
-        return Added(tuple(there.types), lsn_text(end_of_log(self._connection)))
-
-    def value_before(self, there: TableThere, column: str) -> str | None:
-        return value_before(self._connection, there, column)
-
-    def plain(self, captured: Captured, columns: Schema, texts: Sequence[pa.Array]) -> list[pa.Array]:
-        known = self._columns.get(captured.oid, {})
-        if any(c.name not in known for c in columns):
-            known = self._columns[captured.oid] = {c.name: c for c in described(self._connection, captured.oid)}
-        if gone := [c.name for c in columns if c.name not in known]:
-            raise error("UNDEFINED_COLUMN", f'column "{gone[0]}" of table "{captured.schema}.{captured.table}" is gone')
-        return without_forms([*texts], [known[c.name] for c in columns], [c.type for c in columns])
-
-
-def _own(options: DatabaseOptions) -> PostgresOptions:
-    assert isinstance(options, PostgresOptions)
-    return options

@@ -24,7 +24,7 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.connectors.databases.tables import System, TableReader
-from watersmeet.connectors.postgres.types import Column, column_of, described, type_of
+from watersmeet.connectors.postgres.types import WHOLE, Column, column_of, described, type_of
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
@@ -125,8 +125,7 @@ SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict"
 #: Kinds of relations whose changes are all in the log of the server.
 _LOGGED_KINDS: Final = ("r", "p", "m")
 
-#: Types of whole numbers, and of texts whose equality is that of their characters or wider.
-_WHOLE: Final = ("int2", "int4", "int8")
+#: Texts whose equality is that of their characters or wider.
 
 _TEXTS: Final = ("text", "varchar")
 
@@ -193,7 +192,7 @@ class PostgresReader(TableReader[Column]):
         wanted = condition.column.type
         if not condition.values:
             return not (column.is_json or column.has_parts or wanted.is_nested)
-        if column.theirs in _WHOLE:
+        if column.theirs in WHOLE:
             return wanted.is_integer or wanted.name == "numeric"
         if column.theirs in _TEXTS:  # all encodings of servers have the same ASCII, below the other characters
             return wanted == VARCHAR and all(

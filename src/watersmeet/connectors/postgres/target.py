@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,11 +18,9 @@ import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
-    Connector,
     Delivery,
     RowChange,
     SinkBatch,
-    Target,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
@@ -31,56 +29,25 @@ from watersmeet.connectors.databases.targets import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
-    append,
-    change,
-    check,
     check_form,
+    database_connector,
     named_table,
     table_specs,
 )
 from watersmeet.connectors.postgres.client import connect, failure, library
+from watersmeet.connectors.postgres.types import LOOSE, innermost, rounds, takes
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
 from watersmeet.system.process import fault
-from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema
 
-#: How `atttypmod` has the scale of a numeric, the fields and digits of an interval, the digits of a time.
-_MODIFIER_HEAD: Final = 4
-_SCALE_BITS: Final = 0x7FF
-_SCALE_SIGN: Final = 0x400
-_ALL_FIELDS: Final = 0x7FFF
-_MICROSECONDS: Final = 6
 #: Bytes of rows that are given to the library at once.
 _WRITTEN_BYTES: Final = 1 << 20
 _GONE: Final = "watersmeet_gone"
 #: A clause of INSERT, and the columns of the key in it.
 _CLAUSE: Final = re.compile(r"(?is)\s*ON\s+CONFLICT\b\s*(?:\(([^()]*)\))?.*\bDO\s+(?:NOTHING|UPDATE)\b")
 _CHANGES: Final = "pg_temp.watersmeet_changes"
-
-#: By type: the types there that take every value of it, by their names in `pg_type`. All take text.
-_TEXTS: Final = ("text", "varchar", "bpchar")
-#: Those that take texts of which some that differ are equal there.
-_LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
-_TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
-    "boolean": ("bool",),
-    "smallint": ("int2", "int4", "int8", "numeric"),
-    "integer": ("int4", "int8", "numeric"),
-    "bigint": ("int8", "numeric"),
-    "real": ("float4", "float8"),
-    "double precision": ("float8",),
-    "numeric": ("numeric",),
-    "varchar": ("citext", "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr"),
-    "bytea": ("bytea",),
-    "date": ("date",),
-    "time": ("time",),
-    "timestamp": ("timestamp",),
-    "timestamptz": ("timestamptz",),
-    "interval": ("interval",),
-    "jsonb": ("jsonb", "json"),
-    "struct": ("jsonb", "json"),
-    "array": ("jsonb", "json"),
-}
 
 _COLUMNS: Final = """
 SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, format_type(a.atttypid, a.atttypmod),
@@ -132,12 +99,12 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         for row in self._run(_COLUMNS, self._place_of):
             name, kind, there, element, element_kind, shown, required, computed, modifier, is_loose = row
             wanted = types.get(name)
-            takes = wanted is not None and _takes(wanted, kind, there, element, element_kind)
-            rounds = wanted is not None and _rounds(_innermost(wanted), element or kind, modifier)
-            found[name] = TargetColumn(shown, takes, rounds, computed, required)
+            accepts = wanted is not None and takes(wanted, kind, there, element, element_kind)
+            is_rounded = wanted is not None and rounds(innermost(wanted), element or kind, modifier)
+            found[name] = TargetColumn(shown, accepts, is_rounded, computed, required)
             if wanted is not None and wanted.element is not None and element is not None:
                 self._arrays[name] = array_literal("t0", wanted)
-            if (is_loose or kind in _LOOSE) and wanted == VARCHAR and name in {c.name for c in self._key}:
+            if (is_loose or kind in LOOSE) and wanted == VARCHAR and name in {c.name for c in self._key}:
                 self._loose[name] = f"watersmeet_text_{len(self._loose)}"
         return found
 
@@ -330,38 +297,6 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         return f"ON CONFLICT ({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
 
-def _takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
-    """Whether a column takes all values of a type. there: of `pg_type.typtype`."""
-    if name in _TEXTS:
-        return True
-    if element is not None:
-        return kind.element is not None and _takes(_innermost(kind), element, element_kind or "", None, None)
-    if there == "e":
-        return kind.name == "varchar"
-    if kind.name == "numeric" and name.startswith("int"):
-        return False
-    return name in _TAKEN_BY.get(kind.name, ())
-
-
-def _rounds(kind: SqlType, name: str, modifier: int) -> bool:
-    """Whether a column with a modifier (`atttypmod`) stores a value that is near the one that is written, and says
-    nothing.
-    """
-    if modifier < 0:
-        return False
-    if name == "numeric" and kind.name == "numeric":
-        scale = (((modifier - _MODIFIER_HEAD) & _SCALE_BITS) ^ _SCALE_SIGN) - _SCALE_SIGN
-        return kind.decimals > scale
-    if name in ("time", "timestamp", "timestamptz"):
-        return modifier < _MICROSECONDS
-    return name == "interval" and (modifier >> 16 != _ALL_FIELDS or modifier & 0xFFFF < _MICROSECONDS)
-
-
-def _innermost(kind: SqlType) -> SqlType:
-    """Of an array of arrays the type in the last one: PostgreSQL's arrays of any depth have one type."""
-    return kind if kind.element is None else _innermost(kind.element)
-
-
 #: By connector.
 SINK_OPTIONS: Final = {
     "postgres": OptionSet("postgres of sinks", table_specs(5432)),
@@ -393,21 +328,4 @@ def conflict_clause(text: str) -> str:
     return text.strip()
 
 
-def _check(delivery: Delivery) -> None:
-    check(_target(delivery, ""))
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
-    del stopping
-    return _target(delivery, database_id)
-
-
-def _append(delivery: Delivery, rows: pa.Table) -> None:
-    append(_target(delivery, ""), rows)
-
-
-def _change(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
-    change(_target(delivery, ""), compute)
-
-
-CONNECTOR: Final = Connector(_check, _open, append=_append, change=_change)
+CONNECTORS: Final = {name: database_connector(_target, options) for name, options in SINK_OPTIONS.items()}

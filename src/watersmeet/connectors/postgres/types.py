@@ -1,4 +1,4 @@
-"""Columns of PostgreSQL: which types they are here, and how their texts become values."""
+"""Types of PostgreSQL: the SQL type of each as it is read, the SQL types that it stores, and texts of values."""
 
 from __future__ import annotations
 
@@ -10,30 +10,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.jsonscan import content, elements
-from watersmeet.values.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, JSONB, REAL, VARCHAR, SqlType
 
-#: Types by their names there. Others are read as text if the column is declared so.
-_TYPES: Final[dict[str, SqlType]] = {
-    "bool": SqlType("boolean"),
-    "int2": SqlType("smallint"),
-    "int4": SqlType("integer"),
-    "int8": SqlType("bigint"),
-    "float4": SqlType("real"),
-    "float8": SqlType("double precision"),
-    "text": VARCHAR,
-    "varchar": VARCHAR,
-    "bpchar": VARCHAR,
-    "name": VARCHAR,
-    "uuid": VARCHAR,
-    "bytea": SqlType("bytea"),
-    "date": SqlType("date"),
-    "time": SqlType("time"),
-    "timestamp": TIMESTAMP,
-    "timestamptz": SqlType("timestamptz"),
-    "interval": SqlType("interval"),
-    "json": JSONB,
-    "jsonb": JSONB,
+TEXTS: Final = ("text", "varchar", "bpchar")
+WHOLE: Final = ("int2", "int4", "int8")
+#: Types that store some different texts as equal values.
+LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
+
+
+class _Type(NamedTuple):
+    """read: the SQL type; None: the type is read only as a declared text. takes: names of the SQL types whose values
+    are all stored unchanged; None: of every type.
+    """
+
+    read: SqlType | None
+    takes: tuple[str, ...] | None
+
+
+#: By the names in `pg_type`.
+_TYPES: Final[dict[str, _Type]] = {
+    "bool": _Type(BOOLEAN, ("boolean",)),
+    "int2": _Type(SqlType("smallint"), ("smallint",)),
+    "int4": _Type(SqlType("integer"), ("smallint", "integer")),
+    "int8": _Type(SqlType("bigint"), ("smallint", "integer", "bigint")),
+    "numeric": _Type(SqlType("numeric"), ("smallint", "integer", "bigint", "numeric")),
+    "float4": _Type(REAL, ("real",)),
+    "float8": _Type(SqlType("double precision"), ("real", "double precision")),
+    **dict.fromkeys(TEXTS, _Type(VARCHAR, None)),
+    "name": _Type(VARCHAR, ()),
+    "uuid": _Type(VARCHAR, ("varchar",)),
+    **dict.fromkeys(("citext", "xml", "inet", "cidr", "macaddr"), _Type(None, ("varchar",))),
+    **{n: _Type(SqlType(n), (n,)) for n in ("bytea", "date", "time", "timestamp", "timestamptz", "interval")},
+    **dict.fromkeys(("json", "jsonb"), _Type(JSONB, ("varchar", "jsonb", "struct", "array"))),
 }
+_ENUM: Final = _Type(VARCHAR, ("varchar",))
 _QUOTE, _BACKSLASH = b'"'[0], b"\\"[0]
 _SPACE: Final = 0x20
 _NULL: Final = b"NULL"
@@ -45,8 +55,14 @@ _SIGNS[list(b"{},")] = True
 _BRACKETS: Final = np.arange(256, dtype=np.uint8)
 _BRACKETS[list(b"{}")] = list(b"[]")
 _JSON: Final = ("json", "jsonb")
-#: Most digits of a numeric here.
+#: The most digits of a numeric.
 _DIGITS: Final = 38
+#: How `atttypmod` contains the scale of a numeric, the fields and digits of an interval, the digits of a time.
+_MODIFIER_HEAD: Final = 4
+_SCALE_BITS: Final = 0x7FF
+_SCALE_SIGN: Final = 0x400
+_ALL_FIELDS: Final = 0x7FFF
+_MICROSECONDS: Final = 6
 
 #: Types, and what an array contains; of a domain the type that it is over, however many are between.
 _BASES: Final = """
@@ -114,14 +130,43 @@ def column_of(
 
 def _type(name: str, kind: str, modifier: int) -> SqlType | None:
     """kind: of `pg_type.typtype`: an enum is a text."""
-    if kind == "e":
-        return VARCHAR
     if name == "numeric":
         precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
         if modifier < 0 or precision > _DIGITS or not 0 <= scale <= precision:
             return SqlType("numeric")
         return SqlType("numeric", precision, scale)
-    return _TYPES.get(name)
+    return _known(name, kind).read
+
+
+def _known(name: str, kind: str) -> _Type:
+    return _ENUM if kind == "e" else _TYPES.get(name, _Type(None, ()))
+
+
+def takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
+    """Whether a column stores all values of a type. name, there: its `typname` and `typtype`; of an array also those of
+    its elements: all arrays of a type have one type, whatever their dimensions.
+    """
+    if element is not None and name not in TEXTS:
+        return kind.element is not None and takes(innermost(kind), element, element_kind or "", None, None)
+    accepted = _known(name, there).takes
+    return accepted is None or kind.name in accepted
+
+
+def rounds(kind: SqlType, name: str, modifier: int) -> bool:
+    """Whether a column with a modifier (`atttypmod`) stores rounded values without an error."""
+    if modifier < 0:
+        return False
+    if name == "numeric" and kind.name == "numeric":
+        scale = (((modifier - _MODIFIER_HEAD) & _SCALE_BITS) ^ _SCALE_SIGN) - _SCALE_SIGN
+        return kind.decimals > scale
+    if name in ("time", "timestamp", "timestamptz"):
+        return modifier < _MICROSECONDS
+    return name == "interval" and (modifier >> 16 != _ALL_FIELDS or modifier & 0xFFFF < _MICROSECONDS)
+
+
+def innermost(kind: SqlType) -> SqlType:
+    """The type of the elements of an array, of whatever dimensions."""
+    return kind if kind.element is None else innermost(kind.element)
 
 
 def without_forms(texts: list[pa.Array], columns: Sequence[Column], types: Sequence[SqlType]) -> list[pa.Array]:

@@ -10,19 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from sqlglot.tokens import TokenType
-
-from watersmeet.catalog import (
-    ARRIVAL,
-    ROWTIME,
-    EventTime,
-    ExternalTable,
-    Relation,
-    Server,
-    Source,
-)
-from watersmeet.catalog.roles import ADMIN
-from watersmeet.connectors.base.targets import connector_of, view_delivery
+from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, ExternalTable, Server, Source
+from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
     FILE_PART_TYPES,
@@ -40,7 +29,7 @@ from watersmeet.connectors.foreignstreams import (
     foreign_table,
     names_there,
 )
-from watersmeet.connectors.registry import check_connector, taken_max_age_us
+from watersmeet.connectors.registry import check_connector, connector_of, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result

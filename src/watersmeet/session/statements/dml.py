@@ -30,7 +30,8 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.catalog.roles import Privilege
-from watersmeet.connectors.base.targets import RowChange, connector_of, statement_delivery
+from watersmeet.connectors.base.targets import RowChange, statement_delivery
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import (
     Target,
     assignable,

@@ -30,7 +30,8 @@ from watersmeet.catalog import (
     TopicWriter,
     turned_into,
 )
-from watersmeet.connectors.base.targets import connector_of, writer_delivery
+from watersmeet.connectors.base.targets import writer_delivery
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding

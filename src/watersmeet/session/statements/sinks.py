@@ -23,7 +23,8 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.parts import RowForm
 from watersmeet.connectors.base.sources import rate_limit
-from watersmeet.connectors.base.targets import connector_named, connector_of, delivery_of
+from watersmeet.connectors.base.targets import delivery_of
+from watersmeet.connectors.registry import connector_named, connector_of
 from watersmeet.database.assignment import Target, check_given, check_types, named_targets
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, new_relation, schema_for

@@ -29,11 +29,11 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.catalog.parts import Encoding
-from watersmeet.connectors.base.targets import connector_of, dead_letter_delivery
+from watersmeet.connectors.base.targets import dead_letter_delivery
 from watersmeet.connectors.kafka import cluster
 from watersmeet.connectors.kafka.client import START, TOPIC_ID, kafka_options
 from watersmeet.connectors.kafka.cluster import is_hashed
-from watersmeet.connectors.registry import check_connector
+from watersmeet.connectors.registry import check_connector, connector_of
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.filling import fill

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
-from watersmeet.connectors.base.targets import connector_of, view_delivery
+from watersmeet.connectors.base.targets import view_delivery
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
