@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,9 +33,11 @@ from watersmeet.connectors.base.sources import (
     SourceConnector,
     SourceRows,
     SourceSpec,
+    check_position,
+    is_known_slice,
+    save_state,
+    saved_state,
 )
-from watersmeet.errors import error
-from watersmeet.system import files
 from watersmeet.values.slices import EventSlice, Segments, SourceSlice
 from watersmeet.values.times import DAY_US, length_us
 from watersmeet.values.types import Field, Schema, SqlType
@@ -84,11 +85,7 @@ class PacedSource:
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:  # noqa: ARG002 - nothing to look at
         expected = 0 if position is None else position["rows"]
-        if expected != self._rows:
-            raise error(
-                "DATABASE_DAMAGED",
-                f"the position of source {self.relation_id} is row {expected}, its accepted slices end at {self._rows}",
-            )
+        check_position(self.relation_id, expected, self._rows, "row")
         if self._anchor is None:
             self._anchor = (self._rows, now_us)
         segments = self._segments
@@ -112,14 +109,8 @@ class PacedSource:
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
             assert isinstance(piece, EventSlice)
-            if piece.ordinal < self._slices:
+            if is_known_slice(self.relation_id, piece, self._slices, "Rows"):
                 continue
-            if piece.ordinal > self._slices:
-                raise error(
-                    "DATABASE_DAMAGED",
-                    f"slices {self._slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
-                    detail="Rows would be generated twice or not at all.",
-                )
             self._slices += 1
             self._rows = piece.end
             self._started_us = piece.started_us
@@ -135,19 +126,13 @@ class PacedSource:
 
     def save(self, path: Path) -> None:
         state = {"rows": self._rows, "slices": self._slices, "started_us": self._started_us, "segments": self._segments}
-        files.make_directory(path.parent)
-        files.replace_file(path, json.dumps(state).encode(), durable=True)
+        save_state(path, state)
 
     def load(self, path: Path) -> None:
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+        with saved_state(path) as state:
             self._rows, self._slices = state["rows"], state["slices"]
             self._started_us = state["started_us"]
             self._segments = tuple((first, time_us) for first, time_us in state["segments"])
-        except (OSError, ValueError, KeyError) as problem:
-            raise error(
-                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
-            ) from problem
 
     def status(self) -> dict[str, Any]:
         """JSON: events made so far, the limit (None: no end), problem None."""

@@ -23,7 +23,7 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors.registry import connector_named
-from watersmeet.database.reading import Bounded, bounded, table_tree
+from watersmeet.database.reading import BatchQuery, batch_query, fetch, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.transaction import Change
 from watersmeet.database.writing import apply, converted, omitted

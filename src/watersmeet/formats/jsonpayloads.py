@@ -22,7 +22,7 @@ from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, jso
 from watersmeet.formats.jsonscan import elements, first_bytes, first_deep, is_valid, member
 from watersmeet.formats.payloads import Numbers, Read, as_texts, first_of, joined, moved, nothing, spread, without_head
 from watersmeet.formats.registry import option_error
-from watersmeet.formats.valuetexts import Converted, Mask, convert_scalars, of_rows, one_array
+from watersmeet.formats.valuetexts import Converted, Mask, convert_scalars, of_rows
 from watersmeet.values.types import DEFAULT_PRECISION, Field
 
 _BRACE, _BRACKET = b"{["
@@ -266,7 +266,7 @@ def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRule
         return None
     if table.num_rows != len(texts):
         return None
-    columns = [one_array(column) for column in table.columns[: len(fields)]]
+    columns = [flat(column) for column in table.columns[: len(fields)]]
     if any(c.null_count and _may_be_there(texts, key, c) for key, c in zip(schema.names, columns, strict=True)):
         return None
     if any(_may_be_exact(texts, f.name) for f, key in zip(fields, schema.names, strict=True) if f.name != key):
@@ -329,6 +329,12 @@ def _may_be_exact(texts: pa.StringArray, name: str) -> bool:
     return bool(
         pc.any(pc.match_substring(texts, f'"{name}"')).as_py() or pc.any(pc.match_substring(texts, "\\u")).as_py()
     )
+
+
+def flat(column: pa.ChunkedArray) -> pa.Array:
+    """The values in one array."""
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 _STEP: Final = re.compile(

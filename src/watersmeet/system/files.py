@@ -119,14 +119,14 @@ def publish_file(temporary: Path, path: Path, *, durable: bool) -> None:
     with _cleaning(temporary, path):
         os.chmod(temporary, rights(path.parent))
         if durable:
-            _sync(temporary)
+            sync_file(temporary)
         os.replace(temporary, path)
 
 
 def sync_directory(directory: Path) -> None:
     """Flushes the entries of `directory`."""
     try:
-        _sync(directory)
+        sync_file(directory)
     except OSError as cause:
         raise failure(cause, directory) from cause
 
@@ -267,7 +267,8 @@ def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
             views[0] = views[0][written:]
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Make the content of a file, or the entries of a directory, survive a loss of power. OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import AggregateCall, Column, SortKey, WindowCall, WindowFrame
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.formats.valuetexts import literal
 from watersmeet.store.changes import quoted as quoted
 from watersmeet.values.types import BIGINT, NUMERIC, VARCHAR, SqlType
 
@@ -17,7 +18,7 @@ def sql(scalar: Scalar) -> str:
     """The text of an expression."""
     node = scalar.expression
     if isinstance(node, exp.Literal):
-        return text_literal(node.this) if node.is_string else str(node.this)
+        return literal(node.this) if node.is_string else str(node.this)
     if isinstance(node, exp.Null):
         return "NULL"
     if isinstance(node, exp.Column):
@@ -28,11 +29,6 @@ def sql(scalar: Scalar) -> str:
 def cast(text: str, kind: SqlType) -> str:
     """`CAST(text AS kind)`."""
     return f"CAST({text} AS {kind.duckdb})"
-
-
-def text_literal(text: str) -> str:
-    """The text in quotes."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def as_column(text: str, column: Column) -> str:
@@ -94,7 +90,7 @@ def _text(call: AggregateCall, over: str) -> str:
         return f"'[' || string_agg({_distinct(call)}{values}, ','{order}){_rest(call, over)} || ']'"
     arguments = [argument, *map(sql, call.extra)]
     if isinstance(call.constant, str):
-        arguments.append(text_literal(call.constant))
+        arguments.append(literal(call.constant))
     listed = f"{_distinct(call)}{', '.join(arguments)}{_order(call, argument, over)}"
     return f"{_NAMES.get(call.function, call.function)}({listed}){_rest(call, over)}"
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
+import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
@@ -26,6 +28,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Relation
 from watersmeet.connectors.base.options import RATE_LIMIT, OptionSet, refuse
+from watersmeet.errors import error
+from watersmeet.system import files
 from watersmeet.values.slices import SourceSlice
 from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import Field, Schema
@@ -140,6 +144,43 @@ class Source(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Counters and problems for SHOW: JSON."""
+
+
+def check_position(relation_id: str, position: int, accepted: int, unit: str = "slice") -> None:
+    """DATABASE_DAMAGED unless the position of a source is where its accepted slices end."""
+    if position != accepted:
+        raise error(
+            "DATABASE_DAMAGED",
+            f"the position of source {relation_id} is {unit} {position}, its accepted slices end at {accepted}",
+        )
+
+
+def is_known_slice(relation_id: str, piece: SourceSlice, accepted: int, of: str) -> bool:
+    """Whether a slice was accepted before. DATABASE_DAMAGED for one that is not the next one. of: its content."""
+    if piece.ordinal > accepted:
+        raise error(
+            "DATABASE_DAMAGED",
+            f"slices {accepted} to {piece.ordinal - 1} of source {relation_id} are missing",
+            detail=f"{of} would be read twice or never.",
+        )
+    return piece.ordinal < accepted
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write the state of a source, atomically."""
+    files.make_directory(path.parent)
+    files.replace_file(path, json.dumps(state).encode(), durable=True)
+
+
+@contextmanager
+def saved_state(path: Path) -> Iterator[Any]:
+    """The state that `save_state` wrote. DATABASE_DAMAGED if it, or a part that the block reads, is missing."""
+    try:
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise error(
+            "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
+        ) from problem
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from watersmeet.connectors.files.seen import identity_key, print_at
 from watersmeet.errors import Error, error
 from watersmeet.formats.convert import convert, json_objects
 from watersmeet.formats.csvtext import RowIndex, csv_table
-from watersmeet.formats.jsonpayloads import JsonPathReader, message_rules
+from watersmeet.formats.jsonpayloads import JsonPathReader, flat, message_rules
 from watersmeet.formats.payloads import moved
 from watersmeet.formats.valuetexts import Converted
 from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
@@ -169,7 +169,7 @@ class TextReader:
         if text.has_blank and width > 1:
             filled = ~text.blank[rows]
             table, rows = table.filter(pa.array(filled)), rows[filled]
-        columns = [_flat(c) for c in table.columns]
+        columns = [flat(c) for c in table.columns]
         return rows, convert(columns, [f.type for f in self._present])
 
     def _json(self, text: _Text, problems: Problems) -> tuple[Rows, list[Converted]]:
@@ -332,11 +332,6 @@ def _is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 _ASIDE: Final[dict[Aside, str]] = {

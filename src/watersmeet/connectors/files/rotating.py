@@ -41,7 +41,6 @@ from watersmeet.connectors.base.targets import (
 from watersmeet.connectors.files.target import (
     Writers,
     check_directory,
-    flush,
     is_after,
     place_of,
     unavailable,
@@ -205,7 +204,7 @@ class RotatingTarget:
                 copy = self._writers.own / file.staged
                 with before.open("rb") as source, copy.open("xb") as target:
                     files.copy_bytes(source, target, file.size_bytes)
-                flush(copy)
+                files.sync_file(copy)
                 return True
         return False
 
@@ -234,7 +233,7 @@ class RotatingTarget:
             touched.append(grown[-1].staged)
         fault("rotating.written")
         for staged in dict.fromkeys(touched):
-            flush(self._writers.own / staged)
+            files.sync_file(self._writers.own / staged)
         files.sync_directory(self._writers.own)
         older = self._writers.manifests()
         self._writers.commit(batches[-1], {"growing": [asdict(f) for f in grown], "made": self._number})
@@ -322,7 +321,7 @@ class RotatingTarget:
         path = self._writers.own / file.staged
         with path.open("ab") as out:
             out.write(self._format.tail)
-        flush(path)
+        files.sync_file(path)
         fault("rotating.full")
         suffix = self._rotation.suffix
         stem = file.name.removesuffix(suffix)

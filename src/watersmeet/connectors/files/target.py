@@ -168,15 +168,6 @@ def unavailable(target: Path | str) -> Iterator[None]:
         raise
 
 
-def flush(path: Path) -> None:
-    """Sees to it that a file's content survives a loss of power. OSError."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def is_after(place: Place, newest: Place | None) -> bool:
     """Whether a place comes after the newest one that is delivered."""
     return newest is None or place[:3] > newest[:3]
@@ -478,7 +469,7 @@ class FileTarget:
             files.discard(own / name)
             with (own / name).open("xb") as out:
                 self._files.write(out, piece)
-            flush(own / name)
+            files.sync_file(own / name)
             staged.append({"name": final, "staged": name, "rows": len(piece)})
         files.sync_directory(own)
         return staged

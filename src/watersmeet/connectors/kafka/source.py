@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from watersmeet.catalog import MessageFormat, Relation
-from watersmeet.connectors.base.sources import History, Notification, Poll
+from watersmeet.connectors.base.sources import (
+    History,
+    Notification,
+    Poll,
+    check_position,
+    is_known_slice,
+    save_state,
+    saved_state,
+)
 from watersmeet.connectors.kafka.client import (
     START,
     TOPIC_ID,
@@ -21,7 +29,6 @@ from watersmeet.connectors.kafka.client import (
 )
 from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.errors import Error, error
-from watersmeet.system import files
 from watersmeet.values.slices import JumpSlice, MessageSlice, SourceSlice
 
 #: The most messages of a slice: large reads are divided among tasks.
@@ -74,12 +81,7 @@ class KafkaSource:
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         expected = 0 if position is None else position["slices"]
-        if expected != self._slices:
-            raise error(
-                "DATABASE_DAMAGED",
-                f"the position of source {self.relation_id} is slice {expected}, "
-                f"its accepted slices end at {self._slices}",
-            )
+        check_position(self.relation_id, expected, self._slices)
         seen = self._look(fresh=fresh)
         self._note_blocked(seen, now_us)
         if seen.problem is not None or not seen.id:
@@ -110,14 +112,8 @@ class KafkaSource:
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
-            if piece.ordinal < self._slices:
+            if is_known_slice(self.relation_id, piece, self._slices, "Messages"):
                 continue
-            if piece.ordinal > self._slices:
-                raise error(
-                    "DATABASE_DAMAGED",
-                    f"slices {self._slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
-                    detail="Messages would be read twice or never.",
-                )
             self._slices += 1
             if isinstance(piece, JumpSlice):
                 self._accept_jump(piece)
@@ -186,18 +182,12 @@ class KafkaSource:
             "starts": sorted(self._starts.items()),
             "next": sorted(self._next.items()),
         }
-        files.make_directory(path.parent)
-        files.replace_file(path, json.dumps(state).encode(), durable=True)
+        save_state(path, state)
 
     def load(self, path: Path) -> None:
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+        with saved_state(path) as state:
             self._slices, self._rows, self._lost = state["slices"], state["rows"], state["lost"]
             self._topic_id, self._starts, self._next = state["topic_id"], dict(state["starts"]), dict(state["next"])
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise error(
-                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
-            ) from problem
 
     def status(self) -> dict[str, Any]:
         """JSON: messages planned, what is left to be read, the state with its reason, and the place in each partition.

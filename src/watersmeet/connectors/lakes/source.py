@@ -27,6 +27,8 @@ from watersmeet.connectors.base.sources import (
     SourceConnector,
     SourceRows,
     Unavailable,
+    check_position,
+    is_known_slice,
 )
 from watersmeet.connectors.files.cutting import GROUP_BYTES
 from watersmeet.connectors.files.listing import open_file
@@ -250,12 +252,7 @@ class LakeSource:
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         expected = 0 if position is None else position["slices"]
-        if expected != self._read.slices:
-            raise error(
-                "DATABASE_DAMAGED",
-                f"the position of source {self.relation_id} is slice {expected}, "
-                f"its accepted slices end at {self._read.slices}",
-            )
+        check_position(self.relation_id, expected, self._read.slices)
         self._look(now_us, fresh=fresh)
         self._stop = None
         pieces: list[LakeSlice | VersionSlice] = []
@@ -282,14 +279,8 @@ class LakeSource:
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
-            if piece.ordinal < self._read.slices:
+            if is_known_slice(self.relation_id, piece, self._read.slices, "Rows"):
                 continue
-            if piece.ordinal > self._read.slices:
-                raise error(
-                    "DATABASE_DAMAGED",
-                    f"slices {self._read.slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
-                    detail="Rows would be read twice or never.",
-                )
             self._read.apply(piece)
             if isinstance(piece, VersionSlice):
                 done = [i for i, step in enumerate(self._steps) if step.mark.version == piece.version]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +10,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from watersmeet.connectors.base.sources import Notification
+from watersmeet.connectors.base.sources import Notification, save_state, saved_state
 from watersmeet.connectors.files.parquet import type_problem
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.system import files
 from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
 from watersmeet.values.types import Schema
 
@@ -276,14 +274,12 @@ class ReadFiles:
             "skipped": self.skipped,
             "held": list(self.held.values()),
         }
-        files.make_directory(path.parent)
-        files.replace_file(path, json.dumps(state).encode(), durable=True)
+        save_state(path, state)
 
     @staticmethod
     def load(path: Path) -> ReadFiles:
         """The inverse of `save`. DATABASE_DAMAGED."""
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+        with saved_state(path) as state:
             mark, within = state["mark"], state["within"]
             return ReadFiles(
                 state["slices"],
@@ -293,10 +289,6 @@ class ReadFiles:
                 state["skipped"],
                 {held.file.path: held for held in _held(state["held"])},
             )
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise error(
-                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
-            ) from problem
 
 
 def _held(saved: list[Any]) -> Iterator[Held]:

@@ -10,7 +10,6 @@ import io
 import ssl
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from types import ModuleType
 from typing import Any, Final
@@ -128,15 +127,8 @@ def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT")
     return error("CONNECTOR_OPTION", f"{server.shown} refuses: {text}", detail=f"Error {number}.")
 
 
-_KEPT: Final = KeptConnections(connect, lambda connection: connection.ping(reconnect=False), library, failure)
-
-
-def connected(server: Server) -> AbstractContextManager[Any]:
-    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
-
-    One that broke since it was used is made anew.
-    """
-    return _KEPT.use(server)
+connected: Final = KeptConnections(connect, lambda c: c.ping(reconnect=False), library, failure).use
+"""See `KeptConnections.use`."""
 
 
 SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")

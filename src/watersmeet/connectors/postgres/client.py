@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
@@ -109,15 +108,8 @@ def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT")
     return error("CONNECTOR_OPTION", f"{server.shown} refuses: {text.splitlines()[0]}", detail=f"SQLSTATE {state}.")
 
 
-_KEPT: Final = KeptConnections(connect, lambda connection: connection.execute(""), library, failure)
-
-
-def connected(server: Server) -> AbstractContextManager[Any]:
-    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
-
-    One that broke since it was used is made anew.
-    """
-    return _KEPT.use(server)
+connected: Final = KeptConnections(connect, lambda connection: connection.execute(""), library, failure).use
+"""See `KeptConnections.use`."""
 
 
 SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")

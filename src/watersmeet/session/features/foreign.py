@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, ExternalTable, Server, Source
+from sqlglot.tokens import TokenType
+
+from watersmeet.catalog import (
+    ARRIVAL,
+    ROWTIME,
+    EventTime,
+    ExternalTable,
+    Relation,
+    Server,
+    Source,
+)
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
