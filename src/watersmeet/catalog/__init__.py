@@ -1,4 +1,4 @@
-"""The catalog: what a database contains. Pure data, stored as JSON by `store.commits`.
+"""The catalog: the content of a database. Pure data, stored as JSON by `store.commits`.
 
 `relations` has what all relations have; `tables`, `views` and `sinks` a class for each kind, `words` what kinds are
 called.

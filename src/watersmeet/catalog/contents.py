@@ -52,7 +52,7 @@ from watersmeet.values.serialization import from_json, kinds, to_json
 class Catalog:
     """All relations of a database at one version. Immutable: every change gives a new catalog.
 
-    schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked
+    schemas: all but the common one, in order of creation. path: those in which names without a schema are looked
     up; of the session or view that asks, not stored. actual: of a catalog in the words of a view, the real one; first:
     ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
     the view or function that asks can mean; None: all that are not dropped. roles: by name. granted: of the session
@@ -101,7 +101,7 @@ class Catalog:
         return replace(self, path=function.path, callable=frozenset(function.functions))
 
     def function(self, name: str, schema: str | None = None) -> SqlFunction | None:
-        """The function of SQL that a call means, whatever its arguments are; None if there is none."""
+        """The function of SQL that a call means, independent of its arguments, or None."""
         places = self.path if schema is None else (schema,)
         known = self.functions.values()
         named = [
@@ -119,7 +119,7 @@ class Catalog:
 
     def _kept_functions(self) -> list[SqlFunction]:
         """All functions without those that were dropped and that nothing calls."""
-        # a relation that is staged may call what comes with its transaction
+        # a staged relation may call functions of its transaction
         needed = {i for r in self.relations.values() for i in r.functions if i in self.functions}
         needed |= {f.id for f in self.functions.values() if not f.dropped}
         pending = list(needed)
@@ -134,7 +134,7 @@ class Catalog:
         return replace(self, version=self.version + 1, roles=changed(self.roles, changes))
 
     def _kept_roles(self) -> list[Role]:
-        """All roles, without what they were granted on relations that are gone."""
+        """All roles, without grants on dropped relations."""
         return [
             replace(r, grants={i: p for i, p in r.grants.items() if i in self.relations}) for r in self.roles.values()
         ]
@@ -152,13 +152,13 @@ class Catalog:
         return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
 
     def shows(self, relation: Relation) -> bool:
-        """Whether who asks may know of a relation: of an index, whether that is so of its table."""
+        """Whether a relation is visible to the session: an index is if its table is."""
         if self.granted is None or relation.id in self.granted:
             return True
         return isinstance(relation, Index) and relation.depends_on[0] in self.granted
 
     def knows(self, relation_ids: Iterable[str]) -> bool:
-        """Whether who asks may know of relations, and of all that these read: then of how they are made."""
+        """Whether relations and all their inputs are visible to the session, so that their definitions may be shown."""
         return self.granted is None or all(self.shows(self.relations[i]) for i in self.upstream(relation_ids))
 
     @property
@@ -171,7 +171,7 @@ class Catalog:
         none.
 
         folded: the name was written without quotes, so that case does not tell it from others. No two relations of a
-        schema have names that differ in case alone.
+        schema have names that differ only in case.
         """
         places = self.path if schema is None else (schema,)
         named = [
@@ -221,7 +221,7 @@ class Catalog:
         return [r for r in self.relations.values() if r.id in reached]
 
     def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
-        """The ids of `relation_ids` and of what they read, directly or not.
+        """`relation_ids` and the ids of their direct and indirect inputs.
 
         writers: also of the views that write one of these.
         """
@@ -266,7 +266,7 @@ class Catalog:
 
 @dataclass(frozen=True)
 class _Stored:
-    """What of a catalog is stored."""
+    """The stored part of a catalog."""
 
     version: int
     next_number: int
@@ -315,8 +315,8 @@ kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 #: The words of plain SQL for them.
 FAMILIES: Final = tuple(dict.fromkeys(c.family for c in KINDS))
 
-#: What SHOW lists of them.
+#: The lists of SHOW.
 SHOWN: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show))
 
-#: What stands behind SHOW CREATE for them.
+#: The words after SHOW CREATE.
 SHOWN_CREATED: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show_create))

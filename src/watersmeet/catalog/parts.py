@@ -1,4 +1,4 @@
-"""What relations are made of beside their columns, and the columns that have a meaning of their own."""
+"""Parts of relations besides their columns, and the columns with a meaning of their own."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TIME_COLUMN: Final = "_tp_time"
 #: The column of a stream that has the time of each row (SQLstream, "JOIN clause").
 ROWTIME: Final = "ROWTIME"
 
-#: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
+#: In rows that are written to a changelog stream: 1 for an inserted row, -1 for a deleted one.
 DELTA_COLUMN: Final = "_tp_delta"
 
-#: Columns of a topic beside the fields of its records' values: their key, their time, and whether the value is NULL (a
-#: tombstone).
+#: Columns of a topic that are not fields of its records' values: their key, their time, and whether the value is NULL
+#: (a tombstone).
 KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
 #: In records that are written to a topic: NULL stands for the whole value, a tombstone.
 VALUE_COLUMN: Final = "_value"
-#: What Kafka knows of a record beside its key and value.
+#: Kafka's metadata of a record.
 META_COLUMN: Final = "_meta"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
@@ -74,7 +74,7 @@ class EventTime:
     """`WATERMARK FOR column AS column - delay`.
 
     ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for
-    so long, the input no longer holds back others; None: it always does. ordered: rows come in the order of their
+    so long, the input no longer holds back others; None: it always does. ordered: rows are in the order of their
     times: one that is before another that came before it is rejected where it is written; times are whole milliseconds.
     """
 
@@ -112,14 +112,13 @@ class ComputedPart:
     value: GeneratedColumn
 
 
-#: What one message of a topic says, and in which form a sink delivers changes. plain: a row that is added. upsert: the
-#: newest row of its key, or, without a value, that the key is gone. debezium, debezium_mongo: a change of a row, with
-#: what it was before and is after.
+#: The meaning of one message of a topic, and the form of changes that a sink delivers. plain: an added row.
+#: upsert: the newest row of its key, or, without a value, the deletion of the key. debezium, debezium_mongo: a change,
+#: with the old and the new row.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
-#: How the bytes of a key or a value are written; parquet: of files alone.
+#: How the bytes of a key or a value are written; parquet: only of files.
 Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
-#: What becomes of a field whose bytes its type can't take: it is NULL, it is the default of its type, or the message is
-#: set aside.
+#: The value of a field whose bytes are invalid for its type: NULL, the default of its type, or the message is set aside.
 BadField = Literal["null", "default", "dead letter"]
 
 
@@ -127,7 +126,7 @@ BadField = Literal["null", "default", "dead letter"]
 class MessageFormat:
     """How messages become rows, or rows messages.
 
-    encoding: of the value. key_encoding: of the key; None: the key is bytes that nobody decodes (source), or the key is
+    encoding: of the value. key_encoding: of the key; None: the key stays bytes (source), or the key is
     encoded like the value (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`,
     `delimiter`), lower case. many_rows: the value of one message may have several rows. defaults: a field that is NULL,
     or is not there, is the default of its type in a column that takes no NULL.
@@ -144,7 +143,7 @@ class MessageFormat:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
+    """The formats of a topic's key and value, and its number of partitions.
 
     key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
     with a value leaves out. compacted: its records are the changes of a table, of each key the newest. by_hash: whether
@@ -169,7 +168,7 @@ class Topic:
 class External:
     """Where the content of an external table or dictionary is: outside of the database.
 
-    kind: of reader (`connectors.registry`): file, mysql, … name: of the table there. options: as the reader wants them,
+    kind: of reader (`connectors.registry`): file, mysql, … name: of the server's table. options: of the reader,
     names in lower case. target: as the connector of sinks wants them that writes it (`connectors.base.targets`);
     empty if nothing is written there. names: by column, its name there, where it differs. max_age_us: while queries
     look it up as it is, it is checked no more often; 0: as often as views are brought up to date.
@@ -189,7 +188,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """What becomes of a row that is written to a table that has its key: that row gets its values of `updated`.
+    """How a row with an existing key is written: the existing row gets its values of `updated`.
 
     key: columns that no two rows have alike.
     """
@@ -208,7 +207,7 @@ class Dictionary:
     that is asked first (empty: none). fills: whether what it lacks and the source has is written to it. defaults: of
     attributes, DuckDB SQL: in place of NULL, and of keys that are not there. keys_below: all keys are whole numbers
     from 0 up to that (None: any keys). bounds: the columns between which a row is valid, both included; the first
-    one is the last column of the primary key, and NULL in the second one is no end. Empty: rows are always valid.
+    one is the last column of the primary key, and NULL in the second one means no end. Empty: rows are always valid.
     by_address: keys are networks, which the hidden `AddressRanges` looks up by the addresses that they have.
     """
 
@@ -223,7 +222,7 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a relation was called, and its columns, when a view that names it was written."""
+    """The name and columns of a relation when a view that names it was created."""
 
     name: str
     schema: str

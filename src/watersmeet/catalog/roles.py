@@ -1,7 +1,7 @@
-"""Roles: who may do what with a database. Some may log in (users), others only lend what they are granted to members.
+"""Roles and their rights. Some may log in (users), others only pass their grants to members.
 
 PostgreSQL, "Database Roles". Three roles are always there, and each has what the one before it has: `reader` reads all
-relations, `writer` changes rows and definitions, `admin` does everything. What a role is granted beside them is about
+relations, `writer` changes rows and definitions, `admin` does everything. Further grants of a role are for
 single relations.
 """
 
@@ -19,7 +19,7 @@ READER, WRITER, ADMIN = "reader", "writer", "admin"
 FIXED: Final = (READER, WRITER, ADMIN)
 #: The role that everybody is a member of.
 PUBLIC: Final = "public"
-#: What owns all relations.
+#: The owner of all relations.
 OWNER: Final = "watersmeet"
 
 
@@ -29,8 +29,8 @@ class Role:
 
     id: identifies the role for good: one that is created later under the same name has another. Empty for roles of
     databases from before roles had ids. login: whether clients may connect as this role. verifier: how its password
-    is checked, or a reference to the secret that says so; empty without a password. connections: how many there may
-    be at once, None for any number. settings: what its connections begin with. member_of: names of roles whose rights
+    is checked, or a reference to the secret with it; empty without a password. connections: how many there may
+    be at once, None for any number. settings: of its new connections. member_of: names of roles whose rights
     it has. grants: by relation id.
     """
 
@@ -59,7 +59,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Rights:
-    """What somebody may do: everything by a fixed role (its name, or empty), and by relation id what was granted."""
+    """Rights: of a fixed role (its name, or empty) on everything, and grants by relation id."""
 
     fixed: str = ADMIN
     grants: Mapping[str, frozenset[Privilege]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def acting_rights(roles: Roles, actor: Actor) -> Rights:
 
 
 def rights_of(roles: Roles, name: str) -> Rights:
-    """What a role may do. One that there is not may do nothing."""
+    """The rights of a role; none if it does not exist."""
     if name not in roles and name not in FIXED:
         return Rights("")
     names = all_of(roles, name)
@@ -119,7 +119,7 @@ def rights_of(roles: Roles, name: str) -> Rights:
 
 
 class RoleChange:
-    """A change of the roles. It can be made again with others, so that transactions beside each other lose nothing."""
+    """A change of the roles. It can be repeated on newer roles, so that concurrent transactions lose nothing."""
 
     def applied(self, roles: Roles) -> dict[str, Role]:
         """The roles with the change."""
@@ -128,7 +128,7 @@ class RoleChange:
 
 @dataclass(frozen=True)
 class PutRole(RoleChange):
-    """A new role (`makes`), or other properties of one, unless that is gone. changes: of fields of `Role`."""
+    """A new role (`makes`), or other properties of an existing one. changes: of fields of `Role`."""
 
     name: str
     changes: Mapping[str, Any]
@@ -159,7 +159,7 @@ class RenameRole(RoleChange):
 
 @dataclass(frozen=True)
 class RemoveRole(RoleChange):
-    """A role goes, and what it was granted with it."""
+    """Removes a role with its grants."""
 
     name: str
 
@@ -190,7 +190,7 @@ class ChangeMembership(RoleChange):
 
 @dataclass(frozen=True)
 class ChangeGrants(RoleChange):
-    """A role is granted privileges on relations, or has them no longer. PUBLIC comes to be with its first grant."""
+    """A role is granted privileges on relations, or loses them. The first grant creates PUBLIC."""
 
     name: str
     relation_ids: tuple[str, ...]
@@ -212,7 +212,7 @@ class ChangeGrants(RoleChange):
 
 @dataclass(frozen=True)
 class PassGrants(RoleChange):
-    """What was granted on a relation holds for the one that takes its place."""
+    """The grants on a relation pass to its replacement."""
 
     old: str
     new: str
@@ -225,7 +225,7 @@ class PassGrants(RoleChange):
 
 
 def changed(roles: Roles, changes: Iterable[RoleChange]) -> dict[str, Role]:
-    """The roles with changes, one after the other."""
+    """The roles with changes in order."""
     found = dict(roles)
     for change in changes:
         found = change.applied(found)

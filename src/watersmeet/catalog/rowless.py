@@ -41,7 +41,7 @@ SchemaType = Literal["avro", "protobuf"]
 class FormatSchema(Relation):
     """A format schema of Timeplus: external streams take it over when they are created. It has no columns and no rows.
 
-    type: what it is a schema of. text: Avro's JSON, or that of a .proto file.
+    type: the format of its messages. text: Avro's JSON, or that of a .proto file.
     """
 
     words: ClassVar[Words] = Words(
@@ -98,7 +98,7 @@ class NamedSubscription(Relation):
     """A subscription of RisingWave: it keeps the changes of the relation on which it depends. It has no columns and no
     rows of its own.
 
-    retention_us: for how long, in microseconds. begun: the newest commit when it was made: changes behind it are kept.
+    retention_us: for how long, in microseconds. begun: the newest commit at its creation: later changes are kept.
     """
 
     words: ClassVar[Words] = Words(
@@ -118,10 +118,10 @@ class Sink(Relation):
     One INTO a table has no connector: its query writes the table, as its `feeds` says.
 
     delivers: id of that relation, whose first columns they are. connector: the options of the target, lower-case names.
-    format: in which form changes go out; the encodings matter to targets of messages alone. primary_key: the key at
+    format: in which form changes go out; only targets of messages use the encodings. primary_key: the key at
     the target. force_append_only: deleted rows are left out. target_id: the id of the first sink that was replaced by
     this one or those between, by which the target knows it; its own if there is none. generation: how many sinks there
-    were of that id, this one included: each begins anew with the whole content. rate_limit: the rows a second that go
+    were of that id, this one included: each begins with the whole content. rate_limit: the rows a second that go
     out at most; 0: it is paused; None: any number.
     """
 

@@ -27,7 +27,7 @@ LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Ap
 
 @dataclass(frozen=True, slots=True)
 class Input(Relation):
-    """What rows are written to: a table or a source.
+    """The target of written rows: a table or a source.
 
     format: how the messages of a connector become rows. message_parts: by column, the part of a message that it shows:
     `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone`
@@ -89,7 +89,7 @@ class Stream(Table):
 @dataclass(frozen=True, slots=True)
 class TopicTable(Table):
     """A topic that INSERT writes, or that a processor has written. With a connector it is a topic of Kafka: its rows
-    are the records there, whoever wrote them.
+    are the topic's records from all writers.
     """
 
     words: ClassVar[Words] = Words(
@@ -191,7 +191,7 @@ class Source(Input):
 
 @dataclass(frozen=True, slots=True)
 class QuerySource(Source):
-    """What one view or running query, the `owner`, reads of a source that is `reopened`; hidden.
+    """The hidden reader of a `reopened` source for one view or running query, the `owner`.
 
     of: the id of that source. start, shards, strict: see `algebra.arrivals.Reopened`.
     """
@@ -228,7 +228,7 @@ class CapturedDatabase(Relation):
     """A database whose changes are read once, for any number of tables. It has no columns and no rows.
 
     connector: the options, with those that got a value of their own. start: the place from which changes are read
-    (`connectors.databases.captures`). made: what was made there for it (slot, publication), and goes with it.
+    (`connectors.databases.captures`). made: its objects on the server (slot, publication), dropped with it.
     of_table: the id of the only table, whose statement made it; then it is hidden.
     """
 
@@ -250,10 +250,10 @@ class CapturedDatabase(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A table there. database: the id of the `CapturedDatabase`. oid: its number there; 0 where tables have none.
+    """The server's table. database: the id of the `CapturedDatabase`. oid: the server's number of it, or 0.
     types: by column, its type there, in words that are equal for equal types.
 
-    has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time. left_out:
+    has_snapshot: whether existing rows are read. batch_rows: the rows of one batch of these. left_out:
     columns there that the table has not. added: columns that were added later, and the place in the server's log of the
     first transaction that is known to have them: rows of transactions before it may lack them. published: by which
     entries the server writes its changes; others if somebody removed them and added them again; empty: unknown. stops:

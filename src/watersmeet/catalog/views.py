@@ -1,4 +1,4 @@
-"""Views: texts, and what the circuit keeps up to date."""
+"""Views: texts, and relations that the circuit maintains."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Query(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class Subscription(MaterializedView):
-    """A query that stays when nobody reads it (SUBSCRIBE TO), hidden.
+    """A hidden query that stays without a reader (SUBSCRIBE TO).
 
     subscribed_us: when it was started, in microseconds since 1970 (UTC).
     """
@@ -174,7 +174,7 @@ class Subscription(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class CacheFill(MaterializedView):
-    """What the view `owner` finds that the cache of a dictionary lacks, hidden; it is written to that cache."""
+    """Hidden: the rows that the view `owner` adds to the cache of a dictionary."""
 
     words: ClassVar[Words] = Words("materialized view")
     entry: ClassVar[str] = "cache fill"

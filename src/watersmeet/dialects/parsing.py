@@ -27,7 +27,7 @@ _SET: Final = re.compile(
     r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE
 )
 
-#: Stands behind a text to find out whether that ends outside quotes and comments.
+#: Appended to a text to find out whether it ends outside quotes and comments.
 _PROBE: Final = "watersmeet_probe"
 
 
@@ -35,7 +35,7 @@ _PROBE: Final = "watersmeet_probe"
 class Part:
     """A part of a text that is in one dialect.
 
-    line: the span of the line `-- dialect: x` in front of it, if one is there.
+    line: the span of the line `-- dialect: x` in front of it, if any.
     """
 
     start: int
@@ -102,14 +102,14 @@ def _language(name: str, text: str, span: Span) -> Language:
 
 
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
-    """The complete statements of `text` (those that end in a semicolon) and what is left, for a shell.
+    """The complete statements of `text` (those that end in a semicolon) and the rest, for a shell.
 
     An unfinished quote or comment belongs to the rest, and so do statements that go on behind their semicolon (`WITH a
     AS (…);`).
     """
     try:
         found = parts(text, language_named(dialect))
-    except Error:  # of a switch: running the text says what is wrong
+    except Error:  # of a switch: running the text reports it
         found = [Part(0, len(text), language_named(dialect))]
     complete: list[str] = []
     for part in found:
@@ -150,12 +150,12 @@ def parse(
 
 HIDDEN: Final = "'[HIDDEN]'"
 
-#: The words, not in parentheses, behind which options stand and no columns.
+#: The words outside of parentheses in front of options.
 _OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
 
 _CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
 
-#: What is made of options alone.
+#: An object that consists of options.
 _COLLECTION: Final = ["NAMED", "COLLECTION"]
 
 #: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
@@ -165,7 +165,7 @@ _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 
 def without_secrets(text: str, dialect: str) -> str:
-    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`,
+    """The text of a CREATE statement with `'[HIDDEN]'` instead of the values of its secret options (`PASSWORD 'x'`,
     `password = 'x'`).
     """
     words = words_of(tokenize(text, language_named(dialect)))

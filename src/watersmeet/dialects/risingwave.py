@@ -26,7 +26,7 @@ from watersmeet.errors import Span, did_you_mean, error
 
 _FORMS: Final = ("plain", "upsert", "debezium")
 
-#: What is called differently by encodings.
+#: Encodings with another name in the catalog.
 _RENAMED_ENCODINGS: Final = {"text": "string"}
 
 

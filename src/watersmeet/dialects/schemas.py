@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.tokens import unquoted
 from watersmeet.errors import did_you_mean
 from watersmeet.values.spans import own_span, set_span
 
-#: What the one database of a directory is called, as in RisingWave at first.
+#: The name of the one database of a directory, RisingWave's first one.
 DATABASE: Final = "dev"
 
 _LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
@@ -29,13 +29,13 @@ def comparable_schema(name: str) -> str:
 
 
 def schema_meant(name: str, catalog: Catalog) -> str | None:
-    """The schema of that name, None if there is none."""
+    """The schema of that name, or None."""
     wanted = comparable_schema(name)
     return next((s for s in (COMMON_SCHEMA, *catalog.schemas) if comparable_schema(s) == wanted), None)
 
 
 def schema_shown(schema: str, semantics: Semantics) -> str:
-    """What the dialect calls a schema."""
+    """The dialect's name of a schema."""
     return semantics.schema if schema == COMMON_SCHEMA else schema
 
 

@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.tokens import Cursor, Parameters, not_supported, s
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.types import Schema
 
-#: What a query begins with.
+#: The first tokens of queries.
 QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 
@@ -203,7 +203,7 @@ def tokenize(text: str, language: Language, start: int = 0, end: int | None = No
 def unfinished(text: str, opened: int | None, found: TokenError) -> Error:
     """The error of a text that ends inside a quote. opened: its index."""
     reason = str(found.__cause__ or found)
-    if opened is None:  # the tokenizer counts characters from the beginning of the text, whatever the line
+    if opened is None:  # the tokenizer counts characters from the beginning of the text
         noted = _NOTED.search(reason)
         opened = None if noted is None else int(noted[1])
     if opened is None or opened >= len(text) or text[opened] not in _QUOTES:
@@ -306,9 +306,9 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
 
 
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
-    """CREATE …, CREATE OR REPLACE …: the cursor stands behind CREATE.
+    """CREATE …, CREATE OR REPLACE …: the cursor stands after CREATE.
 
-    What is kept of the text is a CREATE, as what it makes is like any other.
+    The stored text is a plain CREATE: the object does not differ from others.
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):

@@ -1,4 +1,4 @@
-"""What the same words mean in each dialect: one frozen table of defaults a dialect.
+"""The meaning of the same words in each dialect: one frozen table of defaults per dialect.
 
 The binder and the session ask it, and nothing else, so that `if dialect ==` stands nowhere.
 """
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
 
-#: What becomes of a name without quotes.
+#: The case of a name without quotes.
 Folding = Literal["lower", "upper", "none"]
 
 
@@ -19,7 +19,7 @@ Folding = Literal["lower", "upper", "none"]
 class Semantics:
     """The defaults of a dialect.
 
-    folding: what becomes of names without quotes. schema: its name of the schema that is always there. schema_word:
+    folding: of names without quotes. schema: its name of the schema that is always there. schema_word:
     what it calls
     a schema; if `database`, CREATE DATABASE, USE and SHOW DATABASES are of schemas. unnamed: what a select item without
     alias is called in a view:
@@ -29,11 +29,11 @@ class Semantics:
     `table(stream)`); one that is `marked` (SELECT STREAM).
     join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
     asof_without_equality: the message for an ASOF join without one.
-    tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
+    tables: the list of SHOW TABLES: all tables, `plain` ones (those that are not called streams), or all that queries
     `read`, as topics.
-    own_objects: what CREATE, ALTER and DROP say of features that other dialects do not have (`readers.reads`).
-    own_words: what DROP and ALTER say beside the words of plain SQL (`catalog.FAMILIES`).
-    changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
+    own_objects: objects of features that other dialects do not have (`readers.reads`).
+    own_words: words of DROP and ALTER that plain SQL lacks (`catalog.FAMILIES`).
+    changes_topics: the rows of a topic are changed as `rows` of any table, or are `records` that stay:
     DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
     processors_have_settings: whether SET with a dotted name is of a processor.
     message_options: how values are written in messages whose statement does not say it (`MessageFormat.options`).
@@ -61,7 +61,7 @@ RISINGWAVE: Final = Semantics(
     own_objects=("secret", "connection", "function", "subscription"), own_words=("connection", "subscription")
 )
 
-#: Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
+#: Timeplus, "Multi-JOINs and ASOF JOINs".
 TIMEPLUS: Final = Semantics(
     folding="none",
     schema="default",
@@ -92,7 +92,7 @@ LENSES_JSON: Final[Mapping[str, str]] = {
     "jsonb.handling.mode": "dynamic",
 }
 
-#: Lenses, "Joins", "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
+#: Lenses, "Joins", "Matching expression (ON)", "Streams and tables".
 LENSES: Final = Semantics(
     folding="none",
     unnamed="text",
@@ -102,7 +102,7 @@ LENSES: Final = Semantics(
     message_options=LENSES_JSON,
 )
 
-#: SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
+#: SQLstream, "JOIN clause".
 SQLSTREAM: Final = Semantics(
     folding="upper",
     unnamed="numbered",

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 VariableKind = Literal["boolean", "integer", "text", "interval"]
 
-#: What Kafka itself knows of a topic: its configuration, by Kafka's names.
+#: The configuration of a topic, by Kafka's names.
 TOPIC_CONFIGURATION: Final = (
     "cleanup.policy",
     "compression.type",

@@ -93,7 +93,7 @@ def event_time(statement: CreateRelation) -> EventTime | None:
 
 
 def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
-    """How far the watermark is behind the greatest time."""
+    """The delay of the watermark after the greatest time."""
     node = mark.expression.unnest()
     if _is_column(node, mark.column):
         return 0
@@ -220,7 +220,7 @@ def _with_columns(statement: S, found: Schema) -> S:
     return replace(statement, columns=keyed)
 
 
-#: What connection a connector takes.
+#: The type of connection of each connector.
 _BY_CONNECTOR: Final[dict[str, ConnectionType]] = {"kafka": "kafka", "iceberg": "iceberg"}
 
 Given = TypeVar("Given", bound=CreateRelation | CreateSink)

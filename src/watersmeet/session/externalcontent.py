@@ -70,7 +70,7 @@ def external_of(session: Session, kind: str, options: dict[str, str], name: str,
 
 
 def with_target(session: Session, external: External) -> tuple[External, MessageFormat | None]:
-    """What is written to an external table goes to a connector of sinks; how rows are encoded that go there.
+    """The external table with the options of the connector that writes it, and the format of written rows.
 
     CONNECTOR_OPTION.
     """

@@ -115,7 +115,7 @@ def nested_handler_of(kind: type[st.Statement]) -> NestedHandler:
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:
-    """The function that runs statements of a type; None if there is none.
+    """The function that runs statements of a type; None if no function does.
 
     LIBRARY_MISSING for a statement of a plug-in that is not installed.
     """

@@ -39,7 +39,7 @@ SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
 
 
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
-    """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
+    """The statuses of sinks, in order. A process that only reads has only their states and details."""
     running = session.database.service(SinkWriters)
     noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
     unwritten = session.database.unwritten.to_json()
@@ -47,7 +47,7 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     for sink in sinks:
         status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), SINK_TYPES[sink.format.rows])
         now = None if running is None else running.status(sink.id)
-        if not sink.connector:  # INTO a table: it waits for nothing but for what is wrong
+        if not sink.connector:  # INTO a table: only a failure makes it wait
             failure = unwritten.get(sink.delivers)
             detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]
             status = replace(status, state="running" if failure is None else "retrying", detail=detail)
@@ -178,7 +178,7 @@ def memory_status(session: Session) -> MemoryStatus:
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:
-    """How many transactions come after `transaction`, and how many seconds ago the first of them was committed."""
+    """The number of transactions after `transaction`, and the seconds since the first of them was committed."""
     behind, lag_seconds = 0, 0.0
     for commit in log.transactions(transaction, log.head()):
         behind += 1
@@ -191,7 +191,7 @@ _WINDOW_S: Final = 5.0
 
 
 class Rates:
-    """How fast counters rise, by name."""
+    """Rates of named counters."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()

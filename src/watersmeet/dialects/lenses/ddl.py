@@ -32,10 +32,10 @@ FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML"
 #: Formats of keys that may have windows.
 _IN_WINDOWS: Final = ("INT", "LONG", "STRING", "BYTES", "JSON", "AVRO")
 
-#: The types of keys that are declared by their format alone.
+#: The types of keys that follow from their format.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
 
-#: The property of a topic that is silent for so long: it holds nobody back any more.
+#: The property with the time without records after which a topic no longer holds back others.
 IDLE_TIMEOUT: Final = "watermark_idle_timeout"
 
 
@@ -258,7 +258,7 @@ def _number(value: str, what: str, cursor: Cursor, span: Span) -> int:
 
 
 def goes_on(tokens: Sequence[Token]) -> bool:
-    """True for `WITH a AS (…)` without a query behind it."""
+    """True for `WITH a AS (…)` without a query after it."""
     if not tokens or tokens[0].token_type != TokenType.WITH:
         return False
     depth = 0
@@ -315,7 +315,7 @@ def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
 
 
 def _check_listed(cursor: Cursor) -> None:
-    """FEATURE_NOT_SUPPORTED for SELECT STREAM or TABLE behind the list of fields at which the cursor stands."""
+    """FEATURE_NOT_SUPPORTED for SELECT STREAM or TABLE after the list of fields at which the cursor stands."""
     first = cursor.index
     while not cursor.done and not cursor.take(")"):
         cursor.index += 1

@@ -109,7 +109,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
     INDEX_OFFSET = 0  # subscripts stay as they are written
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
-        """PostgreSQL's tokens with other quotes; `_meta.timestamp` and `5s` are told apart by the parser."""
+        """PostgreSQL's tokens with other quotes; the parser distinguishes `_meta.timestamp` and `5s`."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
         QUOTES: ClassVar[list[Any]] = ["'", '"']
@@ -151,7 +151,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return join
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """WITHIN is no alias of what stands before it."""
+            """WITHIN is never an alias."""
             if self._curr is not None and self._curr.text.upper() == "WITHIN":
                 return None
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
@@ -178,7 +178,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return lengths, periods
 
         def _duration(self) -> exp.Expression:
-            """`5s`, behind a word."""
+            """`5s`, after a word."""
             first = self._prev
             if not self._match(TokenType.NUMBER):
                 self.raise_error("a duration such as 5s was expected")
@@ -192,7 +192,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return made
 
 
-#: Clauses of Lenses that are refused by their first words, and what to write in their place.
+#: Clauses of Lenses that are not supported, by their first words, with the alternative.
 _LACKING: Final = {
     ("WINDOW", "BY"): "Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
     (
@@ -277,7 +277,7 @@ def _check_words(join: exp.Join, sql: str) -> None:
 
 
 def _read_record_column(node: exp.Column, sql: str) -> None:
-    """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe behind a source (LS-46)."""
+    """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe with a source in front (LS-46)."""
     for value, before in (("catalog", None), ("db", "catalog")):  # _value.field.field
         if node.text(value) == VALUE_COLUMN:
             node.set(value, None if before is None else node.args.get(before))
@@ -321,7 +321,7 @@ def _read_record_column(node: exp.Column, sql: str) -> None:
 
 
 def _read_value(node: exp.Column, sql: str) -> None:
-    """`_value IS NULL`, maybe behind a source: of a record without value, and where an outer join found none.
+    """`_value IS NULL`, maybe with a source in front: of a record without value, and where an outer join found none.
 
     Records that are followed (SELECT STREAM, SELECT TABLE) have a value, so that only a join lacks it. The value as a
     whole is FEATURE_NOT_SUPPORTED otherwise.
@@ -386,7 +386,7 @@ def _read_header(node: exp.Anonymous, sql: str) -> None:
 
 def _adapt_call(node: exp.Anonymous, sql: str) -> None:
     """`HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n
-    characters (LS-17, D-004-06).
+    characters (LS-17).
 
     Trees remember what was written.
     """

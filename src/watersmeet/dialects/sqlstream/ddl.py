@@ -37,7 +37,7 @@ _CLAUSES: Final = {"with_": "WITH", "returning": "RETURNING", "using_cond": "ON 
 def read_merge(cursor: Cursor, base: dict[str, Any]) -> Merge:
     """MERGE: the cursor stands at the word.
 
-    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for what s-Server does not have, and for values of the table itself.
+    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for clauses that s-Server lacks, and for values of the table itself.
     """
     start = cursor.index
     tree = query_of(cursor)
@@ -104,7 +104,7 @@ class _Reader:
         )
 
     def clauses(self) -> MergeClauses:
-        """What stands after ON, and in UPDATE."""
+        """The conditions after ON, and the assignments of UPDATE."""
         condition = self._tree.args["on"]
         compared = []
         for part in condition.unnest().flatten() if isinstance(condition.unnest(), exp.And) else [condition]:
@@ -161,7 +161,7 @@ _TYPES: Final[dict[tuple[str, ...], str]] = {
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`, and what every dialect alters. The cursor stands after
+    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`, and ALTER of every dialect. The cursor stands after
     ALTER.
     """
     if not cursor.take("PUMP"):
@@ -196,7 +196,7 @@ def read_definition(cursor: Cursor) -> Definition:
 
 
 def skip_description(cursor: Cursor) -> None:
-    """`DESCRIPTION 'text'` is for who reads the statement, which SHOW CREATE shows."""
+    """`DESCRIPTION 'text'` is for readers of the statement, which SHOW CREATE shows."""
     if cursor.take("DESCRIPTION"):
         cursor.string()
 

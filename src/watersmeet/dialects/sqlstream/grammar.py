@@ -47,20 +47,20 @@ class WindowedSubquery(exp.Subquery):  # type: ignore[misc]
 
 
 def window_of(node: exp.Expression) -> exp.Window | None:
-    """The window behind an item of FROM; None if there is none."""
+    """The window after an item of FROM; None without one."""
     return node.args["over"] if isinstance(node, (WindowedTable, WindowedSubquery)) else None
 
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 
-#: What can follow a column called `stream` as the first item of a select list.
+#: Tokens after a column called `stream` as the first item of a select list.
 _BEHIND_A_COLUMN: Final = (TokenType.FROM, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.SENTINEL)
 
 _ROUNDED: Final[dict[str, type[exp.Expression]]] = {"FLOOR": exp.Floor, "CEIL": exp.Ceil, "CEILING": exp.Ceil}
 
 
 def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expression:
-    """`FLOOR(time TO unit)`, `FLOOR(number)`; the parser stands behind the parenthesis."""
+    """`FLOOR(time TO unit)`, `FLOOR(number)`; the parser stands after the parenthesis."""
     arguments = parser._parse_csv(parser._parse_assignment)
     if len(arguments) == 1 and parser._match_text_seq("TO"):
         unit = parser._parse_var(any_token=True)
@@ -71,7 +71,7 @@ def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expressi
 
 
 def _step(parser: Any) -> exp.Expression:
-    """`STEP(time BY interval)`: FLOOR to a unit of that length; the parser stands behind the parenthesis."""
+    """`STEP(time BY interval)`: FLOOR to a unit of that length; the parser stands after the parenthesis."""
     time = parser._parse_assignment()
     if not parser._match_text_seq("BY"):
         parser.raise_error("BY was expected")
@@ -99,7 +99,7 @@ class WatersmeetSqlstream(Base):
             return [None if tree is None else adapted(tree) for tree in trees]
 
         def _parse_hint(self) -> Any:
-            """What stands behind SELECT: STREAM, unless that is a column."""
+            """The word STREAM after SELECT, unless it is a column."""
             if (
                 self._curr.text.upper() != "STREAM"
                 or self._curr.token_type == TokenType.IDENTIFIER
@@ -158,7 +158,7 @@ class WatersmeetSqlstream(Base):
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of what is written, and
+            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of the text, and
             means no more.
             """
             if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:

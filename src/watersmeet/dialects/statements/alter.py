@@ -73,7 +73,7 @@ def read_alter(
     read_column: ColumnReader = read_plain_column,
     kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
 ) -> Statement:
-    """ALTER …: the cursor stands behind ALTER. kinds: the first words of those that the dialect has."""
+    """ALTER …: the cursor stands after ALTER. kinds: the first words of those that the dialect has."""
     if cursor.take("SINK"):
         return _read_sink(cursor, base)
     for words, kind in _KINDS.items():
@@ -96,7 +96,7 @@ def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`RENAME STREAM name TO new`: the cursor stands behind RENAME."""
+    """`RENAME STREAM name TO new`: the cursor stands after RENAME."""
     cursor.expect("STREAM")
     name = cursor.relation_name()
     cursor.expect("TO")
@@ -154,7 +154,7 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
 
 
 def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
-    """`SET name {= | TO} value` to the end, and the span from the name on; None if something else is there."""
+    """`SET name {= | TO} value` to the end, and the span from the name on; None for other clauses."""
     if not cursor.take("SET", name):
         return None
     start = cursor.index - 1

@@ -1,4 +1,4 @@
-"""CREATE and DROP in every dialect, and the tables of data that say what a dialect adds or lacks."""
+"""CREATE and DROP in every dialect, by tables of the words that a dialect has or lacks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ STREAM_FORMATS: Final = ("text", "csv", "binary")
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Statement):
-    """What COPY … FROM and COPY … TO share. options, spans: by name in lower case."""
+    """The fields of COPY … FROM and COPY … TO. options, spans: names in lower case."""
 
     columns: tuple[Name, ...]
     path: str
@@ -51,7 +51,7 @@ class CopyTo(Copy):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyIn(Statement):
-    """`COPY table [(columns)] FROM STDIN [options]`. options: by name in lower case. stream: the span of STDIN."""
+    """`COPY table [(columns)] FROM STDIN [options]`. options: names in lower case. stream: the span of STDIN."""
 
     takes: ClassVar[str | None] = None
 

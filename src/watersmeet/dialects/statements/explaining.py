@@ -22,7 +22,7 @@ _STATEMENTS: Final = ("CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainAnalyze(Statement):
-    """`EXPLAIN ANALYZE [(options)] [kind] name`: what the operators of something that runs have done.
+    """`EXPLAIN ANALYZE [(options)] [kind] name`: the metrics of the operators of a relation.
 
     kind: the word in front of the name, lower case; "" without one. seconds: in the last seconds; None: in the last
     epochs.
@@ -73,7 +73,7 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any]) -> Statement:
-    """What EXPLAIN ANALYZE names."""
+    """EXPLAIN ANALYZE of a relation."""
     start = cursor.index
     statement = next((word for word in _STATEMENTS if cursor.take(word)), None)
     if statement is not None:
@@ -143,14 +143,14 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
         raise cursor.error(detail="The options are ANALYZE, VERBOSE, TRACE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
 
 
-#: So many rows of each step are shown unless LIMIT says otherwise.
+#: The default of LIMIT: the most rows of each step.
 ROWS: Final = 100
 
 MOST: Final = 1000
 _LEADING: Final = (("SELECT", TokenType.SELECT), ("*", TokenType.STAR), ("FROM", TokenType.FROM))
 
 
-#: What EXPLAIN ROW and EXPLAIN MISSING ROW return.
+#: The columns of EXPLAIN ROW and EXPLAIN MISSING ROW.
 ROW_COLUMNS: Final[Schema] = (
     Field("step", VARCHAR, nullable=False),
     Field("relation", VARCHAR),

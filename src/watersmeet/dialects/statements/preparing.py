@@ -110,7 +110,7 @@ def prepares(text: str) -> bool:
 
 
 def marked(text: str) -> tuple[str, tuple[int, ...]]:
-    """The text with a question mark in the place of each parameter `$n`, and their numbers in order.
+    """The text with a question mark for each parameter `$n`, and their numbers in order.
 
     Places stay. Every dialect reads question marks; `$` means something else in most. A cast of a parameter to uuid is
     part of it: see `uuid_casts`.
@@ -130,7 +130,7 @@ def marked(text: str) -> tuple[str, tuple[int, ...]]:
 def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
     """The parameters that a text casts to uuid, or to an array of these.
 
-    There is no such type: values are texts. A value with such a cast is one, in any form.
+    Watersmeet has no uuid: the values are texts in any form of a uuid.
     """
     found: dict[int, Literal["one", "many"]] = {}
     for match in _PARAMETER.finditer(text) if "$" in text else ():
@@ -142,7 +142,7 @@ def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
 
 
 def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind PREPARE."""
+    """The cursor is after PREPARE."""
     name = cursor.name().name
     parameters = []
     if cursor.take("("):
@@ -186,7 +186,7 @@ def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_deallocate(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind DEALLOCATE."""
+    """The cursor is after DEALLOCATE."""
     cursor.take("PREPARE")
     name = None if cursor.take("ALL") else cursor.name().name
     cursor.end()

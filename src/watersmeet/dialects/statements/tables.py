@@ -26,10 +26,10 @@ from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHA
 #: The connectors whose CREATE SOURCE makes a captured database.
 CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
 
-#: What may be said of its changes: they are changes of rows.
+#: The formats of its changes, which are changes of rows.
 CHANGE_FORMATS: Final = (("plain", "json"), ("debezium", "json"))
 
-#: What INCLUDE can make a column of, and its type.
+#: The parts that INCLUDE makes columns of, and their types.
 CHANGE_PARTS: Final[dict[str, SqlType]] = {
     "timestamp": TIMESTAMPTZ,
     "database_name": VARCHAR,
@@ -101,7 +101,7 @@ _REGISTRY: Final = (
 _JSON: Final = ("timestamptz.handling.mode",)
 _AVRO: Final = (*_REGISTRY, "map.handling.mode")
 
-#: What can be read: by FORMAT and ENCODE the options.
+#: The readable formats: by FORMAT and ENCODE the options.
 READABLE: Final[dict[tuple[RowForm, Encoding], tuple[str, ...]]] = {
     ("plain", "json"): (*_JSON, *_REGISTRY),
     ("plain", "avro"): _AVRO,
@@ -141,7 +141,7 @@ class Encoded:
 
 
 def read_included(cursor: Cursor) -> Included:
-    """The cursor stands behind INCLUDE."""
+    """The cursor stands after INCLUDE."""
     start = cursor.index - 1
     part = cursor.word()
     header = kind = None
@@ -155,7 +155,7 @@ def read_included(cursor: Cursor) -> Included:
 
 
 def read_encoded(cursor: Cursor) -> Encoded:
-    """The cursor stands behind FORMAT."""
+    """The cursor stands after FORMAT."""
     start = cursor.index - 1
     rows = cursor.word().name
     cursor.expect("ENCODE")
@@ -268,10 +268,10 @@ TypeReader = Callable[[Cursor], SqlType]
 
 
 class Definition:
-    """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
+    """The clauses of a CREATE TABLE or CREATE SOURCE."""
 
     def __init__(self, cursor: Cursor, read_type: TypeReader = read_type, *, has_values: bool = True) -> None:
-        """has_values: whether columns may say what is in them, by DEFAULT or AS."""
+        """has_values: whether columns may have DEFAULT or AS."""
         self.cursor = cursor
         self.has_values = has_values
         self.read_type = read_type
@@ -481,7 +481,7 @@ class Definition:
         self.finish()
 
     def _finish_format(self) -> None:
-        """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
+        """The connector (files, messages, changes) determines the meaning of FORMAT … ENCODE and INCLUDE."""
         encoded = self.encoded
         if self.origin is not None or self.options.get("connector", "").lower() in CAPTURE_CONNECTORS:
             self.takes_columns = self.star is not None or not self.columns

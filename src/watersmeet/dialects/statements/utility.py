@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.statements import (
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Span
 
-#: What SHOW lists beside kinds of relations; what is not here is refused by name.
+#: Lists of SHOW besides kinds of relations; others are not supported.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
@@ -30,7 +30,7 @@ _CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED,
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SHOW …: the cursor stands behind SHOW."""
+    """SHOW …: the cursor stands after SHOW."""
     for words in _LISTS:
         if cursor.take(*words):
             return _show(cursor, base, " ".join(words).lower())
@@ -66,7 +66,7 @@ def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = N
 
 
 def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """USE name: the cursor stands behind USE."""
+    """USE name: the cursor stands after USE."""
     name = cursor.name(reserved=True)
     cursor.end()
     return SetVariable(**base, name="search_path", value=None, schema=name)
@@ -82,7 +82,7 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """KILL QUERY: the cursor stands behind KILL. SYNC and ASYNC change nothing: it is done when it returns."""
+    """KILL QUERY: the cursor stands after KILL. SYNC and ASYNC change nothing: it is done when it returns."""
     cursor.expect("QUERY")
     if not cursor.take("WHERE"):
         ids = [cursor.query_id()]

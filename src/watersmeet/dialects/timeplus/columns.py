@@ -201,7 +201,7 @@ def read_default(cursor: Cursor) -> exp.Expression:
 
 
 def refuse_default(cursor: Cursor, of: str) -> None:
-    """FEATURE_NOT_SUPPORTED for DEFAULT behind a column that can have none."""
+    """FEATURE_NOT_SUPPORTED for DEFAULT of a column that can have none."""
     if cursor.at("DEFAULT"):
         span = span_of(cursor.until(",", ")"))
         raise not_supported(f"DEFAULT of a column {of}", cursor.text, span)
@@ -212,7 +212,7 @@ def read_columns(
 ) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
     """`(a int, b string)`: the columns, and which numbers those take whose types take more.
 
-    declare: reads the DEFAULT of a column, the cursor behind that word. None: columns can have none.
+    declare: reads the DEFAULT of a column, with the cursor after that word. None: columns can have none.
     """
     cursor.expect("(")
     columns: list[Field] = []

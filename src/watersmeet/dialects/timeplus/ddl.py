@@ -35,7 +35,7 @@ _MODES: Final[dict[str, StreamMode]] = {
     "changelog_kv": "changelog_kv",
 }
 
-#: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
+#: Settings of CREATE STREAM for the product's storage, without effect in Watersmeet.
 _STORAGE: Final = (
     "shards",
     "replication_factor",
@@ -80,7 +80,7 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _read_settings(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """`VIEW name MODIFY QUERY SETTING name = value, …`; None, with the cursor where it was, if something else is there.
+    """`VIEW name MODIFY QUERY SETTING name = value, …`; None, with the cursor unmoved, for other statements.
 
     Timeplus, "ALTER VIEW".
     """
@@ -110,7 +110,7 @@ def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 
 
 class _Stream:
-    """What is read of a CREATE STREAM."""
+    """The parts of a CREATE STREAM."""
 
     def __init__(self, cursor: Cursor, base: dict[str, Any]) -> None:
         self.cursor = cursor

@@ -72,7 +72,7 @@ _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
 }  # fmt: skip
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-#: What may be a number and is no call.
+#: Words that may be numbers and are not calls.
 _NUMBERS: Final = (
     exp.Column,
     exp.Add,
@@ -454,6 +454,6 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
     arguments = list(node.expressions)
     fits = len(arguments) in counts if counts is not None else len(arguments) >= 3 and len(arguments) % 2 == 1
     if not fits or any(isinstance(a, (exp.Star, exp.Distinct, exp.Order)) for a in arguments):
-        return None  # as it is written: the binder says what is wrong
+        return None  # unchanged: the binder reports the error
     made = build(*arguments)
     return None if isinstance(node.parent, exp.Window) and not isinstance(made, (exp.Anonymous, exp.Filter)) else made

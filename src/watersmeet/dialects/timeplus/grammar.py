@@ -31,19 +31,19 @@ from watersmeet.errors import error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
-#: What the copies of a statement may have in all: aliases of aliases may double each time.
+#: The most nodes of all copies of a statement: aliases of aliases may double each time.
 _NODES: Final = 50_000
 
 
 class _Writing:
-    """Puts copies in the place of names. FEATURE_NOT_SUPPORTED once they are too many."""
+    """Replaces names by copies. FEATURE_NOT_SUPPORTED if they are too large."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.left = _NODES
 
     def put(self, column: exp.Column, value: exp.Expression) -> exp.Expression:
-        """Puts a copy of the value in the place of the column; an item of the select list keeps the name."""
+        """Replaces the column by a copy of the value; an item of the select list keeps the name."""
         self.left -= sum(1 for _ in value.walk())
         if self.left < 0:
             raise error(
@@ -122,7 +122,7 @@ class _Select:
             self._put(column, name, done[name])
 
     def _expand(self, name: str, done: dict[str, exp.Expression], around: tuple[str, ...]) -> exp.Expression:
-        """What an alias stands for, without aliases. around: those that are being read."""
+        """The expression of an alias, without aliases. around: the aliases that are being expanded."""
         if name in done:
             return done[name]
         body = self.aliases[name]
@@ -156,8 +156,8 @@ class _Select:
         return self.writing.put(column, value)
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
-        """True for a name that is read as it stands: in what has an alias (which is expanded), in SETTINGS, alone in
-        ORDER BY, for a constant in GROUP BY.
+        """True for a name that is not expanded: in an expression with an alias (which is expanded), in SETTINGS,
+        as the item of ORDER BY, for a constant in GROUP BY.
         """
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
@@ -174,7 +174,7 @@ def _is_alias(node: exp.Expression) -> bool:
 
 
 def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """What stands in an expression or a SELECT, but not in the queries inside of it."""
+    """The nodes of an expression or a SELECT without those of its subqueries."""
     for found in node.walk(prune=lambda n: n is not node and isinstance(n, exp.Query)):
         if found is not node and not isinstance(found, exp.Query):
             yield found
@@ -207,7 +207,7 @@ def says_mode(token: Token | None) -> bool:
 
 
 def _setting(tokens: Sequence[Token]) -> str | None:
-    """What the query says of `union_default_mode`."""
+    """The query's `union_default_mode`."""
     for name, sign, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if name.text.lower() == "union_default_mode" and sign.token_type == TokenType.EQ:
             return value.text.upper() if value.text.upper() in _MODES else None
@@ -218,7 +218,7 @@ _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
 
-#: Functions in FROM that Proton has, and what may be written instead.
+#: Functions in FROM that Proton has, and their alternatives.
 _LACKING: Final = {
     "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
     "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
@@ -323,7 +323,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return method, side, kind
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """The words of a join are no alias of what stands before it."""
+            """The words of a join are never an alias."""
             if self._curr is not None and self._curr.text.upper() == "LATEST" and _joins_next(self):
                 return None
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
@@ -485,7 +485,7 @@ def _from_time(condition: exp.Expression) -> exp.Column | None:
 
 
 def _called(item: exp.Expression) -> str:
-    """What an item of FROM is read under."""
+    """The name of an item of FROM."""
     named = item.this.expressions[0] if isinstance(item.this, exp.Anonymous) and item.this.expressions else item
     return str(item.alias or named.name)
 

@@ -25,7 +25,7 @@ class EmitClause(exp.Expression):  # type: ignore[misc]
 
     @property
     def mode(self) -> str:
-        """What its words say: stream, changelog, updates, periodic, window close."""
+        """Its mode: stream, changelog, updates, periodic, window close."""
         return str(self.args["mode"])
 
     @property
@@ -108,7 +108,7 @@ def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClaus
 
 
 class _Clause:
-    """What is read of a clause."""
+    """The parts of a clause."""
 
     def __init__(self, tokens: Sequence[Token], text: str) -> None:
         self.tokens = tokens

@@ -1,1 +1,1 @@
-"""Statements as trees, and what all their readers share: tokens, queries, types, nodes."""
+"""Statements as trees; tokens, queries, types and nodes for all readers."""

@@ -41,9 +41,9 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
-    """What makes something. schema: as written in front of its name, None without one; name_span has both.
+    """Creates an object. schema: as written in front of its name, or None; name_span covers both.
 
-    replaces: CREATE OR REPLACE. makes: of what makes a relation, its kind.
+    replaces: CREATE OR REPLACE. makes: the kind of the relation.
     """
 
     defines: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class Create(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateRelation(Create):
-    """What CREATE TABLE and CREATE SOURCE share.
+    """The fields of CREATE TABLE, CREATE SOURCE and their kin.
 
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
     options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
@@ -116,7 +116,7 @@ class StreamIndex:
 class CreateStream(CreateRelation):
     """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog.
 
-    ordered: rows come in the order of the time with the watermark. digits: as in the catalog.
+    ordered: rows are in the order of the time with the watermark. digits: as in the catalog.
     """
 
     makes: ClassVar[type[Relation]] = Stream
@@ -131,7 +131,7 @@ class CreateStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions(Create):
-    """What makes an object that consists of its options. options: names as they are written, folded by the reader."""
+    """Creates an object that consists of its options. options: names folded by the reader."""
 
     options: Mapping[str, str]
 
@@ -190,7 +190,7 @@ class Emit:
 class CreateMaterializedView(CreateView):
     """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
 
-    into: what its rows are written to.
+    into: the stream for its rows.
     """
 
     makes: ClassVar[type[Relation]] = MaterializedView
@@ -248,7 +248,7 @@ class CreateSink(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class StartSink(Statement):
-    """`ALTER SINK name START`: a sink that was stopped goes on."""
+    """`ALTER SINK name START`: a stopped sink resumes."""
 
     defines: ClassVar[bool] = True
 
@@ -301,7 +301,7 @@ class AddColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterConnector(Alter):
-    """`… CONNECTOR WITH (option = 'value', …)`. spans: of the options. clause: the words that say so."""
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: of the options. clause: its words."""
 
     takes: ClassVar[str | None] = ADMIN
 

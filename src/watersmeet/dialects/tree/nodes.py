@@ -19,14 +19,14 @@ from watersmeet.errors import Span
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import unit_us
 
-#: The part that only a NULL in the place of a parameter has.
+#: The part that only a NULL for a parameter has.
 _INFER: Final = "infer"
 
 Kind = TypeVar("Kind", bound=exp.Expression)
 
 
 class MarkedSelect(exp.Select):  # type: ignore[misc]
-    """A SELECT that says that it runs until it is stopped."""
+    """A SELECT that is marked to run until it is stopped."""
 
     #: The parts that it has and a SELECT has not.
     own_parts: ClassVar[frozenset[str]] = frozenset()
@@ -86,7 +86,7 @@ def open_parameter(infer: Callable[..., None]) -> exp.Expression:
 
 
 def infer_open(node: Any, *found: Any) -> None:
-    """Tells an open parameter what was found of its type; other nodes are left alone."""
+    """Reports the inferred type to an open parameter; other nodes are unchanged."""
     if isinstance(node, exp.Null) and _INFER in node.args:
         node.args[_INFER](*found)
 
@@ -97,14 +97,14 @@ def is_open(node: exp.Expression) -> bool:
 
 
 class Adapted(exp.Expression, exp.Condition):  # type: ignore[misc]
-    """`this` in place of what was written: `text`. Its value is that of `this`."""
+    """`this` instead of the written expression `text`. Its value is that of `this`."""
 
     arg_types: ClassVar[dict[str, Any]] = {"this": True, "text": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"text"})
 
 
 def adapt(node: exp.Expression, text: str) -> None:
-    """Notes that a node stands in place of what was written: `text`."""
+    """Notes that a node replaces the written expression `text`."""
     made = Adapted(text=text)
     node.replace(made)
     made.set("this", node)
@@ -132,7 +132,7 @@ def own_parts(node: exp.Expression) -> frozenset[str]:
 
 
 def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
-    """The node as one of `kind`, with further parts, in the place of `node`."""
+    """Replaces `node` by one of `kind` with further parts."""
     made: Kind = kind(**{**node.args, **parts})
     set_span(made, own_span(node))
     node.replace(made)
@@ -247,7 +247,7 @@ class Marking:
         return made
 
     def _parse_bracket(self, this: exp.Expression | None = None) -> exp.Expression | None:
-        """A subscript. One of ARRAY (query) is no list of elements, for which sqlglot drops the query."""
+        """A subscript. ARRAY (query) is not a list of elements, for which sqlglot would drop the query."""
         called = isinstance(this, exp.Anonymous) and bool(this.expressions)
         before = exp.Paren(this=this) if called else this
         found: exp.Expression | None = super()._parse_bracket(before)  # type: ignore[misc]
@@ -315,7 +315,7 @@ class Marking:
         return found
 
     def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """What the dialect reads as a function: a call with its FILTER and OVER."""
+        """A call with its FILTER and OVER."""
         found: exp.Expression | None = super()._parse_function(*args, **kwargs)  # type: ignore[misc]
         return found
 

@@ -29,7 +29,7 @@ _REFUSED: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def refused_character(text: str) -> int | None:
-    """The index of the first character that text can't hold, None if there is none."""
+    """The index of the first character that text can't hold, or None."""
     found = _REFUSED.search(text)
     return None if found is None else found.start()
 
@@ -50,7 +50,7 @@ def not_in_repertoire(value: str, sql: str, span: Span | None) -> Error:
 
 
 def check_characters(sql: str) -> None:
-    """Raises CHARACTER_NOT_IN_REPERTOIRE if a statement is no text."""
+    """Raises CHARACTER_NOT_IN_REPERTOIRE for characters that text can't hold."""
     place = refused_character(sql)
     if place is not None:
         raise not_in_repertoire(sql, sql, Span(place, place + 1))
@@ -62,7 +62,7 @@ _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "OR
 #: No name that a user can write starts so.
 _HOLDER: Final = "?"
 
-#: What sqlglot takes for functions in front of set operations whose sides have parentheses.
+#: Words that sqlglot reads as functions in front of set operations with parentheses.
 _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "EXISTS": exp.Exists,
     "ANY": exp.Any,
@@ -142,7 +142,7 @@ def is_default(node: exp.Expression) -> bool:
 
 
 def is_marked(query: exp.Expression) -> bool:
-    """True if a SELECT here or anywhere in the query says that it runs until it is stopped."""
+    """True if a SELECT anywhere in the query is marked to run until it is stopped."""
     return query.find(MarkedSelect) is not None
 
 
@@ -222,7 +222,7 @@ def _has_alternatives(node: exp.In) -> bool:
 
 
 def _join_without_from(join: exp.Join, text: str) -> Exception:
-    """`SELECT a JOIN b`, which the parser reads as a query without FROM whose joins nobody would see."""
+    """`SELECT a JOIN b`, which the parser reads as a query without FROM that ignores its joins."""
     return error(
         "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_span(join) or node_span(join), hint="Write FROM."
     )
@@ -281,7 +281,7 @@ def is_holder(node: exp.Expression) -> bool:
 def bind_parameters(
     tree: exp.Expression, parameters: Sequence[Any] | Mapping[str, Any], text: str, *, every: bool = True
 ) -> exp.Expression:
-    """The tree with literals in the place of its parameters. INVALID_PARAMETER unless there is one value for each.
+    """The tree with literals for its parameters. INVALID_PARAMETER unless there is one value for each.
 
     every: each value has to be used.
     """
@@ -319,7 +319,7 @@ def bind_parameters(
 
 
 def _put(literal: exp.Expression, holder: exp.Expression) -> None:
-    """Puts a literal in the place of a parameter. `replace` would go through the whole list in which it stands."""
+    """Replaces a parameter by a literal. `replace` would scan the whole list that contains it."""
     parent, key, index = holder.parent, holder.arg_key, holder.index
     if parent is None or key is None or index is None:
         holder.replace(literal)

@@ -29,7 +29,7 @@ _NAMES: Final[dict[str, str]] = {
     "jsonb": "jsonb",
 }  # fmt: skip
 
-#: Types that PostgreSQL or RisingWave have and Watersmeet lacks, with what to write instead.
+#: Types that PostgreSQL or RisingWave have and Watersmeet lacks, with an alternative.
 _LACKING: Final[dict[str, str]] = {
     "json": "Use jsonb.", "char": "Use varchar.", "character": "Use varchar.", "bpchar": "Use varchar.",
     "nchar": "Use varchar.", "nvarchar": "Use varchar.", "uuid": "Use varchar.", "money": "Use numeric.",

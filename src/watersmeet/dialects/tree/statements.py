@@ -1,4 +1,4 @@
-"""Statements: what `dialects.parse` returns. Frozen, free of any meaning of names.
+"""Statements, the results of `dialects.parse`. Frozen, without the meaning of names.
 
 Names are already folded by the dialect's rule (unquoted names in lower case). Queries and expressions are sqlglot trees
 in the source dialect whose nodes have a span in `text`; `binder` gives them meaning.
@@ -22,9 +22,9 @@ class Statement:
     """Base of all statements.
 
     text: the whole text that was parsed; the spans of all tree nodes are in it.
-    sql: the statement alone, without its semicolon. span: of `sql` in `text`.
+    sql: only the statement, without its semicolon. span: of `sql` in `text`.
 
-    takes: the fixed role that running it takes; None: none. What it reads and writes is checked where its names are
+    takes: the fixed role that it requires; None: none. Rights on relations are checked where its names are
     looked up. defines: it waits for views while other threads run statements; only one such statement runs at a time.
     tells: it changes nothing, so what it returns is known by running it.
     """
@@ -63,7 +63,7 @@ class Name:
 
 @dataclass(frozen=True, kw_only=True)
 class StopProcessor(Statement):
-    """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: what writes the topic ends, its records stay."""
+    """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: the writer of the topic ends, its records stay."""
 
     defines: ClassVar[bool] = True
 
@@ -72,7 +72,7 @@ class StopProcessor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcessor(Statement):
-    """`START PROCESSOR topic`: what writes records of a topic to Kafka, and was stopped by an error, goes on."""
+    """`START PROCESSOR topic`: a writer of records to Kafka that was stopped by an error resumes."""
 
     defines: ClassVar[bool] = True
 
@@ -247,7 +247,7 @@ class KillQuery(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Subscribe(Statement):
-    """`SUBSCRIBE TO SELECT …`: a query that runs, and stays when nobody reads it."""
+    """`SUBSCRIBE TO SELECT …`: a running query that stays without a reader."""
 
     defines: ClassVar[bool] = True
 
@@ -256,7 +256,7 @@ class Subscribe(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Recover(Statement):
-    """`RECOVER FROM 'id'`: goes on with a query of SUBSCRIBE TO."""
+    """`RECOVER FROM 'id'`: resumes a query of SUBSCRIBE TO."""
 
     defines: ClassVar[bool] = True
 

@@ -205,7 +205,7 @@ class Cursor:
         return Name(folded(token.text, self.folding), span_of([token]), folded=self.folding != "none")
 
     def word(self) -> Name:
-        """The next token as a word that is no name (an option, a variable, a type): in lower case, reserved or not."""
+        """The next token as a keyword (an option, a variable, a type): in lower case, reserved or not."""
         found = self.name(reserved=True)
         return Name(found.name.lower(), found.span)
 
@@ -219,7 +219,7 @@ class Cursor:
         return Name(second.name, Span(first.span.start, second.span.end), second.folded, first.name)
 
     def names(self) -> tuple[Name, ...]:
-        """`(name, …)`, with optional ASC or DESC behind a name, which mean nothing here."""
+        """`(name, …)`, with optional ASC or DESC after a name, without effect."""
         self.expect("(")
         found = [self.name()]
         self._skip_order()
@@ -280,7 +280,7 @@ class Cursor:
 #: Tokens in quotes: a string, one with escapes (`E'\\t'`), a name.
 _QUOTED_VALUES: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
 
-#: Options that are paths of files, beside each of which another one takes the content.
+#: Options that are paths of files; each has a sibling that takes the content.
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
@@ -343,7 +343,7 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
 
 
 def _read_secret(cursor: Cursor) -> str | None:
-    """`SECRET name` as a reference; None if something else is there."""
+    """`SECRET name` as a reference; None for other values."""
     if not cursor.at("SECRET") or cursor.at("SECRET", ",") or cursor.at("SECRET", ")"):
         return None
     cursor.index += 1
@@ -351,8 +351,8 @@ def _read_secret(cursor: Cursor) -> str | None:
 
 
 def _as_content(cursor: Cursor, key: str, span: Span) -> str:
-    """The option that takes the content of a file in place of the option `key`, which takes its path: `SECRET name AS
-    FILE` says that the secret is the content.
+    """The option for the content of a file instead of the option `key` for its path: with `SECRET name AS
+    FILE` the secret is the content.
     """
     cursor.index += 2
     if not key.endswith(_FILES):
@@ -362,7 +362,7 @@ def _as_content(cursor: Cursor, key: str, span: Span) -> str:
 
 
 def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
-    """`name = value`, added to `settings`: the name in lower case. CONNECTOR_OPTION if it is there already."""
+    """`name = value`, added to `settings`: the name in lower case. CONNECTOR_OPTION for a duplicate."""
     name = cursor.name(reserved=True)
     cursor.expect("=")
     setting = name.name.lower()

@@ -133,7 +133,7 @@ def connect(
 
 
 class Connection:
-    """A session. May be used from several threads; its statements run one after the other.
+    """A session. Several threads may use it; its statements run sequentially.
 
     Each statement commits by itself, except between BEGIN and COMMIT.
     """
@@ -187,7 +187,7 @@ class Connection:
     def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
         """Run the statements of a script, giving a cursor with the result of each as soon as it is done.
 
-        Nothing is run if the text can't be parsed. An error ends the script; what was done before it stays.
+        Nothing is run if the text can't be parsed. An error ends the script; earlier statements stay in effect.
 
         transaction: the script is one transaction, with what it creates and drops: after an error, and when the
             iterator is closed before its end, nothing of it is left. FLUSH commits what stands before it. A script with
@@ -296,14 +296,14 @@ class Connection:
         )
 
     def status(self) -> dict[str, Any]:
-        """The state of views and sources: what SHOW JOBS shows, as JSON. Never waits for statements of other
+        """The state of views and sources, as JSON (as in SHOW JOBS). Never waits for statements of other
         threads.
         """
         self._check_open()
         return status.database_status(self._session).to_dict()
 
     def topology(self, format: TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
-        """A picture of all tables, sources and materialized views and what feeds what: an SVG document, or DOT."""
+        """A picture of all tables, sources and materialized views with their inputs: an SVG document, or DOT."""
         self._check_open()
         return status.draw_topology(self._session, format)
 

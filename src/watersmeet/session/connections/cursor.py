@@ -27,7 +27,7 @@ Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
 
 
 class Executing(Protocol):
-    """What a cursor needs from its connection."""
+    """The methods of a connection that its cursors call."""
 
     def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
         """Runs the statements of `text`. Returns the result of the last one."""

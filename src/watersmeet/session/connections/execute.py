@@ -1,4 +1,4 @@
-"""Runs the statements of a text, one after the other."""
+"""Runs the statements of a text sequentially."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
 
 
 def _left(flushed: st.Statement | None) -> str:
-    """What is left of a script that failed. flushed: its last FLUSH before the error."""
+    """The part of a failed script that took effect. flushed: its last FLUSH before the error."""
     if flushed is None:
         return "Nothing of the script was done."
     line = flushed.text.count("\n", 0, flushed.span.start) + 1

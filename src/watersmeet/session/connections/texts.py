@@ -80,7 +80,7 @@ def interval_text(value: Interval) -> str:
 
 
 def _decimal(value: Decimal, kind: SqlType | None) -> str:
-    """The digits of a decimal, without trailing zeros if nobody chose its scale."""
+    """The digits of a decimal, without trailing zeros if its scale was not declared."""
     text = format(value, "f") if value.is_finite() else str(value)
     if kind is None or kind.precision is not None or "." not in text:
         return text

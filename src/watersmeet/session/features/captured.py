@@ -53,7 +53,7 @@ from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
 
 @dataclass(frozen=True, kw_only=True)
 class ResetSource(Statement):
-    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+    """`RESET SOURCE name`: reads a captured database, or a table of one, again."""
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
@@ -93,7 +93,7 @@ def is_captured(statement: CreateRelation) -> bool:
 
 
 def create_captured_database(session: Session, statement: CreateSource) -> Result:
-    """CREATE SOURCE: what tables share."""
+    """CREATE SOURCE: the captured database that its tables share."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SOURCE")
     if statement.columns or statement.primary_key:
@@ -112,7 +112,7 @@ def create_captured_database(session: Session, statement: CreateSource) -> Resul
 
 
 def create_captured_table(session: Session, statement: CreateTable) -> Result:
-    """CREATE TABLE with the connector: a captured database for this table alone."""
+    """CREATE TABLE with the connector: a captured database with only this table."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     of_table = {n: v for n, v in statement.options.items() if is_of_table(n)}
@@ -191,7 +191,7 @@ def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str
 
 @contextlib.contextmanager
 def _begun(session: Session, opened: _Opened, database: CapturedDatabase) -> Iterator[CapturedDatabase]:
-    """The entry with its start. What was made is dropped if the statement, or its transaction, fails."""
+    """The entry with its start. A failed statement or transaction drops the server's slot and publication."""
     start, more = opened.system.begin(opened.connection, opened.options)
     made = replace(database, start=start, made=(*database.made, *more))
     if made.made:
@@ -258,7 +258,7 @@ def _table(
 
 
 def _columns(statement: CreateTable, system: System, there: TableThere) -> Schema:
-    """The columns of the table there before those that are declared, if they are wanted. Those that are declared are
+    """The columns of the server's table, if wanted, and then the declared ones, which are
     checked.
     """
     known = {c.name: c for c in there.columns}
@@ -327,8 +327,8 @@ _COMMAND = "RESET SOURCE"
 def reset_source(session: Session, statement: ResetSource) -> Result:
     """RESET SOURCE: one commit empties the tables, with the position from which they are read again.
 
-    Of a table of a source that several share, that table alone. CATALOG_TYPE_MISMATCH for what is not captured;
-    UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if a table there does not fit any more; those of the client.
+    A table of a shared source is reset by itself. CATALOG_TYPE_MISMATCH for an object that is not captured;
+    UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if the server's table no longer fits; errors of the client.
     """
     session.require_writer(_COMMAND)
     session.require_definer(_COMMAND)
@@ -382,7 +382,7 @@ def _found(session: Session, statement: ResetSource) -> tuple[CapturedDatabase, 
 
 
 def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: CapturedTable) -> CapturedTable:
-    """The entry of a table for the table of its name that is there now, of which changes are published."""
+    """The entry of a table for the server's present table of its name, whose changes are published."""
     captured = table.captured
     name = f"{captured.schema}.{captured.table}" if system.has_schemas else captured.table
     there = system.table(connection, options, name)

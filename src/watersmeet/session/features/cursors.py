@@ -113,7 +113,7 @@ def read_fetch(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _timeout(cursor: Cursor) -> float:
-    """`(timeout = '1s')`: the cursor is behind WITH."""
+    """`(timeout = '1s')`: the cursor is after WITH."""
     span = span_of(cursor.rest or cursor.tokens)
     options = read_options(cursor)
     length = length_us(options.get("timeout", ""))
@@ -159,7 +159,7 @@ def _number(cursor: Cursor) -> int:
 
 @reads("CLOSE")
 def read_close(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind CLOSE."""
+    """The cursor is after CLOSE."""
     name = None if cursor.take("ALL") else cursor.name().name
     cursor.end()
     return CloseCursor(**base, name=name)

@@ -77,7 +77,7 @@ class AlterSystem(Statement):
 
 @reads("SHOW COMMITS")
 def read_show_commits(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind SHOW COMMITS."""
+    """The cursor stands after SHOW COMMITS."""
     relation = cursor.relation_name() if cursor.take("FROM") or cursor.take("IN") else None
     limit = cursor.integer() if cursor.take("LIMIT") else None
     cursor.end()
@@ -86,7 +86,7 @@ def read_show_commits(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @reads("ALTER SYSTEM")
 def read_alter_system(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind ALTER SYSTEM."""
+    """The cursor stands after ALTER SYSTEM."""
     value = None
     resets = cursor.take("RESET")
     if not resets:
@@ -122,7 +122,7 @@ _CLOCK: Final = "clock"
 
 @handles(ShowCommits)
 def show_commits(session: Session, statement: ShowCommits) -> Result:
-    """SHOW COMMITS: what is kept of the history, the newest first."""
+    """SHOW COMMITS: the kept history, the newest commit first."""
     named = None if statement.relation is None else session.relation(statement.relation, statement)
     shown = {r.id: r for r in session.catalog.shown if not r.hidden} if named is None else {named.id: named}
     rows: list[tuple[Any, ...]] = []

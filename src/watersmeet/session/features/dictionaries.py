@@ -1,4 +1,4 @@
-"""CREATE DICTIONARY: its source, and what its layout says of keys and of answers.
+"""CREATE DICTIONARY: its source, and the keys and answers of its layout.
 
 Timeplus, "Dictionary", "Direct JOIN with Dictionary"; ClickHouse, "Dictionaries".
 """
@@ -44,7 +44,7 @@ from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
 
 @reads("CREATE DICTIONARY", own="dictionary")
 def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands after DICTIONARY (TP-45 to TP-48). The clauses may come in any order."""
+    """The cursor stands after DICTIONARY (TP-45 to TP-48). The order of the clauses is free."""
     made = read_new_name(cursor, base)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the dictionary were expected here.")
@@ -215,7 +215,7 @@ class CreateDictionary(CreateRelation):
     bounds: tuple[Name, ...] = ()
 
 
-#: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
+#: By layout (without `complex_key_`), its options for the product's storage, on which nothing in Watersmeet
 #: depends.
 _WHOLE: Final = {
     "flat": ("initial_array_size", "max_array_size"),
@@ -250,10 +250,10 @@ _SOURCE: Final = "the source of a dictionary"
 #: Layouts that have no form with several columns as the key.
 _SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
 
-#: Layouts of Timeplus alone, which take any key.
+#: Layouts that only Timeplus has; they take any key.
 _ANY_KEY: Final = ("mutable_cache", "hybrid_hash_cache")
 
-#: What FLAT(MAX_ARRAY_SIZE n) is without that option.
+#: The default of FLAT(MAX_ARRAY_SIZE n).
 _FLAT_KEYS: Final = 500_000
 
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -261,8 +261,8 @@ _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @handles(CreateDictionary)
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
-    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout says how joins look it
-    up.
+    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout determines how joins
+    look it up.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE DICTIONARY")
@@ -329,7 +329,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
 
 
 def _ranges(session: Session, made: DictionaryTable) -> AddressRanges:
-    """What is looked up of a dictionary of networks."""
+    """The hidden table for look-ups in a dictionary of networks."""
     dictionary = replace(made.dictionary, by_address=False, bounds=(FIRST, LAST))
     return AddressRanges(
         session.catalog.new_id(AddressRanges),
@@ -443,7 +443,7 @@ def _is_ordered(kind: SqlType) -> bool:
 
 
 def _defaults(statement: CreateDictionary, columns: Schema) -> dict[str, str]:
-    """Of each attribute that can't be NULL or has a DEFAULT: what it is for a key that is not there."""
+    """The value for missing keys, of each attribute that can't be NULL or has a DEFAULT."""
     declared = default_values(statement)
     return {
         c.name: default

@@ -46,7 +46,7 @@ from watersmeet.session.features.sharedoptions import with_format_schema, with_n
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import TIMESTAMP, Field, Schema
 
-#: The kind of what is outside that this is itself, unless another host is named.
+#: The kind of external content that is this database itself, unless another host is named.
 OWN: Final = "timeplus"
 
 
@@ -169,7 +169,7 @@ def _over_stream(
 ) -> None:
     """An external table over a relation of this database: a view of it that never changes for a running query.
 
-    needs: the ids of what the statement names beside that relation.
+    needs: the ids of the other objects that the statement names.
     """
     kind = options.pop("type").lower()
     below = stream_of(session, statement, Clause(name=kind, options=options, span=statement.name_span))
@@ -229,7 +229,7 @@ def _of_topic(
 ) -> Relation:
     """A stream of the messages of a topic of Kafka. Each query reads it by itself, from where it says.
 
-    needs: the ids of what the statement names.
+    needs: the ids of the objects that the statement names.
     """
     if "config_file" in settings:
         session.require_files({"path": settings["config_file"]})
@@ -264,5 +264,5 @@ def _of_topic(
 
 
 def _defaults(columns: Schema) -> dict[str, str]:
-    """What stands in columns that an INSERT leaves out and that can't be NULL."""
+    """The values of omitted columns that can't be NULL."""
     return {c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None}

@@ -61,7 +61,7 @@ from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: The wrapper of all adapters of streams that are here, and that of databases.
+#: The wrapper of the supported adapters of streams, and that of databases.
 _WRAPPER: Final = "ECDA"
 
 _DATABASES: Final = "SYS_JDBC"
@@ -214,7 +214,7 @@ class CreateForeignStream(CreateRelation):
 class CreateForeignTable(CreateRelation):
     """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
 
-    spans: of the options. Without columns it has those of the table there.
+    spans: of the options. No columns: those of the server's table.
     """
 
     takes: ClassVar[str | None] = ADMIN

@@ -39,7 +39,7 @@ class CreateLakeDatabase(CreateSchema):
 
 @reads("CREATE DATABASE", own="database")
 def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | None:
-    """The cursor stands behind DATABASE. None, with the cursor where it was, for one without SETTINGS."""
+    """The cursor stands after DATABASE. None, with the cursor where it was, for one without SETTINGS."""
     begin = cursor.index
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
@@ -82,7 +82,7 @@ def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Res
 
 
 def _collection(session: Session, statement: CreateLakeDatabase, settings: dict[str, str]) -> NamedCollection:
-    """What says where the catalog is: hidden in the schema."""
+    """The settings of the catalog, hidden in the schema."""
     made = NamedCollection(
         session.catalog.new_id(NamedCollection),
         statement.name.name,

@@ -1,6 +1,6 @@
 """CREATE, ALTER and DROP ROLE; GRANT and REVOKE; SET ROLE; SHOW ROLES and SHOW GRANTS.
 
-Roles and what they are granted: the same statements in every dialect.
+Roles and their grants: the same statements in every dialect.
 
 PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "GRANT", "REVOKE", "SET ROLE". Names of roles are in lower case,
 unless they are in quotes.
@@ -46,10 +46,10 @@ from watersmeet.store.positions import keep_secret
 from watersmeet.system.passwords import Verifier
 from watersmeet.system.secretvalues import reference
 
-#: What may stand in front of the name of a relation, and says nothing more.
+#: Words without effect in front of the name of a relation.
 _KINDS: Final = (("TABLE",), ("VIEW",), ("MATERIALIZED", "VIEW"), ("SOURCE",), ("STREAM",), ("DICTIONARY",))
 
-#: Words of PostgreSQL that say what is so of every role here.
+#: Options of PostgreSQL that hold for every role of Watersmeet.
 _WITHOUT_EFFECT: Final = ("NOCREATEDB", "NOCREATEROLE", "NOREPLICATION", "NOBYPASSRLS", "INHERIT")
 
 _LACKING: Final = {
@@ -63,7 +63,7 @@ _LACKING: Final = {
     "SYSID": None,
 }
 
-#: What is granted on others than relations, and that everybody has.
+#: Privileges on other objects than relations, which everybody has.
 _OPEN: Final = (
     ("USAGE", "SCHEMA"),
     ("CONNECT", "DATABASE"),
@@ -77,9 +77,9 @@ _OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAG
 
 @dataclass(frozen=True)
 class RoleOptions:
-    """What CREATE ROLE and ALTER ROLE say; None of what they do not mention.
+    """The options of CREATE ROLE and ALTER ROLE; None if not given.
 
-    password: in plain, or a verifier; empty: there is none any more. connections: -1: any number. admin: whether it is
+    password: in plain, or a verifier; empty: removed. connections: -1: any number. admin: whether it is
     a member of that role. member_of, members: roles.
     """
 
@@ -175,7 +175,7 @@ class GrantRole(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SetRole(Statement):
-    """`SET ROLE name`; None: `SET ROLE NONE` and `RESET ROLE`, as whom one logged in."""
+    """`SET ROLE name`; None: `SET ROLE NONE` and `RESET ROLE`, the role of the login."""
 
     takes: ClassVar[str | None] = None
 
@@ -244,13 +244,13 @@ def read_drop_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @reads("GRANT")
 def read_grant(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """GRANT: the cursor stands behind it."""
+    """GRANT."""
     return _grant(cursor, base, gives=True)
 
 
 @reads("REVOKE")
 def read_revoke(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """REVOKE: the cursor stands behind it."""
+    """REVOKE."""
     if cursor.at("GRANT", "OPTION") or cursor.at("ADMIN", "OPTION"):
         return refused(cursor, base, "REVOKE … OPTION FOR", hint="There are no such options.")
     return _grant(cursor, base, gives=False)
@@ -312,7 +312,7 @@ def _values(cursor: Cursor) -> str:
 
 
 def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
-    """What stands behind the name, up to the end; a statement that refuses it."""
+    """The options after the name, up to the end; or the refusal of the statement."""
     cursor.take("WITH")
     found: dict[str, Any] = {}
     while not cursor.done:
@@ -371,7 +371,7 @@ def _privileges(cursor: Cursor, base: dict[str, Any]) -> tuple[str, ...] | State
 
 
 def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: bool) -> Statement:
-    """What stands behind ON."""
+    """The objects after ON, and the roles."""
     schemas: tuple[Name, ...] = ()
     relations: tuple[Name, ...] = ()
     kind = "" if cursor.current is None else cursor.current.text.upper()
@@ -413,7 +413,7 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
 
 
 def _is_kind(cursor: Cursor, words: int = 1) -> bool:
-    """Whether the next words say of what kind the name behind them is, and are no name themselves."""
+    """Whether the next words are the kind of the name after them, and not a name."""
     behind = cursor.tokens[cursor.index + words : cursor.index + words + 1]
     return bool(behind) and behind[0].text.upper() not in (".", ",", "TO", "FROM")
 
@@ -426,7 +426,7 @@ def _names(cursor: Cursor) -> tuple[Name, ...]:
 
 
 def _ended(cursor: Cursor, base: dict[str, Any], gives: bool, made: Statement) -> Statement:
-    """The statement, if nothing that counts stands behind it."""
+    """The statement, if no further clause follows."""
     if gives and (cursor.at("WITH", "GRANT", "OPTION") or cursor.at("WITH", "ADMIN")):
         hint = f"Members of the role {ADMIN} grant."
         return refused(cursor, base, "GRANT … WITH … OPTION", hint=hint)
@@ -500,7 +500,7 @@ def rename_role(session: Session, statement: RenameRole) -> Result:
 
 @handles(DropRole)
 def drop_role(session: Session, statement: DropRole) -> Result:
-    """DROP ROLE: all or none, with what they were granted."""
+    """DROP ROLE: all or none, with their grants."""
     command = f"DROP {statement.word}"
     session.require_definer(command)
     with session.database.guard:
@@ -562,7 +562,7 @@ def grant_role(session: Session, statement: GrantRole) -> Result:
 
 @handles(SetRole)
 def set_role(session: Session, statement: SetRole) -> Result:
-    """SET ROLE, RESET ROLE: what the session may do follows from that role. PERMISSION_DENIED for one that is none of
+    """SET ROLE, RESET ROLE: the rights of the session are those of that role. PERMISSION_DENIED for a role that is not
     the user's, whether there is such a role or not.
     """
     roles = session.catalog.roles
@@ -592,7 +592,7 @@ def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
 
 
 def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """What these roles were granted on relations."""
+    """The grants of these roles on relations."""
     relations = session.catalog.relations
     rows = [
         (role.name, relations[i].shown, ", ".join(privileges))
@@ -604,7 +604,7 @@ def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
 
 
 def known_roles(session: Session) -> list[Role]:
-    """The roles of the database of which the session may know, by name."""
+    """The visible roles of the database, sorted by name."""
     roles = session.catalog.roles
     names = roles.keys() if session.rights.has(ADMIN) else _own_roles(session)
     return [roles[name] for name in sorted(roles.keys() & names)]

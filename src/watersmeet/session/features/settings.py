@@ -45,7 +45,7 @@ from watersmeet.session.handlers import handles, handles_nested
 
 @reads("SET")
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SET …: the cursor stands behind SET."""
+    """SET …: the cursor stands after SET."""
     local = not cursor.take("SESSION") and cursor.take("LOCAL")
     if cursor.take("SCHEMA"):
         return _set_schema(cursor, base)
@@ -108,7 +108,7 @@ def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("BEGIN")
 @reads("START")
 def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """BEGIN or START: the cursor stands behind it."""
+    """BEGIN or START."""
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
     read_only = False
@@ -204,13 +204,13 @@ _DISCARDED: Final = ("all", "plans", "sequences", "temp", "temporary")
 
 @reads("SAVEPOINT")
 def read_savepoint(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind SAVEPOINT."""
+    """The cursor is after SAVEPOINT."""
     return Savepoint(**base, name=_last_name(cursor))
 
 
 @reads("RELEASE")
 def read_release(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind RELEASE."""
+    """The cursor is after RELEASE."""
     cursor.take("SAVEPOINT")
     return ReleaseSavepoint(**base, name=_last_name(cursor))
 
@@ -218,7 +218,7 @@ def read_release(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("ROLLBACK")
 @reads("ABORT")
 def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """ROLLBACK, ABORT, ROLLBACK TO: the cursor is behind the first word."""
+    """ROLLBACK, ABORT, ROLLBACK TO."""
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
     if cursor.take("TO"):
@@ -236,7 +236,7 @@ def _last_name(cursor: Cursor) -> str:
 
 @reads("TRUNCATE")
 def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind TRUNCATE."""
+    """The cursor is after TRUNCATE."""
     cursor.take("TABLE")
     names = []
     while True:
@@ -254,7 +254,7 @@ def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @reads("DISCARD")
 def read_discard(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is behind DISCARD."""
+    """The cursor is after DISCARD."""
     for what in _DISCARDED:
         if cursor.take(what.upper()):
             cursor.end()
@@ -271,7 +271,7 @@ def read_unlisten(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     """SET TRANSACTION …, SET SESSION CHARACTERISTICS …, SET SESSION AUTHORIZATION DEFAULT, SET NAMES; None for other
-    settings. The cursor is behind SET [SESSION | LOCAL].
+    settings. The cursor is after SET [SESSION | LOCAL].
     """
     if cursor.take("NAMES"):
         value = read_value(cursor)
@@ -304,7 +304,7 @@ def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return Accepted(**base, command="SET")
 
 
-#: What SHOW accepts beside variables, for hints.
+#: Lists of SHOW, for hints.
 SHOWN: Final = (
     "dead letters",
     "errors",

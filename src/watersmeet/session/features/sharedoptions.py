@@ -62,7 +62,7 @@ class DropSecret(Statement):
 
 @reads("CREATE SECRET", own="secret")
 def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE SECRET …: the cursor stands behind SECRET. The statement's text has stars in place of the value.
+    """CREATE SECRET …. The statement's text has stars instead of the value.
 
     RisingWave, "CREATE SECRET". Our own: a value that is in the environment or in a file (backend env, file).
     """
@@ -105,7 +105,7 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @reads("DROP SECRET", own="secret")
 def read_drop_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP SECRET …: the cursor stands behind SECRET."""
+    """DROP SECRET …: the cursor stands after SECRET."""
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.name()
     cursor.end()
@@ -114,7 +114,7 @@ def read_drop_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @handles(CreateSecret)
 def create_secret(session: Session, statement: CreateSecret) -> Result:
-    """CREATE SECRET: it is there at once. FILES_NOT_ALLOWED for what is outside, if this connection may not read it."""
+    """CREATE SECRET, effective at once. FILES_NOT_ALLOWED for external values without the right to read files."""
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")
     name, value = statement.name, statement.value
@@ -191,7 +191,7 @@ class CreateConnection(CreateOptions):
 
 @reads("CREATE CONNECTION", own="connection")
 def read_create_connection(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE CONNECTION …: the cursor stands behind CONNECTION.
+    """CREATE CONNECTION …: the cursor stands after CONNECTION.
 
     RisingWave, "CREATE CONNECTION".
     """
@@ -277,7 +277,7 @@ class CreateNamedCollection(Create):
 
 @reads("CREATE NAMED COLLECTION", own="named collection")
 def read_named_collection(cursor: Cursor, base: dict[str, Any]) -> CreateNamedCollection:
-    """The cursor stands behind COLLECTION. CONNECTOR_OPTION for a setting that is given twice."""
+    """The cursor stands after COLLECTION. CONNECTOR_OPTION for a setting that is given twice."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     cursor.expect("AS")
@@ -308,7 +308,7 @@ _SETTING = "named_collection"
 
 @handles(CreateNamedCollection)
 def create_named_collection(session: Session, statement: CreateNamedCollection) -> Result:
-    """CREATE NAMED COLLECTION. What its settings mean is checked where one is named."""
+    """CREATE NAMED COLLECTION. Its settings are checked by the statements that name it."""
     if may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         settings, fixed = dict(statement.settings), statement.fixed
         add(session, new_relation(session, statement, NamedCollection, (), settings=settings, fixed=fixed))
@@ -316,7 +316,7 @@ def create_named_collection(session: Session, statement: CreateNamedCollection) 
 
 
 def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The settings of a statement with those of the collection that it names, and the ids of what it depends on.
+    """The settings of a statement with those of the collection that it names, and the ids of its dependencies.
 
     UNDEFINED_OBJECT; CONNECTOR_OPTION for a setting that can't be overridden.
     """
@@ -357,7 +357,7 @@ class CreateFormatSchema(Create):
 
 @reads("CREATE FORMAT SCHEMA", own="format schema")
 def read_format_schema(cursor: Cursor, base: dict[str, Any]) -> CreateFormatSchema:
-    """`CREATE FORMAT SCHEMA name AS 'text' TYPE Avro | Protobuf`: the cursor stands behind SCHEMA."""
+    """`CREATE FORMAT SCHEMA name AS 'text' TYPE Avro | Protobuf`: the cursor stands after SCHEMA."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     cursor.expect("AS")
@@ -393,7 +393,7 @@ _KINDS: Final[dict[str, SchemaKind]] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 
 @handles(CreateFormatSchema)
 def create_format_schema(session: Session, statement: CreateFormatSchema) -> Result:
-    """CREATE FORMAT SCHEMA. CONNECTOR_OPTION for a text that is no schema."""
+    """CREATE FORMAT SCHEMA. CONNECTOR_OPTION for an invalid schema."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE FORMAT SCHEMA")
     with located(statement, statement.schema_span):
@@ -408,7 +408,7 @@ def create_format_schema(session: Session, statement: CreateFormatSchema) -> Res
 
 
 def with_format_schema(session: Session, form: MessageFormat, named: str) -> tuple[MessageFormat, tuple[str, ...]]:
-    """The format with the schema that `name` or `name:Message` means, and the ids of what it depends on.
+    """The format with the schema that `name` or `name:Message` means, and the ids of its dependencies.
 
     UNDEFINED_OBJECT, CONNECTOR_OPTION.
     """

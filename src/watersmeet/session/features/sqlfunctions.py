@@ -32,7 +32,7 @@ from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: What may stand in a definition and changes nothing: the body follows from its arguments wherever it is inlined.
+#: Words of a definition without effect: the body depends on its arguments wherever it is inlined.
 _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 

@@ -32,7 +32,7 @@ from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a cursor over a subscription begins: with the content, with what comes from now on, with the oldest change
+    """The start of a cursor over a subscription: the content, changes from now on, the oldest kept change
     there is, or with the changes from a time on (milliseconds since 1970, UTC).
     """
 
@@ -60,7 +60,7 @@ _TRUE: Final = ("true", "on", "1", "t", "yes")
 _FALSE: Final = ("false", "off", "0", "f", "no")
 _OPTIONS: Final = ("snapshot", "progress", "envelope", "key")
 
-#: What stands where a query could stand.
+#: The first tokens of queries.
 QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 
 
@@ -86,7 +86,7 @@ class SubscribeChanges(Statement):
 
 @reads("SUBSCRIBE")
 def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind SUBSCRIBE."""
+    """The cursor stands after SUBSCRIBE."""
     cursor.take("TO")
     if any(cursor.at(word) for word in QUERIES):
         raise not_supported(
@@ -110,7 +110,7 @@ def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _clause(cursor: Cursor) -> dict[str, Any]:
-    """One of the clauses behind the relations."""
+    """One of the clauses after the relations."""
     start = cursor.index
     if cursor.take("AFTER"):
         cursor.take("COMMIT")
@@ -135,7 +135,7 @@ def _clause(cursor: Cursor) -> dict[str, Any]:
 
 
 def _envelope(cursor: Cursor, start: int) -> dict[str, Any]:
-    """`UPSERT (KEY (a, b))`: the cursor stands behind ENVELOPE."""
+    """`UPSERT (KEY (a, b))`: the cursor stands after ENVELOPE."""
     found: dict[str, Any] = {"envelope": _known(cursor, cursor.word()), "key": ()}
     if cursor.take("("):
         cursor.expect("KEY")
@@ -270,7 +270,7 @@ class AlterRetention(Statement):
 
 @reads("CREATE SUBSCRIPTION", own="subscription")
 def read_create_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind CREATE SUBSCRIPTION."""
+    """The cursor stands after CREATE SUBSCRIPTION."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     cursor.expect("FROM")
@@ -360,7 +360,7 @@ def create_subscription(session: Session, statement: CreateSubscription) -> Resu
 
 @handles(AlterRetention)
 def alter_retention(session: Session, statement: AlterRetention) -> Result:
-    """ALTER SUBSCRIPTION … SET retention. What is gone already does not come back."""
+    """ALTER SUBSCRIPTION … SET retention. Deleted history is not restored."""
     session.require_definer("ALTER SUBSCRIPTION")
     if session.find(statement.name) is None and statement.if_exists:
         session.notice(f'subscription "{statement.name.shown}" does not exist, skipping')
@@ -372,7 +372,7 @@ def alter_retention(session: Session, statement: AlterRetention) -> Result:
 
 
 def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> Result:
-    """The subscriptions with what they keep: the oldest commit behind which a cursor can begin, the changes since."""
+    """The subscriptions with their history: the oldest commit after which a cursor can begin, the changes since."""
     known, log = session.catalog.relations, session.database.log
     rows: list[tuple[Any, ...]] = []
     for found in subscriptions:
@@ -398,7 +398,7 @@ def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> R
 
 
 def subscription_rows(session: Session, name: Name, beginning: Beginning, text: str) -> Result:
-    """The rows of a cursor over a subscription. UNDEFINED_OBJECT; HISTORY_GONE for a time whose changes are gone."""
+    """The rows of a cursor over a subscription. UNDEFINED_OBJECT; HISTORY_GONE for a time without kept changes."""
     statement = Statement(text=text, sql=text, span=name.span)
     found = _named(session, name, statement)
     relation = session.catalog.relations[found.depends_on[0]]
@@ -424,7 +424,7 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
 
 
 def _oldest(session: Session, found: NamedSubscription) -> int:
-    """The oldest commit behind which a cursor over the subscription can begin."""
+    """The oldest commit after which a cursor over the subscription can begin."""
     log = session.database.log
     kept = commit_at(log, time.time_ns() // 1000 - found.retention_us, floor_number(session.database.layout))
     oldest = oldest_commit(session.database.layout, log)

@@ -58,7 +58,7 @@ class RefreshView(Statement):
 
 @reads("REFRESH")
 def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor stands behind REFRESH."""
+    """The cursor stands after REFRESH."""
     cursor.expect("MATERIALIZED", "VIEW")
     cursor.take("CONCURRENTLY")  # readers never wait
     name = None if cursor.take("ALL") else cursor.relation_name()

@@ -85,7 +85,7 @@ def alter(session: Session, statement: Alter) -> Result:
 
 
 def _altered(session: Session, statement: Alter) -> Relation | None:
-    """The relation that a statement names; None if there is none and the statement has IF EXISTS."""
+    """The relation that a statement names; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
     relation = named(session, name, statement)
     if relation is None:
@@ -277,7 +277,7 @@ def create_schema(session: Session, statement: CreateSchema) -> Result:
 
 
 def drop_schema(session: Session, statement: DropSchema) -> Result:
-    """DROP SCHEMA: all or none. CASCADE also drops the content and what reads it."""
+    """DROP SCHEMA: all or none. CASCADE also drops the content and its readers."""
     word = session.semantics.schema_word
     command = f"DROP {word.upper()}"
     session.require_definer(command)
@@ -312,7 +312,7 @@ def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], 
     return [r for r in catalog.relations.values() if r.schema in schemas], functions
 
 
-#: Options that say which messages there are: with others, what was read so far would mean something else.
+#: Options that select the messages: with other values, the rows read so far would have another meaning.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
 
 #: The option that a setting of views stands for.
@@ -353,7 +353,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
 
 def alter_query(session: Session, statement: AlterQuery) -> Result:
     """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether messages that can't be decoded hold up what the view
-    reads of external streams. It goes on where it is.
+    reads of external streams. It resumes at its position.
 
     Timeplus, "ALTER VIEW". FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
     """
@@ -386,10 +386,10 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
 
 
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
-    """REFRESH SCHEMA: takes the columns from the schema again. Columns that are new come behind those there are. Of a
-    schema in a file, messages are read by what the file has now.
+    """REFRESH SCHEMA: takes the columns from the schema again. New columns are added at the end. Of a
+    schema in a file, messages are read by the present file.
 
-    DATATYPE_MISMATCH if a column is gone or has another type: views read it.
+    DATATYPE_MISMATCH if a column is missing or has another type: views read it.
     """
     command = f"ALTER {kind_word(statement).upper()}"
     relation = _input(session, statement, "REFRESH SCHEMA")
@@ -451,7 +451,7 @@ def _new_columns(statement: RefreshSchema, relation: Input, now: Schema) -> tupl
 
 
 def _input(session: Session, statement: Alter, what: str) -> Input | None:
-    """The source or table that is named; None if there is none and the statement has IF EXISTS."""
+    """The source or table that is named; None if it does not exist and the statement has IF EXISTS."""
     session.require_definer(f"ALTER {kind_word(statement).upper()}")
     relation: Relation | None = named(session, statement.name, statement)
     if relation is None:

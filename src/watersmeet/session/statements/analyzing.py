@@ -26,7 +26,7 @@ from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import OperatorCounts
 
-#: So many epochs, unless all of the last seconds are wanted; and of these the newest ones.
+#: The number of epochs by default, and the most epochs of the last seconds.
 EPOCHS: Final = 60
 
 _MOST_EPOCHS: Final = 3600
@@ -57,7 +57,7 @@ class Recent:
 
 
 class OperatorMetrics(NamedTuple):
-    """What one operator did in some epochs, and keeps as of the newest. rows_in: None of another view's operator.
+    """The work of one operator in some epochs, and its state at the newest. rows_in: None of another view's operator.
 
     took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: of its state,
     what waits for merges under way.
@@ -101,7 +101,7 @@ class AnalyzedOperator:
 
 @dataclass(frozen=True)
 class Analysis:
-    """A relation's operators, with what they did in the `recent` epochs."""
+    """A relation's operators, with their metrics of the `recent` epochs."""
 
     root: AnalyzedOperator
     recent: Recent
@@ -121,7 +121,7 @@ def analyzed(
 ) -> Analysis:
     """The operators of a relation that the circuit feeds. kept: by operator.
 
-    Names of other relations are told as far as the catalog shows them.
+    Only names of other relations that the catalog shows are reported.
     """
     operators = {op.id: op for op in producers[relation.id]}
     users = _users(relation, catalog, producers)
@@ -169,7 +169,7 @@ def _users(relation: Relation, catalog: Catalog, producers: Producers) -> dict[s
 
 
 def recent_epochs(log: CommitLog, layout: Layout, sink_id: str, seconds: int | None = None) -> Recent:
-    """What the newest epochs with that operator did. seconds: those that were committed in the last seconds."""
+    """The metrics of the newest epochs with that operator. seconds: of those committed in the last seconds."""
     since_us = None if seconds is None else time.time_ns() // 1000 - seconds * 1_000_000
     commits: list[Commit] = []
     began_us = 0
@@ -205,7 +205,7 @@ def recent_epochs(log: CommitLog, layout: Layout, sink_id: str, seconds: int | N
 
 
 def _runs(layout: Layout, fingerprint: str, operator_id: str) -> bool:
-    """Whether a circuit has the operator; False if it is gone."""
+    """Whether a circuit has the operator; False if the circuit was deleted."""
     try:
         return operator_id in kept_circuit(layout, fingerprint).by_id
     except Error:
@@ -222,7 +222,7 @@ _HEAD: Final = (
     "ms/epoch", "share", "rows in", "rows out", "out/epoch", "out/s", "fan-out", "state rows", "state bytes",
 )  # fmt: skip
 
-#: So many names of those that share an operator are told.
+#: The most names of relations that share an operator.
 _NAMES: Final = 5
 
 
@@ -259,7 +259,7 @@ def explain_analyze(session: Session, statement: ExplainAnalyze) -> Result:
 
 
 def _fed(named: Relation, relations: Sequence[Relation], producers: Producers) -> Relation | None:
-    """What runs for the relation: itself; of a sink its query, or the view that it delivers."""
+    """The relation whose operators run: itself; of a sink its query, or the view that it delivers."""
     for relation in relations:
         if relation.id in producers and named.id in (relation.id, relation.owner):
             return relation
@@ -298,7 +298,7 @@ def _node_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
 
 
 def metrics_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
-    """What is known of an operator; empty if its line has no metrics."""
+    """The metrics of an operator; empty if its line has none."""
     metrics, recent = node.metrics, found.recent
     if metrics is None or not recent.epochs:
         return {}

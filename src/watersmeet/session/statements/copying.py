@@ -155,7 +155,7 @@ def omitted_columns(session: Session, relation: Relation, columns: Sequence[Fiel
     return {c.name: pa.repeat(values.column(i)[0], rows) for i, c in enumerate(columns)}
 
 
-#: So many rows are written at once.
+#: The rows of a batch that is written.
 _BATCH_ROWS: Final = 1 << 17
 
 _TO: Final = {
@@ -170,12 +170,12 @@ _FROM: Final = {
     "parquet": ("format", "on_error"),
 }
 
-#: What the values of ON_ERROR mean: whether records that can't be read are set aside.
+#: By value of ON_ERROR: whether unreadable records are set aside.
 _ON_ERROR: Final = {"stop": False, "skip": True, "ignore": True}
 
 
 def copy_to(session: Session, statement: CopyTo) -> Result:
-    """COPY … TO: the content as of one moment, as one file, which is there whole or not at all."""
+    """COPY … TO: the content as of one moment, as one file. An incomplete file never appears."""
     path = _path(session, statement)
     kind, options = _options(statement, _TO)
     if kind == "csv":
@@ -320,7 +320,7 @@ def copied_columns(session: Session, statement: Insert) -> Schema:
 def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], pa.Table]) -> Result:
     """Inserts rows that a client sends, by one commit. read: gives the values of columns, as texts or in their types.
 
-    INVALID_VALUE for a text that is no value of its column's type, and what `read` raises: then nothing is inserted.
+    INVALID_VALUE for an invalid value of a column's type, and errors of `read`: then nothing is inserted.
     """
     with session.database.guard:
         relation = _copied_into(session, statement.table, statement)
@@ -337,7 +337,7 @@ def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], 
 
 
 def _where(session: Session, given: pa.Table, values: Sequence[str]) -> str | None:
-    """Where the first value is that is none of its column's type."""
+    """The row and column of the first invalid value."""
     kinds = tuple(Field(name, BOOLEAN) for name in given.column_names)
     tried = [f"{quoted(n)} IS NOT NULL AND TRY({v}) IS NULL" for n, v in zip(given.column_names, values, strict=True)]
     wrong = computed(session, given, tried, kinds)
@@ -381,7 +381,7 @@ def _insert(session: Session, relation: Relation, rows: pa.Table, statement: Ins
 
 
 def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
-    """What writes the dead letters of a statement; `epoch` is the number that its commit would have."""
+    """The writer of a statement's dead letters; `epoch` is the number that its commit would have."""
     directory, number = session.database.layout.dead(relation.id), session.database.log.head() + 1
     return DeadLetterWriter(directory, number, count_dead_letter_files(directory, number))
 
@@ -399,7 +399,7 @@ def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) ->
 
 
 def _told(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skips: bool) -> None:
-    """Says how many records can't be read: as a notice if they are set aside, else as an error."""
+    """Reports the number of unreadable records: in a notice if they are set aside, else in an error."""
     assert dead.first is not None
     said = f"{dead.rows} record{'' if dead.rows == 1 else 's'} of the file can't be read"
     if skips:

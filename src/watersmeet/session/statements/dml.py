@@ -152,7 +152,7 @@ def _changed(
         key = _key(relation, keys, statement, command)
         with session.database.guard:
             depends_on = bound().depends_on
-        refresh_read(session, depends_on)  # not under the guard: upkeep takes it behind the locks of this
+        refresh_read(session, depends_on)  # not under the guard: maintenance takes it after the locks of this
         with session.database.guard:
             old, new = images(bound())
         count = old.num_rows
@@ -168,7 +168,7 @@ def _changed(
 
 
 def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Update | Delete, command: str) -> Schema:
-    """The columns by which rows are found there. keys: those of the table there."""
+    """The columns by which the server finds rows. keys: those of the server's table."""
     there = [c.name for c in relation.external.named(relation.columns)]
     for key in keys:
         if key <= {*there}:
@@ -204,7 +204,9 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
             if not _is_outside(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     if made.query.depends_on:
-        refresh_read(session, made.query.depends_on)  # not under the guard: upkeep takes it behind the locks of this
+        refresh_read(
+            session, made.query.depends_on
+        )  # not under the guard: maintenance takes it after the locks of this
         with session.database.guard:
             made = _bound_insert(session, statement)
             rows = _incoming(session, made, statement)
@@ -319,7 +321,7 @@ def produce_rows(
 
 def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
     """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults, which
-    the server knows, or nobody does.
+    from the server, if any.
     """
     names = [n.name for n in statement.columns]
     if relation.format is not None:

@@ -21,7 +21,7 @@ from watersmeet.session.features.sqlfunctions import DropFunction
 from watersmeet.session.handlers import bind, handler_of
 from watersmeet.session.statements.select import read_now
 
-#: What the column of EXPLAIN is called.
+#: The name of EXPLAIN's column.
 TITLE: Final = "QUERY PLAN"
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
@@ -116,7 +116,7 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
 
 
 def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[str]:
-    """What a query did, which runs: as DuckDB prints it."""
+    """Runs a query. Returns its profile as DuckDB prints it."""
     if runs_on(session, statement.query):
         raise error_at(
             asked,
@@ -143,6 +143,6 @@ def _printed(plan: pa.Table) -> list[str]:
 
 
 def _asked(session: Session, query: BatchQuery) -> list[str]:
-    """What servers of external tables are asked, unless what is stored is as new."""
+    """The statements for servers of external tables, unless the stored rows are as new."""
     statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.pushdowns]
     return [f'External {{ table: "{name}", sends: {text} }}' for name, text in statements if text is not None]

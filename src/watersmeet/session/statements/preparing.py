@@ -179,7 +179,7 @@ def prepared_named(session: Session, name: str) -> Prepared:
 
 
 def check_columns(found: Schema | None, told: Schema | None, rows: pa.Table | None = None) -> None:
-    """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than their client was told.
+    """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the client.
 
     rows: a column of nothing but NULL has any type.
     """

@@ -60,7 +60,7 @@ _CHANGES: Final = {
     "PROTOBUF": ("JSON", "AVRO"),
 }
 _READ_ONLY: Final = ("XML", "CSV", "PROTOBUF")
-#: Formats of a single value, and what is read in them.
+#: Formats of a single value, and the types of these values.
 _SCALARS: Final = {"INT": INTEGER, "LONG": BIGINT, "STRING": VARCHAR, "BYTES": BYTEA}
 #: The formats of computed keys, by their types.
 _KEYS: Final = {"smallint": "INT", "integer": "INT", "bigint": "LONG", "varchar": "STRING", "bytea": "BYTES"}
@@ -221,7 +221,7 @@ def _writer(session: Session, name: Name) -> TopicWriter | None:
 
 
 def _deliver_rest(session: Session, writer: TopicWriter) -> None:
-    """Lets a processor write to Kafka what it gives for what is committed; a notice says what can't be written."""
+    """Writes the records for all committed rows to Kafka; a notice counts those that can't be written."""
     deliveries = session.database.service(SinkWriters)
     with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
         session.database.flush(topics=True)
@@ -262,7 +262,7 @@ def _target(statement: CreateProcessor) -> Name:
 
 
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
-    """What the statement would create.
+    """The processor that the statement would create.
 
     Errors of the binder, with their places; UNDEFINED_RELATION for a missing target.
     """

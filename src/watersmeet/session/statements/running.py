@@ -42,12 +42,12 @@ Diff = npt.NDArray[np.int64]
 #: How often a query that waits for rows checks for a new commit.
 _LOOK_S: Final = 0.01
 
-#: The column that is 1 for inserted and -1 for deleted rows; ruling D-003-09.
+#: The column that is 1 for inserted and -1 for deleted rows.
 DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
 class _Hold:
-    """What a running query holds in the database: its view, once created, and the commits that were not taken.
+    """The resources of a running query in the database: its view, once created, and the commits not taken yet.
 
     acknowledgements: of a subscription, which of its rows were handed out. They outlive the release of this.
     """
@@ -106,7 +106,7 @@ class RunningQuery:
     signed: changes are shown with their sign, in the column `delta_at`.
     ended: LIMIT was reached; no more rows come.
 
-    Rows of a query over streams come in the order of their rowtime.
+    Rows of a query over streams are in the order of their rowtime.
     """
 
     def __init__(
@@ -487,7 +487,7 @@ def recover_query(session: Session, statement: Recover) -> Result:
 
 
 def recover(session: Session, statement: Recover) -> RunningQuery:
-    """Continues a subscription that nobody reads.
+    """Continues a subscription without a reader.
 
     UNDEFINED_OBJECT, DUPLICATE_OBJECT if somebody reads it, SUBSCRIPTION_LOST.
     """

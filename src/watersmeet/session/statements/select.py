@@ -37,7 +37,7 @@ def select(session: Session, statement: Select) -> Result:
 
 @contextmanager
 def read_now(session: Session, query: BatchQuery) -> Iterator[duckdb.DuckDBPyConnection]:
-    """What `reading` gives, once all that the query reads of other systems has been looked at."""
+    """Like `reading`, after the query's external tables were refreshed."""
     outside = refreshing.needed_rows(session, query.pushdowns)
     session.show_writes()
     if refreshing.refresh_read(session, [i for i in query.depends_on if i not in outside]):

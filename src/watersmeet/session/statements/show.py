@@ -57,7 +57,7 @@ _EMPTY: Final = ("internal tables",)
 #: The time of epochs is ahead of the machine's clock by more than this: SHOW ERRORS has it.
 _CLOCK_AHEAD_S: Final = 60.0
 
-#: Lists of files in the status of a source, and what is wrong with their files.
+#: Lists of files in the status of a source, and the problem of their files.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
@@ -83,7 +83,7 @@ _JOBS: Final[Schema] = (
 )
 
 
-#: So many are shown of a view.
+#: The most hot keys that are shown of a view.
 _HOT_KEYS: Final = 5
 
 _SOURCES: Final[Schema] = (
@@ -213,7 +213,7 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
 
 
 def _detail(session: Session, view: ViewStatus, status: Status) -> str | None:
-    """What is wrong with a view that still runs."""
+    """The problem of a view that still runs."""
     if view.writing:
         return _unwritten(session, view.id, view.writing)
     read = session.catalog.upstream([view.id])
@@ -386,7 +386,7 @@ def _dead_letters(session: Session, statement: Show) -> Result:
 
 
 def _memory(session: Session, statement: Show) -> Result:
-    """The memory that the processes of this database use on this machine, and what this process caches."""
+    """The memory of this database's processes on this machine, and the caches of this process."""
     found = memory_status(session)
     rows = [
         ("main", found.main_bytes, found.main_mapped_bytes),
@@ -514,7 +514,7 @@ def create_text(catalog: Catalog, relation: Relation) -> str:
 
 
 def _called_now(catalog: Catalog, view: Relation) -> str:
-    """What is named differently now than in the text of a view, as an SQL comment; empty if nothing is."""
+    """The new names of objects in the text of a view, as an SQL comment; empty if none was renamed."""
     called = []
     for relation_id, known in view.known.items():
         actual = catalog.relations.get(relation_id)
@@ -533,7 +533,7 @@ def _called_now(catalog: Catalog, view: Relation) -> str:
 def _columns(session: Session, relation: Relation, command: str) -> Result:
     """A row for each column; with DESCRIBE also the key, the columns with a watermark, the indexes and the kind.
 
-    A field of a topic is NOT NULL if every record with a value has it. Nobody reads what is stored for a tombstone.
+    A field of a topic is NOT NULL if every record with a value has it. The stored value of a tombstone is never read.
     """
     rows: list[Described] = [
         (c.name, c.type.sql, not c.nullable or c.name in relation.always_there) for c in relation.columns

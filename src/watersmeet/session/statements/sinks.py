@@ -44,7 +44,7 @@ from watersmeet.session.status import SINK_FORMS, SINK_TYPES, sink_statuses
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 
-#: What says how a sink is made, whatever its connector.
+#: Options of sinks of all connectors.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
 
 #: The option, and the variable of the session, that limit how fast rows go out.
@@ -221,7 +221,7 @@ def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> 
 
 
 def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Relation, tuple[str, ...]]:
-    """The relation whose changes go out, and what the sink depends on. A query is kept up to date by a hidden view."""
+    """The relation whose changes the sink delivers, and the sink's dependencies. A hidden view maintains a query."""
     if statement.source is not None:
         relation = session.relation(statement.source, statement)
         if relation.is_stored:
@@ -267,7 +267,7 @@ def _hidden(statement: CreateSink, sink: Sink, view: MaterializedView) -> SinkQu
 
 
 def _sink(statement: CreateSink, sink: Sink, relation: Relation) -> Sink:
-    """The sink with what its options say."""
+    """The sink with its options."""
     options = statement.options
     made = statement.format or MessageFormat()
     form, force = _form_of(statement, relation)
@@ -378,7 +378,7 @@ def _refused(statement: CreateSink, option: str, message: str, hint: str | None 
 
 
 def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
-    """The sink that is named; None if there is none and the statement has IF EXISTS."""
+    """The sink that is named; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
     found = session.find(name)
     if found is None and statement.if_exists:
@@ -413,7 +413,7 @@ def limit_sink(session: Session, statement: LimitSink) -> Result:
 
 
 def start_sink(session: Session, statement: StartSink) -> Result:
-    """ALTER SINK name START: a sink that was stopped goes on where it was, one that waits tries again at once."""
+    """ALTER SINK name START: a stopped sink resumes at its offset, a waiting one retries at once."""
     session.require_definer("ALTER SINK")
     session.require_no_transaction("ALTER SINK … START")
     found = _altered(session, statement)

@@ -103,7 +103,7 @@ def setting(session: Session, topic: str, name: str) -> str:
 
 
 def reading_options(session: Session) -> dict[str, str]:
-    """Further options of connector kafka: where reading begins, and what becomes of records that can't be decoded."""
+    """Further options of connector kafka: the start of reading, and the treatment of undecodable records."""
     return {
         "scan.startup.mode": session.variables.get("auto.offset.reset"),
         "on_error": _ON_ERROR[session.variables.get("error.policy")],
@@ -143,12 +143,12 @@ def ensure_topic(
     compacted: bool | None = None,
     is_table: bool = False,
 ) -> tuple[int, dict[str, str]]:
-    """Creates the topic of a statement in Kafka. If it is there, it is used as it is.
+    """Creates the topic of a statement in Kafka. An existing topic is used unchanged.
 
     Returns how many partitions it has and, if it was created, further options of connector kafka by which all of it is
     read. partitions, replication, compacted: None as the settings say. is_table: its records
-    are the changes of a table, so it is compacted unless the settings say otherwise. INVALID_PARAMETER if it is there
-    with another number of partitions than the statement says; what prevents a connection.
+    are the changes of a table, so it is compacted unless the settings disagree. INVALID_PARAMETER if it exists
+    with another number of partitions than the statement has; errors of the connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
@@ -224,7 +224,7 @@ def topic_of(relation: Relation) -> dict[str, str]:
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
 
-#: Columns of topics of Kafka that have what the brokers know of a record.
+#: Columns of topics of Kafka with the brokers' metadata of a record.
 _PLACE: Final = (Field(RECORD_PARTITION, INTEGER), Field(RECORD_OFFSET, BIGINT), Field(RECORD_HEADERS, JSONB))
 
 #: By column, the part of a message that it is.
@@ -237,7 +237,7 @@ MESSAGE_PARTS: Final = {
     RECORD_HEADERS: "headers",
 }
 
-#: What a topic in the database says of properties that change nothing.
+#: Notices for properties without effect on a topic in the database.
 _REPLICATION: Final = "replication has no effect: a topic is in the database, once"
 
 _COMPACTED: Final = (
@@ -248,7 +248,7 @@ _COMPACTED: Final = (
 def create_topic(session: Session, statement: CreateTopic) -> Result:
     """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is a topic there.
 
-    With OR REPLACE a topic of Kafka stays there with its records, and is read anew.
+    With OR REPLACE a topic stays in Kafka with its records, and is read again.
     """
     with own_transaction(session):
         _create(session, statement)
@@ -385,7 +385,7 @@ def add_topic(
 
 
 def partitions_wanted(session: Session) -> int:
-    """Of topics whose statement does not say how many partitions they have."""
+    """The number of partitions of topics whose statement does not give it."""
     return int(session.variables.get("defaults.topic.partitions"))
 
 
@@ -432,7 +432,7 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
 
 def undelivered(session: Session, relation_id: str) -> str | None:
     """Why the topic of a processor does not get its records in Kafka, or the dead-letter topic of a topic its records;
-    None if it does, or there is none.
+    None if it does, or does not exist.
     """
     deliveries = session.database.service(SinkWriters)
     status = None if deliveries is None else deliveries.status(relation_id)

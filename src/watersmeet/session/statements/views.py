@@ -229,7 +229,7 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
 
 
 def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
-    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends on its query alone."""
+    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends only on its query."""
     if not statement.replaces or session.semantics.continuous != "never":
         return False
     existing = session.catalog.by_name(statement.name, schema_for(session, statement))
