@@ -118,7 +118,7 @@ class ComputedPart:
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
 #: How the bytes of a key or a value are written; parquet: only of files.
 Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
-#: The value of a field whose bytes are invalid for its type: NULL, the default of its type, or the message is set aside.
+#: The value of a field with bytes invalid for its type: NULL, the default of its type, or the message is set aside.
 BadField = Literal["null", "default", "dead letter"]
 
 
