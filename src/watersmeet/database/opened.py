@@ -41,7 +41,7 @@ from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.positions import Note, drop_unused, nameless_secrets, sink_positions, subscription_positions
+from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
 from watersmeet.system.process import lazy_import, scratch_folder
 
@@ -113,7 +113,7 @@ class OpenDatabase:
                 check_storage(self.layout)
                 opened.callback(WriterLock(self.layout).release)
             self.log = CommitLog(self.layout)
-            self._newest = Note(self.layout, "NEWEST.json")
+            self._newest = StatusFile(self.layout, "NEWEST.json")
             self.packs = PackFiles(self.layout.packs)
             opened.callback(self.packs.close)
             if read_only:

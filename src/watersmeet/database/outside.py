@@ -9,7 +9,7 @@ from watersmeet.catalog import External
 from watersmeet.database.locks import lock
 from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
-from watersmeet.store.positions import Note
+from watersmeet.store.positions import StatusFile
 from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:
@@ -27,23 +27,23 @@ class Problems:
     """
 
     def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
-        self._note = Note(layout, name)
+        self._status_file = StatusFile(layout, name)
         self._read_only = read_only
         self._found: dict[str, Error] = {}
         self._lock = threading.Lock()
         if not read_only:
-            self._note.discard()
+            self._status_file.discard()
 
     def __setitem__(self, relation_id: str, problem: Error) -> None:
         with self._lock:
             self._found[relation_id] = problem
-            self._note.write(self._values())
+            self._status_file.write(self._values())
 
     def pop(self, relation_id: str) -> None:
         """The relation has no problem any more."""
         with self._lock:
             if self._found.pop(relation_id, None) is not None:
-                self._note.write(self._values())
+                self._status_file.write(self._values())
 
     def get(self, relation_id: str) -> Error | None:
         """The problem of a relation."""
@@ -58,7 +58,7 @@ class Problems:
     def to_json(self) -> dict[str, dict[str, Any]]:
         """All of them, as the JSON of errors."""
         if self._read_only:
-            return self._note.read()
+            return self._status_file.read()
         with self._lock:
             return self._values()
 

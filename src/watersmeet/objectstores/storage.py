@@ -2,7 +2,7 @@
 
 A path is one of the file system or of an object. All functions do the same for both: a file appears completely under
 its name or not at all, of several attempts to create it one succeeds, and afterwards everyone sees it. `durable`:
-whether a file of a file system also survives a loss of power; objects do. `UnderWay` writes several files at a time.
+whether a file of a file system also survives a loss of power; objects do. `BackgroundWrites` writes several files at a time.
 
 `system.files` and `objectstores.databasefiles` are the two implementations, with details of each function.
 """
@@ -34,7 +34,7 @@ _AT_ONCE: Final = 4
 _WAITING_BYTES: Final = 64 << 20
 
 
-class UnderWay:
+class BackgroundWrites:
     """Background writes, several at a time. For one thread.
 
     `finish` must be called before the writes are announced.
@@ -168,7 +168,7 @@ class Publisher:
 
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
-        self._under_way = UnderWay()
+        self._background = BackgroundWrites()
 
     def publish(self, path: AnyPath, pieces: Sequence[Bytes], *, direct: bool = False, held: bool = False) -> None:
         """Publish content now or soon; `pieces` must not change. Raises the error of an earlier file.
@@ -178,13 +178,13 @@ class Publisher:
         size_bytes = sum(map(len, pieces))
         write = partial(publish_content, path, pieces, durable=self._durable, direct=direct)
         if isinstance(path, ObjectPath) or size_bytes >= _SOON_BYTES:
-            self._under_way.begin(databasefiles.counted(write), 0 if held else size_bytes)
+            self._background.begin(databasefiles.counted(write), 0 if held else size_bytes)
         else:
             write()
 
     def finish(self) -> None:
         """Waits for all files."""
-        self._under_way.finish()
+        self._background.finish()
 
 
 def sync_directory(directory: AnyPath) -> None:

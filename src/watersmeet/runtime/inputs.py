@@ -25,7 +25,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.store.commits import Commit
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier
-from watersmeet.store.positions import Note
+from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, Slice
@@ -41,21 +41,21 @@ class SourceStatusFile:
     """The status of the sources in a file, for other processes: the writer's side. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:
-        self._note = Note(db.layout, _NAME)
+        self._status_file = StatusFile(db.layout, _NAME)
         self._interval_us = _REMOTE_INTERVAL_US if db.layout.directory is None else _INTERVAL_US
         self._next_us = 0
 
     def publish(self, status: Callable[[], dict[str, dict[str, Any]]], now_us: int, *, there_are: bool) -> None:
         """Write changes of the sources' status, if there are sources. Never fails: nothing depends on the file."""
-        if now_us < self._next_us or not (there_are or self._note.is_written):
+        if now_us < self._next_us or not (there_are or self._status_file.is_written):
             return
         self._next_us = now_us + self._interval_us
-        self._note.write(status())
+        self._status_file.write(status())
 
 
 def read_source_status(db: Database) -> dict[str, dict[str, Any]]:
     """The sources' last published status, by relation id; empty without a file."""
-    return Note(db.layout, _NAME).read()
+    return StatusFile(db.layout, _NAME).read()
 
 
 #: The first and the longest pause of a source; each pause doubles.

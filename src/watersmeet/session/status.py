@@ -32,7 +32,7 @@ from watersmeet.store.commits import CommitLog
 from watersmeet.store.compaction import RelationSize
 from watersmeet.store.layout import has_writer
 from watersmeet.store.manifests import FailedPart, RelationTotals
-from watersmeet.store.positions import Note
+from watersmeet.store.positions import StatusFile
 
 SINK_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
 SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
@@ -41,7 +41,7 @@ SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     """The statuses of sinks, in order. A process that only reads has only their states and details."""
     running = session.database.service(SinkWriters)
-    noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
+    noted = StatusFile(session.database.layout, "SINKS.json").read() if running is None else {}
     unwritten = session.database.unwritten.to_json()
     found = []
     for sink in sinks:

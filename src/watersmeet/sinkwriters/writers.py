@@ -25,7 +25,7 @@ from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches
 from watersmeet.store.checkpoints import checkpoint_upto
-from watersmeet.store.positions import Delivered, Note
+from watersmeet.store.positions import Delivered, StatusFile
 from watersmeet.store.readers import Reader
 from watersmeet.system.process import fault
 
@@ -79,8 +79,8 @@ class SinkWriters(Service):
         self._database = database
         self._workers: Workers[_SinkWriter] = Workers()
         self._telling = threading.Lock()
-        self._note = Note(database.layout, "SINKS.json")
-        self._note.discard()
+        self._status_file = StatusFile(database.layout, "SINKS.json")
+        self._status_file.discard()
 
     def start(self) -> None:
         """Deliver what the catalog says, until the database is closed."""
@@ -127,7 +127,7 @@ class SinkWriters(Service):
     def _tell(self) -> None:
         """Tell other processes the states."""
         with self._telling:
-            self._note.write({i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()})
+            self._status_file.write({i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()})
 
 
 def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot: bool) -> None:

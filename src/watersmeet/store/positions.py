@@ -244,7 +244,7 @@ def sink_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) 
     return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED, opened=opened)
 
 
-class Note:
+class StatusFile:
     """A JSON file, mostly by relation id, by which the writer reports to other processes. Nothing depends on it.
 
     Not thread-safe.
