@@ -19,7 +19,7 @@ from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectStat
 from watersmeet.objectstores.databasefiles import DIRECTORY
 from watersmeet.runtime import tasks
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 
 URL = "s3://memory/db"
 TABLES = """
@@ -103,7 +103,7 @@ class SlowStore:
 
 def go_elsewhere(store: SlowStore, cache: Path) -> None:
     """The next epoch runs on another machine."""
-    tasks._packs_of.cache_clear()
+    tasks._segments_of.cache_clear()
     for copy in cache.rglob("*.*"):
         copy.unlink()
     store.requests.clear()
@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> int:
     os.environ[DIRECTORY] = str(scratch)
     store = SlowStore()
     databasefiles.open_store = lambda _: store  # type: ignore[assignment]
-    by_blocks = PackFiles.parts
+    by_blocks = SegmentFiles.parts
     try:
         with (
             duckdb.connect() as model,
@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
             for keys in options.keys:
                 for how in ("blocks", "whole files"):
                     go_elsewhere(store, scratch)
-                    PackFiles.parts = by_blocks if how == "blocks" else lambda _, refs: [None] * len(refs)  # type: ignore[assignment, method-assign]
+                    SegmentFiles.parts = by_blocks if how == "blocks" else lambda _, refs: [None] * len(refs)  # type: ignore[assignment, method-assign]
                     values = ", ".join(
                         f"({(number + i) * 100 % (options.rows * 100)}, {i}, 'new')" for i in range(keys)
                     )
@@ -176,6 +176,6 @@ def main(arguments: list[str]) -> int:
             assert tuple(map(int, found)) == tuple(map(int, expected)), (found, expected)
             print(f"count and checksums as DuckDB's: {tuple(map(int, found))}")
     finally:
-        PackFiles.parts = by_blocks  # type: ignore[method-assign]
+        SegmentFiles.parts = by_blocks  # type: ignore[method-assign]
         shutil.rmtree(scratch, ignore_errors=True)
     return 0

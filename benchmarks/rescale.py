@@ -41,7 +41,7 @@ class Timed:
 
 def written(path: Path) -> dict[str, int]:
     """By file of state, its bytes."""
-    return {p.name: p.stat().st_size for p in (path / "packs").iterdir()}
+    return {p.name: p.stat().st_size for p in (path / "segments").iterdir()}
 
 
 def main(arguments: list[str]) -> int:

@@ -47,9 +47,9 @@ def join_state(session: Session, name: str) -> dict[str, int]:
             *_kept_by(joins[-1].inputs[1], {o.id: o for o in operators}),
         ]
     sides = list(zip(held, kept, strict=False))
-    for key, pack in epoch.packs.items():
+    for key, segment in epoch.segments.items():
         if key[0].isdigit():
-            manifest = stored_state(session.database.packs, pack, key)
+            manifest = stored_state(session.database.segments, segment, key)
             for side, (operator_id, trace) in sides:
                 references = manifest.operators.get(operator_id, {}).get(trace, ())
                 held[side] += sum(_live_rows(session, r) for r in references)
@@ -68,4 +68,4 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
 
 def _live_rows(session: Session, ref: RunRef) -> int:
     """The rows of a run, less those that cancel rows of older runs."""
-    return int(load(ref, session.database.packs.read_blob(ref.blob)).diff.sum())
+    return int(load(ref, session.database.segments.read_blob(ref.blob)).diff.sum())

@@ -20,7 +20,7 @@ from watersmeet.kernel.operators import aggregate
 from watersmeet.kernel.runs import delta, frames, groups, matching, trace
 from watersmeet.runtime import coordinator, taskcontract
 from watersmeet.runtime.workers import Budget
-from watersmeet.store import changes, commits, compaction, content, packs, retention, tables
+from watersmeet.store import changes, commits, compaction, content, retention, segments, tables
 from watersmeet.system import files
 
 _SIZES = {
@@ -38,7 +38,7 @@ _SIZES = {
     (trace, "PIECE_ROWS"): 3,
     (trace, "LEVEL_0_ROWS"): 2,
     (trace, "MERGED_BYTES"): 400,
-    (trace, "SEGMENT_BYTES"): 200,
+    (trace, "CHUNK_BYTES"): 200,
     (trace, "_SAMPLES"): 8,
     (taskcontract, "_TASK_BYTES"): 1000,
     (opened, "_INPROCESS_COMPACTION"): 3,
@@ -51,7 +51,7 @@ _SIZES = {
     (content, "_PIECE_ROWS"): 4,
     (files, "_WRITEV_BUFFERS"): 2,
     (changes, "_BATCH_ROWS"): 4,
-    (packs, "OWN_FILE_BYTES"): 700,
+    (segments, "OWN_FILE_BYTES"): 700,
     (retention, "IDLE_COMMITS"): 3,
     (tables, "_WASTE_BYTES"): 100,
     (tables, "_SMALL_ROWS"): 3,

@@ -14,7 +14,7 @@ from tests.thorough import mostly_slow
 from watersmeet.kernel.runs import cold, run, trace
 from watersmeet.runtime.output import EarlyBlobs
 from watersmeet.runtime.workers import MERGING, WORKER
-from watersmeet.store import packs
+from watersmeet.store import segments
 
 
 def slowly(seed: int, worker_bytes: int | None = None) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def test_workers_have_little_memory() -> None:
     with (
         mock.patch.object(run, "INDEXED_BYTES", 1),
         mock.patch.object(cold, "_MOST_COPIED", 0),
-        mock.patch.object(packs, "OWN_FILE_BYTES", 1),
+        mock.patch.object(segments, "OWN_FILE_BYTES", 1),
         mock.patch.object(cold.PassingRun, "nearby", autospec=True, side_effect=cold.PassingRun.nearby) as nearby,
         mock.patch.object(EarlyBlobs, "add", autospec=True, side_effect=EarlyBlobs.add) as added,
     ):

@@ -22,7 +22,7 @@ from watersmeet.runtime import inprocess, tasks
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.taskcontract import CONTROL, RECEIPT, Receipt
 from watersmeet.runtime.workers import Workers
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 
 _read_slices = tasks.read_slices
 _run_epoch = inprocess.run_epoch
@@ -44,16 +44,16 @@ class Again:
         self.rows += sum(sum(b.rows for b in c.blobs) for r in receipts for c in r.relations.values())
         job = inprocess.job_of(db, circuit, intent, Workers())
         free = {s.relation_id for s in circuit.sinks if s.append_only}
-        packs = PackFiles(db.layout.packs)
+        segments = SegmentFiles(db.layout.segments)
         shuffled = self.shuffled(job, circuit)
         assert [told(r, free) for r in shuffled] == [told(r, free) for r in receipts]
-        assert content(packs, shuffled, free) == content(packs, receipts, free)
-        assert state(packs, shuffled) == state(packs, receipts)
+        assert content(segments, shuffled, free) == content(segments, receipts, free)
+        assert state(segments, shuffled) == state(segments, receipts)
         if circuit.buckets > 1:
             other = self.shuffled(replace(job, intent=self.cut(intent, circuit.buckets)), circuit)
-            later = [[told(r, free, pack=True) for r in rs if r.stage] for rs in (other, shuffled)]
+            later = [[told(r, free, segment=True) for r in rs if r.stage] for rs in (other, shuffled)]
             assert later[0] == later[1]
-            assert content(packs, other, None) == content(packs, receipts, None)
+            assert content(segments, other, None) == content(segments, receipts, None)
         return receipts
 
     def cut(self, intent, buckets):
@@ -113,39 +113,39 @@ class Again:
         return [whole.take(np.arange(a, b)) for a, b in zip([0, *cuts], [*cuts, whole.num_rows], strict=True)]
 
 
-def told(receipt: Receipt, free: set[str], *, pack: bool = False) -> tuple:
+def told(receipt: Receipt, free: set[str], *, segment: bool = False) -> tuple:
     """What a receipt says, but for tasks that publish rows in the order in which they came.
 
-    pack: with the names of files, which are the same only if a task does the same stages and buckets.
+    segment: with the names of files, which are the same only if a task does the same stages and buckets.
     """
     if free & receipt.relations.keys():
         return receipt.stage, receipt.bucket
-    if pack:
-        return receipt.stage, receipt.bucket, receipt.pack, receipt.relations
+    if segment:
+        return receipt.stage, receipt.bucket, receipt.segment, receipt.relations
     sizes = {i: [(b.length_bytes, b.rows) for b in c.blobs] for i, c in receipt.relations.items()}
-    return receipt.stage, receipt.bucket, sizes, receipt.grown, receipt.pack is None
+    return receipt.stage, receipt.bucket, sizes, receipt.grown, receipt.segment is None
 
 
-def state(packs: PackFiles, receipts: list[Receipt]) -> dict[tuple, bytes]:
+def state(segments: SegmentFiles, receipts: list[Receipt]) -> dict[tuple, bytes]:
     """The bytes of each run that the epoch has left, by stage and bucket, operator, trace and place in it."""
     return {
-        (r.stage, r.bucket, operator, name, i): packs.read_blob(ref.blob).to_pybytes()
+        (r.stage, r.bucket, operator, name, i): segments.read_blob(ref.blob).to_pybytes()
         for r in receipts
-        if r.pack is not None
-        for operator, traces in stored_state(packs, r.pack, f"{r.stage}/{r.bucket}").operators.items()
+        if r.segment is not None
+        for operator, traces in stored_state(segments, r.segment, f"{r.stage}/{r.bucket}").operators.items()
         for name, refs in traces.items()
         for i, ref in enumerate(refs)
     }
 
 
-def content(packs: PackFiles, receipts: list[Receipt], free: set[str] | None) -> dict[str, Counter]:
+def content(segments: SegmentFiles, receipts: list[Receipt], free: set[str] | None) -> dict[str, Counter]:
     """By relation, the rows that were published as a multiset. free: only of these relations."""
     found: dict[str, Counter] = {}
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             if free is None or relation_id in free:
                 for blob in change.blobs:
-                    table, diff = packs.read_change(blob)
+                    table, diff = segments.read_change(blob)
                     rows = zip(*(map(str, c.to_pylist()) for c in table.columns), strict=True)
                     counted = found.setdefault(relation_id, Counter())
                     for row, n in zip(rows, diff.tolist(), strict=True):

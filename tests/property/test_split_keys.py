@@ -47,17 +47,17 @@ VIEWS = {
 @contextlib.contextmanager
 def forced(least: int = 4):
     """Inside, keys are hot with so few rows. Gives a list of how many keys each change splits."""
-    made, split_packs = [], committer.split_packs
+    made, split_segments = [], committer.split_segments
 
     def counting(db, before, circuit, epoch, split):
         made.append(sum(map(len, split.values())))
-        return split_packs(db, before, circuit, epoch, split)
+        return split_segments(db, before, circuit, epoch, split)
 
     with (
         mock.patch.object(shares, "LEAST_ROWS", 2),
         mock.patch.object(metrics, "LEAST_ROWS", 2),
         mock.patch.multiple(splitting, LOOK_ROWS=1, LEAST_ROWS=least, PART=6),
-        mock.patch.object(committer, "split_packs", counting),
+        mock.patch.object(committer, "split_segments", counting),
     ):
         yield made
 

@@ -1,6 +1,6 @@
 """What must be true of the files of a database at every moment, as read from the files alone.
 
-It knows names and JSON, not what is in packs but for the names in them.
+It knows names and JSON, not what is in segments but for the names in them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tests.simulation.world import Violation
 from watersmeet.store.manifests import REBUILT
 
-_FILE = re.compile(rb"[a-z0-9][a-z0-9-]*-[0-9a-f]{8,}\.(?:pack|run)")
+_FILE = re.compile(rb"[a-z0-9][a-z0-9-]*-[0-9a-f]{8,}\.(?:segment|run)")
 
 
 _COMMIT = re.compile(r"commits/[0-9]{12}\.json")
@@ -21,7 +21,7 @@ _COMMIT = re.compile(r"commits/[0-9]{12}\.json")
 
 class Audit:
     """names: gives the names of all files, as `folder/name`. read: the content of one. state: gives the files that the
-    state lies in which a pack has of a "stage/bucket".
+    state lies in which a segment has of a "stage/bucket".
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Audit:
         history = {n: self._json(self._read(f"commits/{n:012d}.json")) for n in numbers}
         head = history[numbers[-1]]
         needed = self._needed(names, history, head, self._floor(names)[0])
-        return {n for n in names - needed if n.partition("/")[0] in ("packs", "snapshots")} | {
+        return {n for n in names - needed if n.partition("/")[0] in ("segments", "snapshots")} | {
             n for n in names if "/.tmp-" in n
         }
 
@@ -87,20 +87,20 @@ class Audit:
             if number <= floor and number not in lasting:
                 continue  # It is about to go, or a request that was done late brought it back.
             text = json.dumps(commit["relations"]).encode()
-            needed |= {f"packs/{name}" for name in _named(text)}
+            needed |= {f"segments/{name}" for name in _named(text)}
             if number in (head["last_epoch"], head["epoch_before"]):
                 needed.add(f"plans/{commit['circuit']}.json")
-                for key, pack in commit["packs"].items():
-                    needed.add(f"packs/{pack}")
-                    if f"packs/{pack}" in names:
-                        needed |= {f"packs/{name}" for name in self._files_of(pack, key.removeprefix(REBUILT))}
+                for key, segment in commit["segments"].items():
+                    needed.add(f"segments/{segment}")
+                    if f"segments/{segment}" in names:
+                        needed |= {f"segments/{name}" for name in self._files_of(segment, key.removeprefix(REBUILT))}
         if head["catalog"]:
             needed.add(f"catalog/{head['catalog']}.json")
         if head["checkpoint"]:
             checkpoint = f"snapshots/{head['checkpoint']:012d}.json"
             needed.add(checkpoint)
             if checkpoint in names:
-                needed |= {f"packs/{name}" for name in self._mentions(checkpoint)}
+                needed |= {f"segments/{name}" for name in self._mentions(checkpoint)}
         return needed
 
     def _without_plans(self, names: set[str], head: dict[str, Any]) -> set[str]:
@@ -116,10 +116,10 @@ class Audit:
             self._mentioned[name] = _named(self._read(name))
         return self._mentioned[name]
 
-    def _files_of(self, pack: str, place: str) -> set[str]:
-        if (pack, place) not in self._states:
-            self._states[pack, place] = self._state(pack, place)
-        return self._states[pack, place]
+    def _files_of(self, segment: str, place: str) -> set[str]:
+        if (segment, place) not in self._states:
+            self._states[segment, place] = self._state(segment, place)
+        return self._states[segment, place]
 
     def _floor(self, names: set[str]) -> tuple[int, list[Any]]:
         newest = max((n for n in names if n.startswith("floors/") and "/.tmp-" not in n), default=None)
@@ -136,7 +136,7 @@ class Audit:
 
 def _filled(value: dict[str, Any]) -> dict[str, Any]:
     """What was left out of a commit, as it is usual, too."""
-    usual = {"relations": {}, "packs": {}, "last_epoch": 0, "epoch_before": 0, "catalog": "", "checkpoint": 0}
+    usual = {"relations": {}, "segments": {}, "last_epoch": 0, "epoch_before": 0, "catalog": "", "checkpoint": 0}
     return {**usual, **value}
 
 

@@ -28,7 +28,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.workers import Budget
 from watersmeet.session.connections.connection import Connection
-from watersmeet.store import changes, commits, compaction, packs, readers
+from watersmeet.store import changes, commits, compaction, readers, segments
 
 _LATER_US = 3_600_000_000
 #: When all goes well, what is asked for is done after so many steps.
@@ -39,7 +39,7 @@ _DEFINING = 0.1
 #: The first words of the steps before which it matters most what others do: making a commit, cleaning up.
 _WHERE_IT_MATTERS = (
     ("create db/commits", "link commits"),
-    ("delete db/commits", "delete db/snapshots", "delete db/packs", "unlink commits", "unlink packs"),
+    ("delete db/commits", "delete db/snapshots", "delete db/segments", "unlink commits", "unlink segments"),
 )
 
 
@@ -158,7 +158,7 @@ def _turned(knobs: Knobs, workers: Workers) -> Iterator[None]:
         if knobs.small:
             put(changes, "BLOB_ROWS", 1)
             # Each blob is a file, which snapshots name.
-            put(packs, "OWN_FILE_BYTES", 1)
+            put(segments, "OWN_FILE_BYTES", 1)
             put(compaction, "_OWN_FILE_BYTES", 1)
             put(compaction, "_LARGE_ROWS", 1)
             put(commits, "_KEPT_VERSIONS", 1)

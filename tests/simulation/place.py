@@ -16,7 +16,7 @@ from tests.simulation.objects import Rates, SimulatedStore
 from tests.simulation.world import Violation, World
 from watersmeet.objectstores import storage
 from watersmeet.store import layout
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 
 Kind = Literal["objects", "disk"]
 #: By name, `folder/name`.
@@ -58,7 +58,7 @@ class Place:
                 (self._root / name).write_bytes(data)
             self.disk = SimulatedDisk(world, self._root, rates=disk_rates)
             world.died = self.disk.dies
-        self._packs = PackFiles(storage.path_at(self.path) / "packs")
+        self._segments = SegmentFiles(storage.path_at(self.path) / "segments")
         self.audit = Audit(self._names, self._read, self._state)
         self._audits = bool(files)
         (self.store or self.disk).changed = self._noted
@@ -96,9 +96,9 @@ class Place:
                 self._world.fail(violation, self._world.process.name)
         self.changed(kind, name)
 
-    def _state(self, pack: str, place: str) -> set[str]:
+    def _state(self, segment: str, place: str) -> set[str]:
         with self._world.unseen():
-            return self._packs.referenced_files(pack, place)
+            return self._segments.referenced_files(segment, place)
 
     def _names(self) -> list[str]:
         if self.store is not None:

@@ -12,13 +12,13 @@ from watersmeet.database import plans
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.runtime import tasks
-from watersmeet.store import packfiles, readers, retention
+from watersmeet.store import readers, retention, segmentfiles
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import file_numbers
-from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Floor
 from watersmeet.store.retention import Cleaner, Keep
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
 from watersmeet.values.serialization import to_json
 
@@ -62,16 +62,16 @@ def _answers_believed() -> Iterator[None]:
 class _Late(set[str]):
     """What the state lies in, which is found out when it is asked for: commits may be gone by then."""
 
-    def __init__(self, log: CommitLog, last: Commit | None, packs: PackFiles) -> None:
+    def __init__(self, log: CommitLog, last: Commit | None, segments: SegmentFiles) -> None:
         super().__init__()
-        self._log, self._last, self._packs = log, last, packs
+        self._log, self._last, self._segments = log, last, segments
 
     @cached_property
     def _found(self) -> set[str]:
         numbers = {self._last.last_epoch, self._last.epoch_before} if self._last else set()
         left = numbers & {*file_numbers(self._log._layout.commits)}
         sections = {section for number in left for section in self._log.read(number).sections}
-        return {f for pack, place in sorted(sections) for f in self._packs.referenced_files(pack, place)}
+        return {f for segment, place in sorted(sections) for f in self._segments.referenced_files(segment, place)}
 
     def __contains__(self, name: object) -> bool:
         return name in self._found
@@ -130,7 +130,7 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "files of running epochs are deleted": _replaced(retention, "_is_past", lambda name, epoch, snapshot: True),
     "readers are not asked": _replaced(readers, "read_holds", lambda layout: []),
     "directories are not flushed": _replaced(files, "sync_directory", lambda directory: None),
-    "checksums are not looked at": _replaced(packfiles._Mapped, "is_sound", lambda self, offset, length: True),
+    "checksums are not looked at": _replaced(segmentfiles._Mapped, "is_sound", lambda self, offset, length: True),
     "a clean-up looks below the floor": _replaced(Cleaner, "_old_enough", _below_the_floor),
     "plans of later writers are deleted": _replaced(plans, "_discard", _discard_all),
     "what fails is not explained": _replaced(CommitLog, "explaining", lambda self: contextlib.nullcontext()),

@@ -284,7 +284,10 @@ def installed(simulated: World) -> Iterator[None]:
                 (commits, "socket", SimpleNamespace(gethostname=lambda: "simulated")),
                 (files, "_counter", itertools.count()),
                 (files, "_TOKEN", "simulated"),
-                *((stages, n, remembered(n, getattr(stages, n))) for n in ("_layout_of", "_packs_of", "_circuit_of")),
+                *(
+                    (stages, n, remembered(n, getattr(stages, n)))
+                    for n in ("_layout_of", "_segments_of", "_circuit_of")
+                ),
             ):
                 patches.enter_context(mock.patch.object(module, name, instead))
             yield

@@ -31,7 +31,7 @@ FROM = {
 
 
 def _flips(knobs: Knobs) -> Knobs:
-    """Bits are flipped often, and much is read from many small packs: with what seeds decide, one in 300 finds it."""
+    """Bits are flipped often, and much is read from many small segments: one seed in 300 finds it."""
     rates, disk = replace(knobs.rates, flip=0.05), replace(knobs.disk, flip=0.05)
     return replace(knobs, lives=3, readers=1, small=True, reading_s="0", history=None, rates=rates, disk=disk)
 

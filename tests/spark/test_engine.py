@@ -202,7 +202,7 @@ def test_a_failing_task_stops_the_views_that_read_what_is_damaged(tmp_path, monk
         patched.setattr(Held, "is_held", True)
         commit = kit.change(a=[(1, "x", 1)])
         blob = commit.relations[kit.catalog.by_name("a").id].blobs[0]
-        os.truncate(kit.layout.pack(blob.file), 10)
+        os.truncate(kit.layout.segment(blob.file), 10)
     kit.engine.flush()
     failed = kit.log.progress().failed
     assert {i: f["condition"] for i, f in failed.items()} == {joined.id: "DATABASE_DAMAGED"}

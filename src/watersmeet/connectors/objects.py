@@ -249,7 +249,7 @@ def _check_written(table: ObjectTable) -> None:
     if _MAGIC.search(name) or name.endswith("/"):
         refuse(f'write_to can\'t be "{name}"', hint="It is a name, such as directory/data.json.")
     if table.format.lower() not in _WRITTEN or name.endswith(".gz"):
-        what = f"format {table.format}" if table.format.lower() not in _WRITTEN else "objects that gzip packs"
+        what = f"format {table.format}" if table.format.lower() not in _WRITTEN else "objects that gzip segments"
         raise error(
             "FEATURE_NOT_SUPPORTED",
             f"writing {what} is not supported",

@@ -40,9 +40,9 @@ from watersmeet.store.commits import (
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
-from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.process import lazy_import, scratch_folder
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class OpenDatabase:
                 opened.callback(WriterLock(self.layout).release)
             self.log = CommitLog(self.layout)
             self._newest = StatusFile(self.layout, "NEWEST.json")
-            self.packs = PackFiles(self.layout.packs)
-            opened.callback(self.packs.close)
+            self.segments = SegmentFiles(self.layout.segments)
+            opened.callback(self.segments.close)
             if read_only:
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             else:
@@ -123,10 +123,10 @@ class OpenDatabase:
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
                     self.plans.restore()
-                    clean_at_start(self.layout, self.log, self.packs)
+                    clean_at_start(self.layout, self.log, self.segments)
                     drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
                     self.plans.discard_unused()
-                self.content = Content(self.layout, self.log, self.packs, external_access=files)
+                self.content = Content(self.layout, self.log, self.segments, external_access=files)
                 opened.callback(self.content.close)
                 self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
                 self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
@@ -441,12 +441,12 @@ class OpenDatabase:
             self.change_catalog(self._catalog.without(ended))
             self.plans.remove(ended)
         self._runtime = database = Database(
-            self.layout, self.log, self.packs, lambda: self._catalog.as_stored, self.clock, _column_names
+            self.layout, self.log, self.segments, lambda: self._catalog.as_stored, self.clock, _column_names
         )
         self._compactor = Compactor(
             self.layout,
             self.log,
-            self.packs,
+            self.segments,
             lambda: self._catalog.as_stored,
             commits=_INPROCESS_COMPACTION,
             history=kept_history,

@@ -369,7 +369,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         schema, names = arrow_schema(stored.columns, positional=False), [c.name for c in relation.columns]
         found = []
         for blob in change.blobs:
-            rows, diff = self._database.packs.read_change(blob)
+            rows, diff = self._database.segments.read_change(blob)
             whole = fitted(rows, schema, stored.fills).rename_columns(names)
             found.append(whole.append_column(DIFF, pa.array(diff, pa.int64())))
         return found
@@ -652,11 +652,11 @@ def _stored(
     parts = [schema.empty_table()]
     for bucket in range(circuit.buckets):
         place = f"{circuit.stages[operator.id]}/{bucket}"
-        if place not in epoch.packs:
+        if place not in epoch.segments:
             continue
-        state = stored_state(database.packs, epoch.packs[place], place)
+        state = stored_state(database.segments, epoch.segments[place], place)
         for ref in state.operators.get(operator.id, {}).get(ROWS, ()):
-            run = load(ref, database.packs.read_blob(ref.blob))
+            run = load(ref, database.segments.read_blob(ref.blob))
             rows = [*run.arrays, pa.array(run.diff, pa.int64())]
             parts.append(pa.Table.from_arrays(rows, names=schema.names))
     return pa.concat_tables(parts, promote_options="permissive")

@@ -2,7 +2,8 @@
 
 A path is one of the file system or of an object. All functions do the same for both: a file appears completely under
 its name or not at all, of several attempts to create it one succeeds, and afterwards everyone sees it. `durable`:
-whether a file of a file system also survives a loss of power; objects do. `BackgroundWrites` writes several files at a time.
+whether a file of a file system also survives a loss of power; objects do. `BackgroundWrites` writes
+several files at a time.
 
 `system.files` and `objectstores.databasefiles` are the two implementations, with details of each function.
 """

@@ -15,7 +15,7 @@ from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
-from watersmeet.runtime.handover import differences, rescaled_packs, split_packs
+from watersmeet.runtime.handover import differences, rescaled_segments, split_segments
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.taskcontract import Intent, Job, Receipt
 from watersmeet.runtime.workers import Workers, merge_bytes
@@ -55,7 +55,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
         db.layout.id,
         db.layout.durable,
         intent,
-        packs_before(db, intent),
+        segments_before(db, intent),
         progress.watermarks,
         db.log.writer,
         stopped_operators(circuit, stopped) if stopped else (),
@@ -65,15 +65,15 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
     )
 
 
-def packs_before(db: Database, intent: Intent) -> dict[str, str]:
-    """By "stage/bucket", the pack with the state from which the epoch's tasks start."""
+def segments_before(db: Database, intent: Intent) -> dict[str, str]:
+    """By "stage/bucket", the segment with the state from which the epoch's tasks start."""
     last = db.log.last_epoch()
-    packs = last.packs if last else {}
+    segments = last.segments if last else {}
     if not isinstance(intent.mode, Rebuild):
-        return {k: p for k, p in packs.items() if not k.startswith(REBUILT)}
+        return {k: p for k, p in segments.items() if not k.startswith(REBUILT)}
     if intent.mode.first:
         return {}
-    return {k.removeprefix(REBUILT): p for k, p in packs.items() if k.startswith(REBUILT)}
+    return {k.removeprefix(REBUILT): p for k, p in segments.items() if k.startswith(REBUILT)}
 
 
 def commit_epoch(
@@ -98,10 +98,10 @@ def commit_epoch(
     if intent.epoch != newest + 1:
         raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
     receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
-    packs = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
+    segments = _segments(circuit, intent, dict(last.segments) if last else {}, receipts)
     if isinstance(intent.mode, (Rescale, SplitKeys)):
         assert last is not None
-        packs = _handed(db, circuit, intent.epoch, intent.mode, last)
+        segments = _handed(db, circuit, intent.epoch, intent.mode, last)
     relations: dict[str, RelationChange] = {}
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
@@ -109,7 +109,7 @@ def commit_epoch(
     if isinstance(intent.mode, Refresh):
         relations = differences(db, intent.epoch, intent.mode.made)
     before = db.log.progress()
-    verdict = Verdict(db, circuit, intent, receipts, before, packs, failures)
+    verdict = Verdict(db, circuit, intent, receipts, before, segments, failures)
     relations = {i: c for i, c in relations.items() if i not in verdict.failed}
     return db.log.append(
         Commit(
@@ -118,7 +118,7 @@ def commit_epoch(
             relations=relations,
             epoch=intent.epoch,
             frontier=intent.frontier,
-            packs=packs,
+            segments=segments,
             circuit=intent.circuit,
             progress=_progress(db, circuit, intent, receipts, before, verdict),
             metrics=replace(
@@ -132,25 +132,25 @@ def commit_epoch(
 
 
 def _handed(db: Database, circuit: Circuit, epoch: int, mode: Rescale | SplitKeys, last: Commit) -> dict[str, str]:
-    """The packs after an epoch that moves state to other buckets."""
+    """The segments after an epoch that moves state to other buckets."""
     if isinstance(mode, Rescale):
-        return rescaled_packs(db, last, circuit, epoch, mode)
-    return split_packs(db, last, circuit, epoch, mode.split)
+        return rescaled_segments(db, last, circuit, epoch, mode)
+    return split_segments(db, last, circuit, epoch, mode.split)
 
 
-def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: list[Receipt]) -> dict[str, str]:
-    """The current packs."""
+def _segments(circuit: Circuit, intent: Intent, segments: dict[str, str], receipts: list[Receipt]) -> dict[str, str]:
+    """The current segments."""
     rebuilds = isinstance(intent.mode, Rebuild)
     mark = REBUILT if rebuilds else ""
     if intent.mode.is_first or not rebuilds:
         # A rebuild that was abandoned or starts again leaves nothing.
-        packs = {k: p for k, p in packs.items() if not k.startswith(REBUILT)}
-    packs |= {f"{mark}{r.stage}/{r.bucket}": r.pack for r in receipts if r.pack is not None}
+        segments = {k: p for k, p in segments.items() if not k.startswith(REBUILT)}
+    segments |= {f"{mark}{r.stage}/{r.bucket}": r.segment for r in receipts if r.segment is not None}
     if rebuilds:
         if intent.frontier.backfill is None:
-            packs = {k.removeprefix(REBUILT): p for k, p in packs.items() if k.startswith(REBUILT)}
-        return packs
-    return {k: p for k, p in packs.items() if int(k.partition("/")[0]) <= circuit.last_stage}
+            segments = {k.removeprefix(REBUILT): p for k, p in segments.items() if k.startswith(REBUILT)}
+        return segments
+    return {k: p for k, p in segments.items() if int(k.partition("/")[0]) <= circuit.last_stage}
 
 
 def _add(before: RelationChange | None, change: RelationChange) -> RelationChange:

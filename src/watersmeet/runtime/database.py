@@ -16,7 +16,7 @@ from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 
 TICK_US: Final = 1_000_000
 
@@ -78,7 +78,7 @@ class Database:
 
     layout: Layout
     log: CommitLog
-    packs: PackFiles
+    segments: SegmentFiles
     catalog: Callable[[], Catalog]
     clock: Clock = field(default_factory=Clock)
     column_names: ColumnNames = positions

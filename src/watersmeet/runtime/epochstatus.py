@@ -1,4 +1,4 @@
-"""The status of a database as of its newest epoch, from the commit and the packs that it names."""
+"""The status of a database as of its newest epoch, from the commit and the segments that it names."""
 
 from __future__ import annotations
 
@@ -205,12 +205,12 @@ def _text(time_us: int | None) -> str | None:
         return "-infinity" if time_us < 0 else "infinity"
 
 
-def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
-    """By operator, the bytes of its state over all buckets. packs: by "stage/bucket"."""
+def state_bytes(db: Database, segments: Mapping[str, str]) -> dict[str, int]:
+    """By operator, the bytes of its state over all buckets. segments: by "stage/bucket"."""
     found: dict[str, int] = {}
-    for key, pack in packs.items():
+    for key, segment in segments.items():
         if key[0].isdigit():
-            for operator_id, size in held_bytes(stored_state(db.packs, pack, key)).items():
+            for operator_id, size in held_bytes(stored_state(db.segments, segment, key)).items():
                 found[operator_id] = found.get(operator_id, 0) + size
     return found
 
@@ -223,11 +223,11 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
 def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
     """By "stage/bucket", the stored state."""
     found = {}
-    for key, pack in commit.packs.items():
-        # If retention has deleted the pack meanwhile, the next status has its successor.
+    for key, segment in commit.segments.items():
+        # If retention has deleted the segment meanwhile, the next status has its successor.
         with contextlib.suppress(Error):
             if key[0].isdigit():
-                found[key] = stored_state(db.packs, pack, key)
+                found[key] = stored_state(db.segments, segment, key)
     return found
 
 

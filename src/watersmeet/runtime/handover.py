@@ -1,4 +1,4 @@
-"""Packs that the committer writes itself: state moved to other buckets, and the changes of refreshed views.
+"""Segments that the committer writes itself: state moved to other buckets, and the changes of refreshed views.
 
 Rescaling moves all state to another number of buckets; splitting moves the rows of keys that become split, or no longer
 are. Both write only references and read no run. A refreshed view gets the content of the hidden view filled for it.
@@ -30,25 +30,25 @@ from watersmeet.runtime.plans import load_circuit
 from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.commits import Commit
-from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.readers import Reader
+from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.values.types import arrow_schema
 
 #: By "stage/bucket".
 States = Mapping[str, StateManifest]
 
 
-def rescaled_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
-    """Write a pack with the state for `circuit`: its name by "stage/bucket". before: the epoch before.
+def rescaled_segments(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
+    """Write a segment with the state for `circuit`: its name by "stage/bucket". before: the epoch before.
 
     STATE_MISMATCH if the state lacks an operator.
     """
     assert before.circuit is not None
-    states = {place: stored_state(db.packs, pack, place) for place, pack in before.packs.items()}
+    states = {place: stored_state(db.segments, segment, place) for place, segment in before.segments.items()}
     found = rescaled(states, load_circuit(db.layout, before.circuit), circuit, mode.distributions)
-    writer = PackWriter(db.layout.packs, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
-    pack = writer.finish({place: section_of(state) for place, state in found.items()})
-    return dict.fromkeys(found, pack)
+    writer = SegmentWriter(db.layout.segments, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
+    segment = writer.finish({place: section_of(state) for place, state in found.items()})
+    return dict.fromkeys(found, segment)
 
 
 def rescaled(
@@ -135,8 +135,8 @@ def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
         waiting = [part for part in waiting if part]
 
 
-def split_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, split: Split) -> dict[str, str]:
-    """Write a pack with the states that change when these keys are split: the packs after it by "stage/bucket".
+def split_segments(db: Database, before: Commit, circuit: Circuit, epoch: int, split: Split) -> dict[str, str]:
+    """Write a segment with the states that change when these keys are split: the segments after it by "stage/bucket".
 
     before: the epoch before, of the same circuit.
     """
@@ -150,18 +150,18 @@ def split_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, spli
         for arrangement in arrangements_of(exchange.id, circuit):
             places = [f"{circuit.stages[arrangement.id]}/{b}" for b in range(circuit.buckets)]
             for place in places:
-                if place not in states and place in before.packs:
-                    states[place] = stored_state(db.packs, before.packs[place], place)
+                if place not in states and place in before.segments:
+                    states[place] = stored_state(db.segments, before.segments[place], place)
             refs = [states[p].operators.get(arrangement.id, {}).get(ROWS, ()) for p in places]
             for place, moved in zip(places, move.moved(refs), strict=True):
                 operators = dict(states[place].operators)
                 operators[arrangement.id] = {ROWS: moved} if moved else {}
                 states[place] = StateManifest(operators)
     if not states:
-        return before.packs
-    writer = PackWriter(db.layout.packs, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
-    pack = writer.finish({place: section_of(state) for place, state in states.items()})
-    return {**before.packs, **dict.fromkeys(states, pack)}
+        return before.segments
+    writer = SegmentWriter(db.layout.segments, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
+    segment = writer.finish({place: section_of(state) for place, state in states.items()})
+    return {**before.segments, **dict.fromkeys(states, segment)}
 
 
 _Where = Literal["home", "split", "copied"]
@@ -233,14 +233,14 @@ def _where(key: int, given: Roles) -> _Where:
 
 
 def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, RelationChange]:
-    """By view, the change that turns its content into that of the hidden view filled for it, in a pack of the epoch.
+    """By view, the change that turns its content into that of the hidden view filled for it, in a segment of the epoch.
 
     made: the hidden views, by view. DATABASE_DAMAGED if content can't be read.
     """
     if not made:
         return {}
     known = db.catalog().relations
-    writer = PackWriter(db.layout.packs, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
+    writer = SegmentWriter(db.layout.segments, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
     changes = {}
     with closing(Reader(db.layout)) as reader:
         reader.keep(0)
@@ -249,8 +249,8 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
             for table, diff in _difference(db, known[view], hidden):
                 written.add(table, diff)
             changes[view] = written.finish()
-    pack = writer.finish()
-    return {view: change.within(pack) for view, change in changes.items() if change.blobs}
+    segment = writer.finish()
+    return {view: change.within(segment) for view, change in changes.items() if change.blobs}
 
 
 def deletes(db: Database, view: str, hidden: str) -> bool:
@@ -281,7 +281,7 @@ def _rows(db: Database, view: Relation, relation_id: str) -> Iterator[tuple[pa.T
         blobs += [] if change is None else change.blobs
     schema = _schema(view)
     for blob in blobs:
-        table, diff = db.packs.read_change(blob)
+        table, diff = db.segments.read_change(blob)
         yield fitted(table, schema, view.fills).cast(schema), diff
 
 

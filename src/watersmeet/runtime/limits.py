@@ -87,10 +87,10 @@ class Verdict:
         intent: Intent,
         receipts: Sequence[Receipt],
         before: Progress,
-        packs: Mapping[str, str],
+        segments: Mapping[str, str],
         failures: Mapping[str, Error],
     ) -> None:
-        """before: of the epoch before. packs: with the state after the epoch. failures: by operator, its error."""
+        """before: of the epoch before. segments: with the state after the epoch. failures: by operator, its error."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         if isinstance(intent.mode, Refresh):
@@ -102,7 +102,7 @@ class Verdict:
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
         known = {} if isinstance(intent.mode, (Rescale, SplitKeys)) else before.held
-        self.held = _summed(db, wanted, receipts, known, packs)
+        self.held = _summed(db, wanted, receipts, known, segments)
         made: Counter[str] = Counter()
         for receipt in receipts:
             made.update({i: counts.made_rows for i, counts in receipt.operators.items() if counts.made_rows})
@@ -226,11 +226,11 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 
 
 def _summed(
-    db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], packs: Mapping[str, str]
+    db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], segments: Mapping[str, str]
 ) -> dict[str, int]:
-    """By operator, the bytes in all buckets: those before plus the growth, or read from all packs."""
+    """By operator, the bytes in all buckets: those before plus the growth, or read from all segments."""
     if not wanted <= known.keys():
-        found = state_bytes(db, packs)
+        found = state_bytes(db, segments)
         return {i: found.get(i, 0) for i in wanted}
     held = {i: known[i] for i in wanted}
     for receipt in receipts:

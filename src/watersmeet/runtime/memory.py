@@ -33,8 +33,8 @@ _RETURNING: Final = ((-3, 1 << 20), (-1, 4 << 20), (-2, 1 << 20))
 class Resident:
     """Memory of processes that is in RAM.
 
-    own_bytes: heaps, stacks, shared memory without a file. mapped_bytes: mapped files (libraries, packs), whose pages
-    the system reclaims when it needs them.
+    own_bytes: heaps, stacks, shared memory without a file. mapped_bytes: mapped files (libraries, segments), whose
+    pages the system reclaims when it needs them.
     """
 
     own_bytes: int = 0

@@ -1,4 +1,4 @@
-"""The output of one task of an epoch: one pack, regardless of how many stages and buckets it runs, and its receipts."""
+"""The output of one task of an epoch: one segment, for any number of stages and buckets, and its receipts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores.databasefiles import Requests
 from watersmeet.runtime.taskcontract import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import PackWriter
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import SegmentWriter
 from watersmeet.system.blobs import BlobRef, Pieces
 
 
@@ -42,24 +42,24 @@ def own_executor() -> str:
     return ""
 
 
-#: The key of the state in a section of a pack.
+#: The key of the state in a section of a segment.
 _STATE: Final = "state"
 
 
-def stored_state(packs: PackFiles, pack: str, place: str) -> StateManifest:
-    """The state that a pack lists for `place`, "stage/bucket"."""
-    return StateManifest.from_json(packs.read_section(pack, place)[_STATE]).within(pack)
+def stored_state(segments: SegmentFiles, segment: str, place: str) -> StateManifest:
+    """The state that a segment lists for `place`, "stage/bucket"."""
+    return StateManifest.from_json(segments.read_section(segment, place)[_STATE]).within(segment)
 
 
 def section_of(state: StateManifest) -> dict[str, Any]:
-    """The section of a pack that lists a state."""
+    """The section of a segment that lists a state."""
     return {_STATE: state.to_json()}
 
 
 class TaskOutput:
-    """Collects the output of a task and the receipt of each stage and bucket. `finish` writes the pack."""
+    """Collects the output of a task and the receipt of each stage and bucket. `finish` writes the segment."""
 
-    def __init__(self, writer: PackWriter) -> None:
+    def __init__(self, writer: SegmentWriter) -> None:
         self._writer = writer
         self._sections: dict[str, dict[str, Any]] = {}
         self._receipts: list[tuple[int, Receipt]] = []
@@ -90,19 +90,19 @@ class TaskOutput:
         """Add the receipt of a stage in a bucket. bucket: the destination of its frame."""
         self._receipts.append((bucket, receipt))
 
-    def early(self, packs: PackFiles) -> EarlyBlobs:
-        """Storage for large runs while the task continues. packs: of the same directory."""
-        return EarlyBlobs(self._writer, packs)
+    def early(self, segments: SegmentFiles) -> EarlyBlobs:
+        """Storage for large runs while the task continues. segments: of the same directory."""
+        return EarlyBlobs(self._writer, segments)
 
     def finish(self, requests: Requests) -> list[Frame]:
-        """Write the pack, unless it would be empty: the receipts as frames. requests: go into the first receipt."""
-        pack = self._writer.finish(self._sections)
+        """Write the segment, unless it would be empty: the receipts as frames. requests: go into the first receipt."""
+        segment = self._writer.finish(self._sections)
         frames = []
         for number, (bucket, receipt) in enumerate(self._receipts):
             made = replace(
                 receipt,
-                pack=pack if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
-                relations={i: change.within(pack) for i, change in receipt.relations.items()},
+                segment=segment if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
+                relations={i: change.within(segment) for i, change in receipt.relations.items()},
                 executor=own_executor(),
             )
             if not number:
@@ -120,10 +120,10 @@ class TaskOutput:
 class EarlyBlobs:
     """See `kernel.runs.state.Early`."""
 
-    def __init__(self, writer: PackWriter, packs: PackFiles) -> None:
+    def __init__(self, writer: SegmentWriter, segments: SegmentFiles) -> None:
         self.least_bytes = writer.own_file_bytes
         self._writer = writer
-        self._packs = packs
+        self._segments = segments
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
         """Store `blob`, now or soon, and return its reference. The state keeps the run that contains it."""
@@ -132,7 +132,7 @@ class EarlyBlobs:
     def read(self, ref: BlobRef) -> pa.Buffer:
         """The bytes of a stored blob, mapped; waits until it is written."""
         self._writer.wait()
-        return self._packs.read_blob(ref)
+        return self._segments.read_blob(ref)
 
     def drop(self, refs: Iterable[BlobRef]) -> None:
         """The epoch will not refer to these blobs, although they were stored."""

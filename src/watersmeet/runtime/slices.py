@@ -31,7 +31,7 @@ from watersmeet.runtime.taskcontract import InputSpec, Intent, Observed, SourceC
 from watersmeet.store.changes import fitted
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
 from watersmeet.values.types import Field, arrow_schema
@@ -63,7 +63,7 @@ class ScanInput:
 
 def read_slices(
     layout: Layout,
-    packs: PackFiles,
+    segments: SegmentFiles,
     intent: Intent,
     slices: Iterable[Slice],
     scans: Iterable[Scan],
@@ -86,7 +86,7 @@ def read_slices(
         event_time = _event_time(intent, piece.relation, fields)
         counts = found.counts.setdefault(piece.relation, SourceCounts())
         counts.size_bytes += piece.size_bytes
-        parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
+        parts = _read(layout, segments, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
         with _attributed(piece, readers):
@@ -159,14 +159,14 @@ def _columns(scan: Scan) -> list[Field]:
 
 
 def _read(
-    layout: Layout, packs: PackFiles, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts
+    layout: Layout, segments: SegmentFiles, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts
 ) -> Iterable[_Part]:
     """The rows of a slice, in parts."""
     schema = arrow_schema(tuple(fields), positional=False)
     spec = intent.specs.get(piece.relation, InputSpec())
     if isinstance(piece, ChangeSlice):
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
-        table, diff = packs.read_change(blob)
+        table, diff = segments.read_change(blob)
         ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SourceSlice):

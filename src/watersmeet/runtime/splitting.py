@@ -113,7 +113,7 @@ def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, 
 
     def state(place: str) -> StateManifest:
         if place not in states:
-            states[place] = stored_state(db.packs, commit.packs[place], place)
+            states[place] = stored_state(db.segments, commit.segments[place], place)
         return states[place]
 
     for exchange in (e for meeting in meetings(circuit) for e in meeting.exchanges):

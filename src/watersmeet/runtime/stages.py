@@ -24,16 +24,16 @@ from watersmeet.runtime.output import TaskOutput, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.taskcontract import Intent, Job
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 
 #: Conditions of unreadable state, which stop only the views that it belongs to.
 _DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATCH"})
 
-#: The mapped bytes of packs, in address space: the system reclaims pages when it needs them.
+#: The mapped bytes of segments, in address space: the system reclaims pages when it needs them.
 _MAPPED_BYTES: Final = 16 << 30
 
-#: Packs not read for that many epochs are unmapped: they no longer have state.
+#: Segments not read for that many epochs are unmapped: they no longer have state.
 _MAPPED_EPOCHS: Final = 32
 
 
@@ -42,9 +42,9 @@ def layout_of(job: Job) -> Layout:
     return _layout_of(job.root, job.database, durable=job.durable)
 
 
-def packs_of(job: Job) -> PackFiles:
-    """The packs of its database."""
-    return _packs_of(job.root, job.database)
+def segments_of(job: Job) -> SegmentFiles:
+    """The segments of its database."""
+    return _segments_of(job.root, job.database)
 
 
 def circuit_of(job: Job) -> Circuit:
@@ -59,8 +59,8 @@ def _layout_of(root: str, database: str, *, durable: bool) -> Layout:  # noqa: A
 
 
 @lru_cache(maxsize=8)
-def _packs_of(root: str, database: str) -> PackFiles:
-    return PackFiles(_layout_of(root, database, durable=False).packs, max_mapped_bytes=_MAPPED_BYTES)
+def _segments_of(root: str, database: str) -> SegmentFiles:
+    return SegmentFiles(_layout_of(root, database, durable=False).segments, max_mapped_bytes=_MAPPED_BYTES)
 
 
 @lru_cache(maxsize=32)
@@ -77,18 +77,18 @@ def open_state(
     job: Job, circuit: Circuit, stage: int, bucket: int, output: TaskOutput
 ) -> tuple[StageState, StateManifest | None]:
     """The state of a stage in a bucket, without operators that the epoch doesn't keep; and as stored before it."""
-    packs = packs_of(job)
-    packs.age(job.intent.epoch, _MAPPED_EPOCHS)
+    segments = segments_of(job)
+    segments.age(job.intent.epoch, _MAPPED_EPOCHS)
     place = f"{stage}/{bucket}"
-    stored = place in job.packs and has_state(circuit, stage)
-    manifest = _manifest(job, circuit, packs, stage, place) if stored else None
+    stored = place in job.segments and has_state(circuit, stage)
+    manifest = _manifest(job, circuit, segments, stage, place) if stored else None
     state = StageState(
         manifest,
-        _Blobs(packs),
+        _Blobs(segments),
         budget=MergeBudget(job.merge_bytes, job.workers.piece_bytes),
-        parts=packs.parts if isinstance(layout_of(job).packs, ObjectPath) else None,
-        early=output.early(packs),
-        direct=packs.direct if job.workers.memory_bytes is not None else None,
+        parts=segments.parts if isinstance(layout_of(job).segments, ObjectPath) else None,
+        early=output.early(segments),
+        direct=segments.direct if job.workers.memory_bytes is not None else None,
         stay_bytes=job.workers.stay_bytes(circuit.buckets) or 0,
     )
     for operator_id in state.operators - job.intent.mode.kept_state(frozenset(circuit.by_id)):
@@ -106,19 +106,19 @@ def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
         before=job.watermarks,
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
-        slicing=Slicing(directory=None if layout.directory is None else str(layout.packs)),
+        slicing=Slicing(directory=None if layout.directory is None else str(layout.segments)),
         packed=job.is_sent,
         roles=roles(circuit, job.split) if job.split else {},
     )
 
 
-def _manifest(job: Job, circuit: Circuit, packs: PackFiles, stage: int, place: str) -> StateManifest | None:
+def _manifest(job: Job, circuit: Circuit, segments: SegmentFiles, stage: int, place: str) -> StateManifest | None:
     """The state in a bucket of a stage before the epoch; None if it is damaged and belongs only to stopped views.
 
     Damage stops all other views that it belongs to.
     """
     try:
-        return stored_state(packs, job.packs[place], place)
+        return stored_state(segments, job.segments[place], place)
     except Error as cause:
         damaged = [o.id for o in circuit.in_stage(stage) if o.kind in STATEFUL and o.id not in job.stopped]
         if cause.condition not in _DAMAGED or (not damaged and job.intent.mode.reads_history):
@@ -138,10 +138,10 @@ def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
 
 
 class _Blobs:
-    """The packs as the state reads them."""
+    """The segments as the state reads them."""
 
-    def __init__(self, packs: PackFiles) -> None:
-        self._packs = packs
+    def __init__(self, segments: SegmentFiles) -> None:
+        self._segments = segments
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        return self._packs.read_blob(ref)
+        return self._segments.read_blob(ref)

@@ -264,9 +264,9 @@ class MemoryStatus:
     """The memory of this process (main), Spark's Java and its Python workers on this machine; None where the machine
     doesn't report it (only Linux does).
 
-    *_bytes: their own memory. *_mapped_bytes: mapped files, mainly packs and libraries. workers: their number.
-    packs_bytes: an upper bound of mapped packs read by this process. commits_bytes: about the size of the commits kept
-    in memory.
+    *_bytes: their own memory. *_mapped_bytes: mapped files, mainly segments and libraries. workers: their number.
+    segments_bytes: an upper bound of mapped segments read by this process. commits_bytes: about the size of the commits
+    kept in memory.
     """
 
     main_bytes: int | None = None
@@ -275,7 +275,7 @@ class MemoryStatus:
     workers_bytes: int | None = None
     workers_mapped_bytes: int | None = None
     java_bytes: int | None = None
-    packs_bytes: int = 0
+    segments_bytes: int = 0
     commits_bytes: int = 0
 
 

@@ -171,7 +171,7 @@ class SourceCounts:
 class Receipt:
     """The work of one task in one stage.
 
-    pack: name of the pack with the bucket's new state, None if the state did not change. relations: written changes.
+    segment: name of the segment with the bucket's new state, None if it did not change. relations: written changes.
     operators, sources: counts. waiting: see `eventtimes.waiting`. grown: by operator, the growth of its state in bytes.
     hottest: by join that may exceed its limit, the most rows of one key, and the key's values. failures: by operator,
     the failed parts of its expressions. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests,
@@ -181,7 +181,7 @@ class Receipt:
 
     stage: int
     bucket: int
-    pack: str | None = None
+    segment: str | None = None
     relations: dict[str, RelationChange] = field(default_factory=dict)
     operators: dict[str, OperatorCounts] = field(default_factory=dict)
     sources: dict[str, SourceCounts] = field(default_factory=dict)
@@ -212,8 +212,8 @@ class Receipt:
 class Job:
     """One epoch for its tasks.
 
-    database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
-    before it. writer: of the epoch, as in commits. stopped: operators of views that have failed since the epoch was
+    database: its id. segments: of each "stage/bucket", the segment with the state before the epoch. watermarks: the
+    sources' before it. writer: of the epoch, as in commits. stopped: operators of views that have failed since the epoch was
     planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage. is_sent: whether
     Spark transports rows between stages.
     """
@@ -222,7 +222,7 @@ class Job:
     database: str
     durable: bool
     intent: Intent
-    packs: dict[str, str]
+    segments: dict[str, str]
     watermarks: dict[str, int]
     writer: int
     stopped: tuple[str, ...] = ()

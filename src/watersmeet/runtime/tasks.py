@@ -1,4 +1,4 @@
-"""A task of an epoch: reads slices, runs a stage in a bucket, writes one pack, and returns a receipt.
+"""A task of an epoch: reads slices, runs a stage in a bucket, writes one segment, and returns a receipt.
 
 Tasks run anywhere (in a worker or in this process) and have only the database's path and the job. They write files
 without references, which the epoch's commit makes valid.
@@ -27,11 +27,11 @@ from watersmeet.runtime.stages import (
     has_state,
     layout_of,
     open_state,
-    packs_of,
+    segments_of,
 )
 from watersmeet.runtime.taskcontract import CONTROL, RECEIPT, Intent, Job, Receipt, SourceCounts
 from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange
-from watersmeet.store.packs import PackWriter, epoch_prefix
+from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.values import serialization
 from watersmeet.values.slices import Slice
 
@@ -91,7 +91,7 @@ def run_whole(job: Job) -> list[Frame]:
 def _output(job: Job, *place: int) -> TaskOutput:
     """The output of a task. place: the stage and the bucket if it runs only these."""
     prefix = epoch_prefix(job.intent.epoch, job.writer, *place)
-    return TaskOutput(PackWriter(layout_of(job).packs, prefix, durable=job.durable))
+    return TaskOutput(SegmentWriter(layout_of(job).segments, prefix, durable=job.durable))
 
 
 def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
@@ -102,7 +102,7 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     scans = [o for o in circuit.scans if intent.mode.runs(o.id)]
     stored = _readers_of_content(circuit, intent)
     read = [o for o in scans if o.id not in job.stopped]
-    found = read_slices(layout_of(job), packs_of(job), intent, slices, [*read, *stored.values()], job.watermarks)
+    found = read_slices(layout_of(job), segments_of(job), intent, slices, [*read, *stored.values()], job.watermarks)
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in stored.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
@@ -191,7 +191,7 @@ def _run(
         stage,
         bucket,
         relations=changes,
-        # The sizes of state are in the packs.
+        # The sizes of state are in the segments.
         operators={
             i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows, m.took_ns // 1000)
             for i, m in result.metrics.items()

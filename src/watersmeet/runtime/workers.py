@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.kernel.runs.trace import MERGE_BYTES, SEGMENT_BYTES
+from watersmeet.kernel.runs.trace import CHUNK_BYTES, MERGE_BYTES
 from watersmeet.system.process import bytes_of, container_bytes
 
 WORKER: Final = "WATERSMEET_WORKER_BYTES"
@@ -54,7 +54,7 @@ class Workers:
     @property
     def piece_bytes(self) -> int | None:
         """The bytes that are merged at a time."""
-        return None if self.memory_bytes is None else max(1, min(SEGMENT_BYTES, self.memory_bytes // _MERGED_PART))
+        return None if self.memory_bytes is None else max(1, min(CHUNK_BYTES, self.memory_bytes // _MERGED_PART))
 
     def stay_bytes(self, buckets: int) -> int | None:
         """The bytes of each bucket's state, of that many buckets, whose pages stay in memory."""

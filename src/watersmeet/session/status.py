@@ -88,7 +88,7 @@ def database_status(session: Session, *, memory: bool = True) -> Status:
     """
     database, catalog = session.database, session.catalog
     if database.read_only:
-        opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
+        opened = Database(database.layout, database.log, database.segments, lambda: database.catalog)
         status = replace(epoch_status(opened), state=_STATES[has_writer(database.layout)])
     else:
         status = database.engine.status()
@@ -163,7 +163,7 @@ def memory_status(session: Session) -> MemoryStatus:
     """The memory that the processes of the database use on this machine. Measured at most once a second."""
     database = session.database
     usage = database.meter.read()
-    held = MemoryStatus(packs_bytes=database.packs.mapped_bytes, commits_bytes=database.log.cached_bytes)
+    held = MemoryStatus(segments_bytes=database.segments.mapped_bytes, commits_bytes=database.log.cached_bytes)
     if usage is None:
         return held
     return replace(

@@ -172,7 +172,7 @@ class SinkBatches:
 
         def parts() -> Iterator[tuple[pa.Table, Diff]]:
             for blob in (*(b for level in levels for b in level.blobs), *(b for c in later for b in c.blobs)):
-                rows, diff = database.packs.read_change(blob)
+                rows, diff = database.segments.read_change(blob)
                 yield self._named(rows), diff
 
         grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)

@@ -156,7 +156,7 @@ class Changes:
 
     def __init__(self, database: OpenDatabase, since: int | None = None, held: str = ACTIVE) -> None:
         """since: the commit after which to begin; None: the newest one. held: how the commits are (`store.readers`)."""
-        self._log, self._packs = database.log, database.packs
+        self._log, self._segments = database.log, database.segments
         self._reader = Reader(database.layout)
         self._taken = database.log.head() if since is None else since
         self._held = held
@@ -220,7 +220,7 @@ class Changes:
         return whole if whole is not None and len(whole.diff) else None
 
     def _of(self, commit: Commit, relation_id: str) -> Change | None:
-        parts = [self._packs.read_change(b) for b in commit.relations[relation_id].blobs]
+        parts = [self._segments.read_change(b) for b in commit.relations[relation_id].blobs]
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
         if not len(diff):
             return None

@@ -127,7 +127,9 @@ class SinkWriters(Service):
     def _tell(self) -> None:
         """Tell other processes the states."""
         with self._telling:
-            self._status_file.write({i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()})
+            self._status_file.write(
+                {i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()}
+            )
 
 
 def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot: bool) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.store.packs import PackWriter
+from watersmeet.store.segments import SegmentWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
@@ -58,9 +58,9 @@ class RelationChange(NamedTuple):
         """The bytes of all blobs."""
         return sum(b.length_bytes for b in self.blobs)
 
-    def within(self, pack: str) -> RelationChange:
+    def within(self, segment: str) -> RelationChange:
         """The change as seen from outside of its segment."""
-        return self._replace(blobs=tuple(b.within(pack) for b in self.blobs))
+        return self._replace(blobs=tuple(b.within(segment) for b in self.blobs))
 
 
 class ChangeWriter:
@@ -69,7 +69,7 @@ class ChangeWriter:
     codec: of the blobs. unread: as in `SegmentWriter.add`.
     """
 
-    def __init__(self, writer: PackWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
+    def __init__(self, writer: SegmentWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
         self._writer = writer
         self._unread = unread
         self._codec = codec

@@ -235,11 +235,11 @@ class Snapshot:
         """The blobs of all levels, in order."""
         return [b for level in self.levels for b in level.blobs]
 
-    def within(self, pack: str) -> Snapshot:
+    def within(self, segment: str) -> Snapshot:
         """The snapshot as seen from outside of the segment of its new parts."""
         return replace(
             self,
-            levels=tuple(replace(level, blobs=tuple(b.within(pack) for b in level.blobs)) for level in self.levels),
+            levels=tuple(replace(level, blobs=tuple(b.within(segment) for b in level.blobs)) for level in self.levels),
         )
 
     @property

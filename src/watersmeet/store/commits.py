@@ -37,8 +37,8 @@ from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import Process, Progress, commit_from_json
 from watersmeet.store.manifests import RelationChange as RelationChange
-from watersmeet.store.packs import PackWriter, Recent, transaction_prefix
 from watersmeet.store.readers import Floor, floor_number, read_floor
+from watersmeet.store.segments import Recent, SegmentWriter, transaction_prefix
 from watersmeet.values.serialization import to_json
 
 _CACHE_BYTES: Final = 16 << 20
@@ -305,9 +305,9 @@ class CommitLog:
                 raise again(self._refused)
             before = self.read(self._head)
             numbered = self._numbered(commit, before, writer=self._writer)
-            if self._layout.durable and (numbered.relations or numbered.packs or numbered.kind == "checkpoint"):
+            if self._layout.durable and (numbered.relations or numbered.segments or numbered.kind == "checkpoint"):
                 # One flush for the names of all files that the commit's tasks have written.
-                storage.sync_directory(self._layout.packs)
+                storage.sync_directory(self._layout.segments)
             size_bytes = self._put(numbered)
             if not size_bytes:
                 raise self._fenced()
@@ -485,14 +485,14 @@ def write_transaction(
     rejected: by relation id, rows that ordered streams did not accept. The others: as in `Commit`. After an error the
     log is unchanged.
     """
-    writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
+    writer = SegmentWriter(layout.segments, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
     pending = {}
     for relation_id, (table, diff) in changes.items():
         blobs = ChangeWriter(writer, unread=False)
         blobs.add(table, diff)
         pending[relation_id] = blobs.finish()
-    pack = writer.finish()
-    relations = {i: change.within(pack) for i, change in pending.items()}
+    segment = writer.finish()
+    relations = {i: change.within(segment) for i, change in pending.items()}
     return log.append(
         Commit(
             "transaction",

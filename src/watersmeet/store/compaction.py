@@ -40,10 +40,10 @@ from watersmeet.store.checkpoints import (
 )
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
-from watersmeet.store.packs import PackWriter, file_snapshot, snapshot_prefix
 from watersmeet.store.readers import Reader
 from watersmeet.store.retention import Cleaner, Keep, no_history
+from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
+from watersmeet.store.segments import SegmentWriter, file_snapshot, snapshot_prefix
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.types import arrow_schema
 
@@ -86,7 +86,7 @@ class Compactor:
         self,
         layout: Layout,
         log: CommitLog,
-        packs: PackFiles,
+        segments: SegmentFiles,
         catalog: Callable[[], Catalog],
         *,
         commits: int = COMMITS,
@@ -97,8 +97,8 @@ class Compactor:
     ) -> None:
         self._layout = layout
         self._log = log
-        self._packs = packs
-        self._cleaner = Cleaner(layout, log, packs, idle_bytes=idle_bytes, check_stop=self._check_stop)
+        self._segments = segments
+        self._cleaner = Cleaner(layout, log, segments, idle_bytes=idle_bytes, check_stop=self._check_stop)
         self._history = history
         self._catalog = catalog
         self._commits = commits
@@ -174,7 +174,7 @@ class Compactor:
             # Commits in the checkpoint are not counted again: they may be deleted any moment.
             self._counted = max(self._counted, moment.head)
         self._cleaner.run(self._last, self._history(catalog))
-        self._packs.age(self._log.head(), KEPT_COMMITS)
+        self._segments.age(self._log.head(), KEPT_COMMITS)
         self._after()
         return made
 
@@ -215,7 +215,9 @@ class Compactor:
         relations = [r for r in catalog.relations.values() if r.is_stored]
         changes, named = self._changes(relations, moment, last)
         prefix = snapshot_prefix(moment.head, self._log.writer)
-        writer = PackWriter(self._layout.packs, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES)
+        writer = SegmentWriter(
+            self._layout.segments, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES
+        )
         found = {}
         for relation in relations:
             source = sources.get(relation.id, relation.id)
@@ -223,8 +225,8 @@ class Compactor:
             found[relation.id] = self._snapshot(
                 writer, relation, moment, before, changes[source], whole=relation.id in whole
             )
-        pack = writer.finish()
-        found = {i: snapshot.within(pack) for i, snapshot in found.items()}
+        segment = writer.finish()
+        found = {i: snapshot.within(segment) for i, snapshot in found.items()}
         return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000, tuple(named))
 
     def _changes(
@@ -251,7 +253,7 @@ class Compactor:
 
     def _snapshot(
         self,
-        writer: PackWriter,
+        writer: SegmentWriter,
         relation: Relation,
         moment: Moment,
         before: Snapshot,
@@ -274,7 +276,7 @@ class Compactor:
         levels = (*kept, Level(made.blobs, inserts or not kept)) if made.blobs else tuple(kept)
         return Snapshot(upto, rows, levels)
 
-    def _appended(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
+    def _appended(self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
         """Insert-only rows, in their order. Neighboring small blobs become one, large ones are kept."""
         found: list[BlobRef] = []
         for large, group in groupby(blobs, _is_large):
@@ -288,7 +290,7 @@ class Compactor:
             found += written.finish().blobs
         return RelationChange(tuple(found), sum(b.rows for b in found), 0)
 
-    def _merged(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
+    def _merged(self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
         written = ChangeWriter(writer, SMALL, unread=True)
         schema = arrow_schema(relation.columns, positional=False)
         for table, diff in merged(self._parts(relation, blobs), schema):
@@ -300,7 +302,7 @@ class Compactor:
         schema = arrow_schema(relation.columns, positional=False)
         for blob in blobs:
             self._check_stop()
-            table, diff = self._packs.read_change(blob)
+            table, diff = self._segments.read_change(blob)
             yield fitted(table, schema, relation.fills).cast(schema), diff
 
     def _check_stop(self) -> None:

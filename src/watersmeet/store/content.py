@@ -28,8 +28,8 @@ from watersmeet.store.checkpoints import (
 )
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.readers import READING, Reader, floor_number
+from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, give_back
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
@@ -63,7 +63,7 @@ class Content:
         self,
         layout: Layout,
         log: CommitLog,
-        packs: PackFiles,
+        segments: SegmentFiles,
         *,
         external_access: bool = True,
         threads: int = 2,
@@ -71,7 +71,7 @@ class Content:
     ) -> None:
         self._layout = layout
         self._log = log
-        self._packs = packs
+        self._segments = segments
         self._lock = threading.RLock()
         self._reader = Reader(layout)
         self._directory = make_folder("content")
@@ -321,7 +321,7 @@ class Content:
         changes = self._changes(behind)
         for relation_id, (_, upto) in behind.items():
             self._advance(self._tables[relation_id], changes.get(relation_id, []), upto)
-        self._packs.age(moment.head, KEPT_COMMITS)
+        self._segments.age(moment.head, KEPT_COMMITS)
         return moment
 
     def _hold(self, commit: int) -> bool:
@@ -358,7 +358,7 @@ class Content:
         table.applied = checkpoint.moment.transaction
         if snapshot is None:
             return
-        self._packs.prefetch({blob.file for blob in snapshot.blobs})
+        self._segments.prefetch({blob.file for blob in snapshot.blobs})
         for level in snapshot.levels:
             self._add(table, self._parts(table, level.blobs), insert_only=level.insert_only)
         table.applied = snapshot.upto
@@ -389,7 +389,9 @@ class Content:
                 after, upto = bounds.get(relation_id, (0, 0))
                 if after < number <= upto:
                     found.setdefault(relation_id, []).append(change)
-        self._packs.prefetch({blob.file for changes in found.values() for change in changes for blob in change.blobs})
+        self._segments.prefetch(
+            {blob.file for changes in found.values() for change in changes for blob in change.blobs}
+        )
         return found
 
     def _undo(self, undoing: Undoing) -> dict[str, Overlay]:
@@ -422,7 +424,7 @@ class Content:
         stored = table.relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
         for blob in blobs:
-            rows, diff = self._packs.read_change(blob)
+            rows, diff = self._segments.read_change(blob)
             if rows.column_names != schema.names[: rows.num_columns]:
                 raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
             yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff

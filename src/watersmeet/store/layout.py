@@ -45,7 +45,7 @@ _DIRECTORIES: Final = (
     "catalog",
     "commits",
     "floors",
-    "packs",
+    "segments",
     "snapshots",
     "plans",
     "sources",
@@ -141,7 +141,7 @@ class Layout:
             self.root = replace(self.root, space=found)
         self.commits = self.root / "commits"
         self.floors = self.root / "floors"
-        self.packs = self.root / "packs"
+        self.segments = self.root / "segments"
         self.snapshots = self.root / "snapshots"
         self.catalogs = self.root / "catalog"
         self.plans = self.root / "plans"
@@ -219,9 +219,9 @@ class Layout:
         """The file that announces low-water mark `number`."""
         return self.floors / f"{number:012d}.json"
 
-    def pack(self, name: str) -> AnyPath:
+    def segment(self, name: str) -> AnyPath:
         """A segment or run file."""
-        return self.packs / check_name(name)
+        return self.segments / check_name(name)
 
     def snapshot_manifest(self, number: int) -> AnyPath:
         """The checkpoint of the content up to commit `number`."""

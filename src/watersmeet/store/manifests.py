@@ -189,7 +189,7 @@ class Commit:
 
     number: its position in the log, from 1; 0 before it is appended. Commits are contiguous. time_us: of creation, UTC
     microseconds, at least a millisecond later than that of the previous commit. relations: changes by relation id.
-    epoch, frontier, circuit, packs: of epochs only. `packs` names for each "stage/bucket" the segment that has a
+    epoch, frontier, circuit, segments: of epochs only. `segments` names for each "stage/bucket" the segment that has a
     section with its whole state as of this epoch, also unchanged ones; after `REBUILT`, those that a rebuild has
     written so far. progress: for later epochs. metrics: of epochs only. Nothing depends on them: they may be lost.
     copied: of transactions that write the cache of a dictionary: by view, the commit up to which its changes are in it.
@@ -212,7 +212,7 @@ class Commit:
     relations: dict[str, RelationChange] = field(default_factory=dict)
     epoch: int | None = None
     frontier: Frontier | None = None
-    packs: dict[str, str] = field(default_factory=dict)
+    segments: dict[str, str] = field(default_factory=dict)
     circuit: str | None = None
     progress: Progress = field(default_factory=Progress)
     copied: dict[str, int] = field(default_factory=dict)
@@ -232,8 +232,8 @@ class Commit:
 
     @property
     def sections(self) -> list[tuple[str, str]]:
-        """(pack, "stage/bucket") of all state."""
-        return [(pack, key.removeprefix(REBUILT)) for key, pack in self.packs.items()]
+        """(segment, "stage/bucket") of all state."""
+        return [(segment, key.removeprefix(REBUILT)) for key, segment in self.segments.items()]
 
     @property
     def changed_files(self) -> set[str]:

@@ -37,9 +37,9 @@ from watersmeet.store.checkpoints import (
 from watersmeet.store.commits import CommitLog, remove_uncommitted
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import file_epoch, file_snapshot, file_writer
 from watersmeet.system.process import seconds_of
 
 #: Above this number …
@@ -97,9 +97,9 @@ _AT_START: Final = 4096
 
 #: … and a clean-up lists all segments if they are at most this many, which is one request; otherwise only after a
 #: number of commits proportional to the segments: the cost per commit is then constant.
-_PACKS: Final = 1000
+_SEGMENTS: Final = 1000
 
-_PACKS_PART: Final = 16
+_SEGMENTS_PART: Final = 16
 
 #: Commits read ahead in an object store: the log caches as many.
 _AT_ONCE: Final = 64
@@ -167,7 +167,7 @@ class Cleaner:
         self,
         layout: Layout,
         log: CommitLog,
-        packs: PackFiles,
+        segments: SegmentFiles,
         *,
         idle_bytes: int | None = None,
         check_stop: Callable[[], None] = lambda: None,
@@ -175,7 +175,7 @@ class Cleaner:
         """idle_bytes: kept for idle readers. check_stop: raises if `run` is to end early during its first look at all
         commits; the next one continues there.
         """
-        self._layout, self._log, self._packs = layout, log, packs
+        self._layout, self._log, self._segments = layout, log, segments
         self._idle_bytes = IDLE_BYTES if idle_bytes is None else idle_bytes
         self._check_stop = check_stop
         self._counted = 0
@@ -206,7 +206,7 @@ class Cleaner:
         last = log.read(head) if head else None
         # First: once another writer has taken over, and cleaned up, these commits may be deleted, and their state in
         # use.
-        state = _state_files(log, last, self._packs)
+        state = _state_files(log, last, self._segments)
         before = read_floor(layout)
         there = self._count(head, newest, before)
         announced = self._agree_on_floor(newest, history, before)
@@ -218,11 +218,11 @@ class Cleaner:
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
         looked, number = self._looked
-        in_whole = number <= _PACKS or head - looked >= number // _PACKS_PART
-        packs = storage.list_names(layout.packs) if in_whole else sorted(self._going)
+        in_whole = number <= _SEGMENTS or head - looked >= number // _SEGMENTS_PART
+        segments = storage.list_names(layout.segments) if in_whole else sorted(self._going)
         unused = [
             name
-            for name in packs
+            for name in segments
             if not (name in needed or file_key(name) in self._named)
             and (
                 name in self._going
@@ -237,12 +237,12 @@ class Cleaner:
         # Rising, so that a crash in between leaves no hole above the remaining commits.
         storage.remove_files(layout.commit(n) for n in gone)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
-        storage.remove_files(layout.packs / name for name in unused)
+        storage.remove_files(layout.segments / name for name in unused)
         left.difference_update(gone)
         self._freed.clear()
         self._going.clear()
         if in_whole:
-            self._looked = (head, len(packs) - len(unused))
+            self._looked = (head, len(segments) - len(unused))
         if directories := layout.dead_directories():
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
@@ -399,7 +399,7 @@ class Cleaner:
         return {name for c in found if c.number not in self._checkpoints for name in c.files}
 
 
-def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
+def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> None:
     """Deletes files of crashed attempts, and finishes an interrupted clean-up. Only for the writer, between take-over
     and start.
 
@@ -411,7 +411,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
     try:
-        state = _state_files(log, last, packs)
+        state = _state_files(log, last, segments)
     except Error as damage:
         if damage.condition != "STATE_DAMAGED":
             raise
@@ -429,13 +429,13 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     in_whole = not in_store and len(left) <= _AT_START
     commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
     needed = state.union(newest.files, *(c.changed_files for c in commits))
-    names = set() if in_store else set(storage.list_names(layout.packs))
+    names = set() if in_store else set(storage.list_names(layout.segments))
     absent = (
-        {p.name for p in storage.missing([layout.packs / n for n in sorted(state)])} if in_store else needed - names
+        {p.name for p in storage.missing([layout.segments / n for n in sorted(state)])} if in_store else needed - names
     )
     if absent:
         log.check()
-        _logger.warning("%s packs are missing, as %s: nothing is deleted", len(absent), min(absent))
+        _logger.warning("%s segments are missing, as %s: nothing is deleted", len(absent), min(absent))
         return
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
     needed = needed.union(*(c.files for c in checkpoints))
@@ -443,7 +443,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     for directory in (
         layout.commits,
         layout.floors,
-        layout.packs,
+        layout.segments,
         layout.snapshots,
         layout.catalogs,
         layout.plans,
@@ -458,7 +458,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     if in_whole:
         made = {n: file_writer(n) for n in sorted(names - needed)}
         unused = (n for n, writer in made.items() if writer is not None and writer < log.writer)
-        storage.remove_files(layout.packs / n for n in unused)
+        storage.remove_files(layout.segments / n for n in unused)
         _remove_checkpoints(layout, {c.moment.head for c in checkpoints}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
@@ -549,11 +549,11 @@ def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
         storage.remove_files(gone)
 
 
-def _state_files(log: CommitLog, last: Commit | None, packs: PackFiles) -> set[str]:
+def _state_files(log: CommitLog, last: Commit | None, segments: SegmentFiles) -> set[str]:
     """The segment and run files of the state of the two newest epochs."""
     numbers = {last.last_epoch, last.epoch_before} - {0} if last else ()
     sections = {section for number in numbers for section in log.read(number).sections}
-    return {file for pack, place in sorted(sections) for file in packs.referenced_files(pack, place)}
+    return {file for segment, place in sorted(sections) for file in segments.referenced_files(segment, place)}
 
 
 def _is_past(name: str, newest_epoch: int | None, newest_snapshot: int) -> bool:

@@ -376,7 +376,7 @@ class Subscriber:
     def _catch_up(self, moment: Moment) -> Iterator[Update]:
         """The changes behind a moment, up to where the tailer hands them out."""
         database = self._database
-        reader = CommitReader(database.log, database.packs, moment)
+        reader = CommitReader(database.log, database.segments, moment)
         try:
             while not self._is_past(reader) and database.log.head() - reader.moment.head > _NEAR_COMMITS:
                 yield from self._read(reader, min(database.log.head(), reader.moment.head + _NEAR_COMMITS))

@@ -25,8 +25,8 @@ from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import EMPTY, Moment, past_moment
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.manifests import Commit, RelationChange
-from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import ACTIVE, Reader
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.values.types import arrow_schema
 
 #: No batch has more rows.
@@ -112,9 +112,9 @@ class CommitReader:
     transaction.
     """
 
-    def __init__(self, log: CommitLog, packs: PackFiles, moment: Moment) -> None:
+    def __init__(self, log: CommitLog, segments: SegmentFiles, moment: Moment) -> None:
         """moment: of the commit behind which to begin."""
-        self._log, self._packs = log, packs
+        self._log, self._segments = log, segments
         self._moment = moment
 
     @property
@@ -147,7 +147,7 @@ class CommitReader:
     def _batches(self, one: Followed, changes: list[RelationChange]) -> tuple[ChangeBatch, ...]:
         stored = one.relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
-        parts = [self._packs.read_change(blob) for c in changes for blob in c.blobs]
+        parts = [self._segments.read_change(blob) for c in changes for blob in c.blobs]
         if not parts:
             return ()
         rows = pa.concat_tables([fitted(t, schema, stored.fills).select(schema.names) for t, _ in parts])
@@ -214,7 +214,9 @@ class Tailer(Service):
             self._listeners.add(listener)
             if self._thread is None:
                 self._upto = log.head()
-                reader = CommitReader(log, self._database.packs, past_moment(log, self._upto) if self._upto else EMPTY)
+                reader = CommitReader(
+                    log, self._database.segments, past_moment(log, self._upto) if self._upto else EMPTY
+                )
                 self._thread = _Tailing(self, self._database, reader)
                 self._thread.start()
             return self._upto

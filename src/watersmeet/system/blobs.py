@@ -28,7 +28,7 @@ Pieces = Sequence[bytes | memoryview]
 class BlobRef(NamedTuple):
     """Bytes [offset_bytes, offset_bytes + length_bytes) of a file, with a table of `rows` rows.
 
-    file: its name in the database or the state store; "" for the pack that contains this reference.
+    file: its name in the database or the state store; "" for the segment that contains this reference.
     """
 
     file: str
@@ -36,9 +36,9 @@ class BlobRef(NamedTuple):
     length_bytes: int
     rows: int
 
-    def within(self, pack: str) -> BlobRef:
-        """The reference with the name of a file. pack: the file whose footer contains the reference."""
-        return self if self.file else self._replace(file=pack)
+    def within(self, segment: str) -> BlobRef:
+        """The reference with the name of a file. segment: the file whose footer contains the reference."""
+        return self if self.file else self._replace(file=segment)
 
 
 def joined(blob: Pieces) -> pa.Buffer:

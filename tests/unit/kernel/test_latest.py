@@ -32,7 +32,7 @@ def content(trace: Trace, keys: np.ndarray) -> dict[int, int | None]:
 def test_rows_written_again_do_not_pile_up(monkeypatch, most):
     """State of aggregates: the same keys written anew, epoch by epoch, far above the size of one merge."""
     monkeypatch.setattr(merge, "MERGED_BYTES", most)
-    monkeypatch.setattr(merge, "SEGMENT_BYTES", most // 2)
+    monkeypatch.setattr(merge, "CHUNK_BYTES", most // 2)
     rng = np.random.default_rng(5)
     trace = Trace()
     expected: dict[int, int | None] = dict.fromkeys(range(3000))

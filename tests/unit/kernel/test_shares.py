@@ -25,7 +25,7 @@ def a_run():
     run = arrange(delta_of(schema_of(BIGINT, BIGINT, BIGINT), rows), (0,))
     run.continues, run.note = True, [0, 8]
     stored = blob_of(run)
-    return run, stored, RunRef(BlobRef("a.pack", 0, stored.size, run.num_rows))
+    return run, stored, RunRef(BlobRef("a.segment", 0, stored.size, run.num_rows))
 
 
 def of_bucket(keys, bucket, buckets):

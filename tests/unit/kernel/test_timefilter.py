@@ -93,7 +93,7 @@ def run(op, history, *, rng=None):
 def test_random_histories(comparison, small, monkeypatch):
     if comparison in ("<", ">="):  # runs in segments, of which the first go first
         monkeypatch.setattr(trace, "MERGED_BYTES", 300)
-        monkeypatch.setattr(trace, "SEGMENT_BYTES", 150)
+        monkeypatch.setattr(trace, "CHUNK_BYTES", 150)
     monkeypatch.setattr(filters, "SMALL_ROWS", small)
     monkeypatch.setattr(trace, "LEVEL_0_ROWS", 2)
     for seed in range(5):

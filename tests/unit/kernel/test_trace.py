@@ -78,7 +78,7 @@ def test_merging_changes_nothing(seed, retract, weak, segments):
         patch.setattr(merge_module, "LEVEL_0_ROWS", 4)
         if segments:
             patch.setattr(merge_module, "MERGED_BYTES", 400)
-            patch.setattr(merge_module, "SEGMENT_BYTES", 200)
+            patch.setattr(merge_module, "CHUNK_BYTES", 200)
         if weak:
             weaken_hashes(patch)
         rng = random.Random(seed)
@@ -131,7 +131,7 @@ def test_large_runs_with_retractions_are_merged_in_segments(monkeypatch):
     """1,000 rows of about 17 bytes, updated again and again, where 4,000 bytes are the most of one merge."""
     monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
     monkeypatch.setattr(merge_module, "MERGED_BYTES", 4_000)
-    monkeypatch.setattr(merge_module, "SEGMENT_BYTES", 2_000)
+    monkeypatch.setattr(merge_module, "CHUNK_BYTES", 2_000)
     schema = schema_of(BIGINT, BIGINT)
     trace, rng, content = Trace(), random.Random(1), {}
     blobs, manifest = BlobDict(), None
@@ -154,7 +154,7 @@ def test_large_runs_with_retractions_are_merged_in_segments(monkeypatch):
 
 def test_one_key_too_large_to_merge_is_left_alone(monkeypatch):
     monkeypatch.setattr(merge_module, "MERGED_BYTES", 100)
-    monkeypatch.setattr(merge_module, "SEGMENT_BYTES", 50)
+    monkeypatch.setattr(merge_module, "CHUNK_BYTES", 50)
     monkeypatch.setattr(merge_module, "PIECE_BYTES", 200)
     trace = Trace()
     for i in range(6):

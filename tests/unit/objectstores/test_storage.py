@@ -81,17 +81,17 @@ def test_names_are_those_of_the_directory_itself(place):
 
 
 def test_content_is_mapped_and_stays_when_it_is_deleted(place):
-    storage.publish_content(place / "x-1.pack", [b"one", memoryview(b"two")], durable=False)
-    mapped = storage.map_file(place / "x-1.pack")
-    storage.remove_files([place / "x-1.pack"])
+    storage.publish_content(place / "x-1.segment", [b"one", memoryview(b"two")], durable=False)
+    mapped = storage.map_file(place / "x-1.segment")
+    storage.remove_files([place / "x-1.segment"])
     assert mapped.to_pybytes() == b"onetwo"
     large = [bytes(range(256)) * 10_000, b"and the end"]
     storage.publish_content(place / "x-2.run", large, durable=False, direct=True)
     assert storage.map_file(place / "x-2.run").to_pybytes() == b"".join(large)
     with pytest.raises(FileNotFoundError):
-        storage.map_file(place / "none.pack")
+        storage.map_file(place / "none.segment")
     with pytest.raises(FileNotFoundError):
-        storage.read_file(place / "none.pack")
+        storage.read_file(place / "none.segment")
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_what_does_not_pass_is_not_tried_again(tmp_path, monkeypatch):
 def test_copies_are_read_in_place_of_objects(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
     place = storage.path_at(URL)
-    storage.publish_content(place / "a.pack", [b"x" * 100], durable=True)
-    assert storage.map_file(place / "a.pack").size == 100
+    storage.publish_content(place / "a.segment", [b"x" * 100], durable=True)
+    assert storage.map_file(place / "a.segment").size == 100
     assert [kind for kind, _ in store.requests] == ["put"]
     for copy in cache().directory.iterdir():
         copy.unlink()
     allocated = []
     monkeypatch.setattr(pa, "py_buffer", allocated.append)
     for _ in range(3):
-        assert storage.map_file(place / "a.pack").size == 100
+        assert storage.map_file(place / "a.segment").size == 100
     assert not allocated, "what was fetched is not mapped"
     assert [kind for kind, _ in store.requests] == ["put", "get"]
 
@@ -215,13 +215,13 @@ def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
     monkeypatch.setenv("WATERSMEET_CACHE_BYTES", "10000")
     place = storage.path_at(URL)
     for number in range(100):
-        storage.publish_content(place / f"{number}.pack", [b"x" * 1000], durable=True)
+        storage.publish_content(place / f"{number}.segment", [b"x" * 1000], durable=True)
         kept = [copy.stat().st_size for copy in cache().directory.iterdir()]
         assert sum(kept) <= 12_000
     assert kept
     names = {copy.name.rpartition("-")[2] for copy in cache().directory.iterdir()}
-    assert "99.pack" in names
-    assert "0.pack" not in names
+    assert "99.segment" in names
+    assert "0.segment" not in names
 
 
 def test_a_url_that_has_a_password_is_refused_without_it():
@@ -239,8 +239,8 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
     place = storage.path_at(URL)
     for name in ("writev", "posix_fallocate"):
         monkeypatch.setattr(f"watersmeet.objectstores.databasefiles.os.{name}", full)
-    storage.publish_content(place / "a.pack", [b"abc"], durable=True)
-    assert storage.map_file(place / "a.pack").to_pybytes() == b"abc"
+    storage.publish_content(place / "a.segment", [b"abc"], durable=True)
+    assert storage.map_file(place / "a.segment").to_pybytes() == b"abc"
     assert not list(cache().directory.iterdir())
     copy = cache().in_parts(place / "a.run", 1 << 20, 1 << 16)
     copy.add(3, b"x" * (1 << 16))
@@ -253,8 +253,8 @@ def test_a_directory_of_copies_that_was_deleted_is_made_again(tmp_path, monkeypa
     cache()
     for number in range(2):
         shutil.rmtree(tmp_path / "copies")
-        storage.publish_content(place / f"{number}.pack", [b"abc"], durable=True)
-        assert storage.is_here(place / f"{number}.pack")
+        storage.publish_content(place / f"{number}.segment", [b"abc"], durable=True)
+        assert storage.is_here(place / f"{number}.segment")
         shutil.rmtree(tmp_path / "copies")
         cache().in_parts(place / f"{number}.run", 1 << 20, 1 << 16).add(3, b"x" * (1 << 16))
         again = cache().in_parts(place / f"{number}.run", 1 << 20, 1 << 16)
@@ -297,23 +297,23 @@ def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch
     both = threading.Barrier(2)
     store.before = lambda kind, name: both.wait(60) and None
     publisher = storage.Publisher(durable=False)
-    packs = storage.path_at(URL) / "packs"
+    segments = storage.path_at(URL) / "segments"
     with databasefiles.counting() as requests:
-        publisher.publish(packs / "first", [b"a", b"b"])
-        publisher.publish(packs / "second", [b"c"])
+        publisher.publish(segments / "first", [b"a", b"b"])
+        publisher.publish(segments / "second", [b"c"])
         publisher.finish()
-    assert store.objects == {"db/packs/first": b"ab", "db/packs/second": b"c"}
+    assert store.objects == {"db/segments/first": b"ab", "db/segments/second": b"c"}
     assert requests.count == 2
-    assert storage.is_here(packs / "first")
+    assert storage.is_here(segments / "first")
 
 
 def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
     monkeypatch.setattr(storage, "_WAITING_BYTES", 2)
     publisher = storage.Publisher(durable=False)
-    packs = storage.path_at(URL) / "packs"
+    segments = storage.path_at(URL) / "segments"
     for number in range(10):
-        publisher.publish(packs / f"{number}", [b"xx"])
+        publisher.publish(segments / f"{number}", [b"xx"])
         assert len(store.objects) >= number
     publisher.finish()
     assert len(store.objects) == 10
@@ -326,10 +326,10 @@ def test_what_stays_in_memory_in_any_case_may_wait(tmp_path, monkeypatch):
     all_given = threading.Event()
     store.before = lambda kind, name: all_given.wait(60) and None
     publisher = storage.Publisher(durable=False)
-    packs = storage.path_at(URL) / "packs"
+    segments = storage.path_at(URL) / "segments"
     for number in range(3):
-        publisher.publish(packs / f"{number}", [b"x" * 100], held=True)
-    publisher.publish(packs / "other", [b"xx"])
+        publisher.publish(segments / f"{number}", [b"x" * 100], held=True)
+    publisher.publish(segments / "other", [b"xx"])
     assert not store.objects
     all_given.set()
     publisher.finish()
@@ -345,8 +345,8 @@ def test_a_file_that_is_not_published_is_told_at_the_end(tmp_path, monkeypatch):
 
     store.before = refuse
     publisher = storage.Publisher(durable=False)
-    packs = storage.path_at(URL) / "packs"
+    segments = storage.path_at(URL) / "segments"
     for name in ("first", "bad", "last"):
-        publisher.publish(packs / name, [b"x"])
+        publisher.publish(segments / name, [b"x"])
     with pytest.raises(Error, match="no access"):
         publisher.finish()

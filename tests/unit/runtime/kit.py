@@ -16,8 +16,8 @@ from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.store.commits import CommitLog, write_transaction
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.retention import clean_at_start
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.values.types import BIGINT, VARCHAR, Field, arrow_schema
 
 
@@ -30,14 +30,14 @@ class Kit:
         self.make_engine = make_engine
         self.layout = Layout(path, durable=durable)
         self.log = CommitLog(self.layout, writer=True)
-        self.packs = PackFiles(self.layout.packs)
-        clean_at_start(self.layout, self.log, self.packs)
+        self.segments = SegmentFiles(self.layout.segments)
+        clean_at_start(self.layout, self.log, self.segments)
         self.catalog = before.catalog if before else Catalog()
         self.views = dict(before.views) if before else {}
         self.model = before.model if before else duckdb.connect(config={"threads": 1})
-        self.db = Database(self.layout, self.log, self.packs, lambda: self.catalog)
+        self.db = Database(self.layout, self.log, self.segments, lambda: self.catalog)
         self.engine = make_engine(self.db)
-        self.content = Content(self.layout, self.log, self.packs)
+        self.content = Content(self.layout, self.log, self.segments)
 
     def table(self, name, **columns):
         fields = tuple(Field(n, t) for n, t in columns.items())
@@ -135,7 +135,7 @@ class Kit:
     def crash(self):
         """As if the process was gone, as far as files can tell."""
         self.content.close()
-        self.packs.close()
+        self.segments.close()
 
     def reopen(self):
         return Kit(self.path, buckets=self.buckets, make_engine=self.make_engine, before=self)

@@ -57,7 +57,7 @@ def test_a_view_on_a_view_is_filled_from_what_is_stored(tmp_path, buckets):
     two_tables(kit)
     kit.engine.start()
     kit.view("joined", *JOINED)
-    compactor = Compactor(kit.layout, kit.log, kit.packs, lambda: kit.catalog, commits=2)
+    compactor = Compactor(kit.layout, kit.log, kit.segments, lambda: kit.catalog, commits=2)
     for round_number in range(4):
         kit.change(a=[(i % 7, str(i), 1) for i in range(20)], b=[(round_number, i, 1) for i in range(5)])
         kit.change(a=[(3, "3", -1)])
@@ -128,11 +128,11 @@ def test_dropped_views_leave_no_state(tmp_path, buckets):
 
 
 def state_of(kit):
-    found = (stored_state(kit.packs, pack, place) for pack, place in kit.log.last_epoch().sections)
+    found = (stored_state(kit.segments, segment, place) for segment, place in kit.log.last_epoch().sections)
     return {o for manifest in found for o, traces in manifest.operators.items() if traces}
 
 
-def test_a_small_epoch_writes_one_pack_and_one_commit(tmp_path, buckets):
+def test_a_small_epoch_writes_one_segment_and_one_commit(tmp_path, buckets):
     """However many stages and buckets it changes. Each bucket finds its own state there."""
     kit = Kit(tmp_path / "db", buckets=buckets)
     two_tables(kit)
@@ -140,12 +140,12 @@ def test_a_small_epoch_writes_one_pack_and_one_commit(tmp_path, buckets):
     kit.view("joined", *JOINED)
     kit.view("total", *TOTAL)
     kit.change(a=[(i, "one", 1) for i in range(500)], b=[(i, 10, 1) for i in range(500)])
-    before = {*kit.layout.packs.iterdir(), *kit.layout.commits.iterdir()}
+    before = {*kit.layout.segments.iterdir(), *kit.layout.commits.iterdir()}
     kit.engine.flush()
-    made = {*kit.layout.packs.iterdir(), *kit.layout.commits.iterdir()} - before
-    assert sorted(path.suffix for path in made) == [".json", ".pack"]
-    packs = kit.log.last_epoch().packs
-    assert len(packs) >= buckets
-    assert len(set(packs.values())) == 1
+    made = {*kit.layout.segments.iterdir(), *kit.layout.commits.iterdir()} - before
+    assert sorted(path.suffix for path in made) == [".json", ".segment"]
+    segments = kit.log.last_epoch().segments
+    assert len(segments) >= buckets
+    assert len(set(segments.values())) == 1
     kit.check()
     kit.close()

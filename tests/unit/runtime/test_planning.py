@@ -13,7 +13,7 @@ from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error
-from watersmeet.kernel.runs.trace import SEGMENT_BYTES
+from watersmeet.kernel.runs.trace import CHUNK_BYTES
 from watersmeet.runtime import workers
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.taskcontract import InputSpec, Intent, TimedInput, divide
@@ -133,7 +133,7 @@ def test_workers_have_what_is_said_or_share_half_of_their_container(monkeypatch)
 def test_what_a_worker_has_at_a_time_suits_its_memory():
     small = Workers(2, 1 << 30)
     assert small.piece_bytes == 64 << 20
-    assert Workers(2, 1 << 40).piece_bytes == SEGMENT_BYTES
+    assert Workers(2, 1 << 40).piece_bytes == CHUNK_BYTES
     assert 64 << 20 < small.stay_bytes(2) < 512 << 20
     assert small.stay_bytes(1) == small.stay_bytes(2)
     for buckets in (3, 8, 64):  # all of those that a worker has, together no more
@@ -167,7 +167,7 @@ def test_bytes_are_given_as_a_number(monkeypatch):
 
 @given(st.lists(st.integers(0, 5 << 20), max_size=30), st.integers(1, 5))
 def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
-    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=s, file="f.pack", offset_bytes=64) for s in sizes]
+    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=s, file="f.segment", offset_bytes=64) for s in sizes]
     tasks = divide(slices, buckets)
     assert 1 <= len(tasks) <= buckets
     numbers = sorted(s.seq for t in tasks for s in t)
@@ -204,7 +204,7 @@ def test_an_intent_survives_as_text(mode, purpose):
 
 
 def an_intent(mode=Live(), purpose=Filling(("m1",))):
-    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=10, file="f.pack", offset_bytes=64)]
+    slices = [ChangeSlice(relation="t1", rows=1, size_bytes=10, file="f.segment", offset_bytes=64)]
     return Intent(
         7,
         "abc",

@@ -31,13 +31,13 @@ with mock.patch("builtins.compile", side_effect=AssertionError("something is gen
     from_json(Job, job)
     print(from_json(Circuit, circuit).fingerprint)
     counts = SourceCounts(3, 5, first_dead={"line": 1})
-    change = RelationChange((BlobRef("a.pack", 64, 10, 1),), 1, 0)
-    Receipt(0, 1, "a.pack", {"t1": change}, {"o": OperatorCounts(1)}, {"s1": counts}, {"o": 7}, {"o": 8}).to_bytes()
+    change = RelationChange((BlobRef("a.segment", 64, 10, 1),), 1, 0)
+    Receipt(0, 1, "a.segment", {"t1": change}, {"o": OperatorCounts(1)}, {"s1": counts}, {"o": 7}, {"o": 8}).to_bytes()
 """
 
 
 def test_nothing_is_generated_for_the_first_job():
-    job = Job("/x", "id", True, an_intent(), {"0/1": "a.pack"}, {"t1": 3}, 1)
+    job = Job("/x", "id", True, an_intent(), {"0/1": "a.segment"}, {"t1": 3}, 1)
     circuit = Circuit(1, tuple(OPERATORS), {o.id: 0 for o in OPERATORS})
     values = json.dumps([to_json(job), to_json(circuit)])
     done = subprocess.run([sys.executable, "-c", CODE], input=values, capture_output=True, text=True, check=False)

@@ -58,7 +58,7 @@ def test_rebuild(tmp_path, before, after):
     kit, rng = filled(tmp_path, before)
     kit.engine.rebuild(for_buckets(kit, after))
     kit.check()
-    assert {int(k.partition("/")[2]) for k in kit.log.last_epoch().packs} <= set(range(after))
+    assert {int(k.partition("/")[2]) for k in kit.log.last_epoch().segments} <= set(range(after))
     for _ in range(3):
         change(kit, rng)
         kit.engine.flush()
@@ -111,7 +111,7 @@ def test_a_rebuild_that_was_cut_off_is_given_up(tmp_path, monkeypatch):
     kit.views, kit.buckets = before, 2
     kit.install()
     assert kit.log.last_epoch().frontier.backfill is None
-    assert not any(k.startswith("~") for k in kit.log.last_epoch().packs)
+    assert not any(k.startswith("~") for k in kit.log.last_epoch().segments)
     for _ in range(2):
         change(kit, rng)
         kit.engine.flush()
@@ -156,7 +156,7 @@ def test_compaction_and_backfill(tmp_path, buckets):
     kit = Kit(tmp_path / "db", buckets=buckets, make_engine=small)
     two_tables(kit)
     kit.engine.start()
-    compactor = Compactor(kit.layout, kit.log, kit.packs, lambda: kit.catalog, commits=2)
+    compactor = Compactor(kit.layout, kit.log, kit.segments, lambda: kit.catalog, commits=2)
     rng = random.Random(2)
     for _ in range(5):
         change(kit, rng)

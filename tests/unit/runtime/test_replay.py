@@ -46,7 +46,7 @@ def test_same_bytes(tmp_path, buckets):
         first = receipts(job, buckets)
         for _ in range(4):
             again = receipts(replace(job, intent=replace(intent, tasks=recut(intent.slices, rng, buckets))), buckets)
-            assert [r.pack for r in again] == [r.pack for r in first]
+            assert [r.segment for r in again] == [r.segment for r in first]
             assert [r.relations for r in again] == [r.relations for r in first]
         commit_epoch(kit.db, kit.circuit(), intent, first, duration_us=0)
         coordinator.close()

@@ -31,7 +31,7 @@ def connect():
 
 def go_elsewhere(store):
     """The next epochs run on another machine."""
-    stages._packs_of.cache_clear()
+    stages._segments_of.cache_clear()
     forget_copies()
     store.requests.clear()
     store.read_bytes = 0

@@ -97,7 +97,7 @@ def test_plans_and_circuit_are_made_again_from_the_statements(path: Path) -> Non
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_state_that_is_damaged_stops_its_views_alone(path: Path, damage: Damage) -> None:
-    (newest,) = [p for p in path.glob("packs/*.pack") if p.name.startswith(max_epoch(path))]
+    (newest,) = [p for p in path.glob("segments/*.segment") if p.name.startswith(max_epoch(path))]
     damage(newest)
     with watersmeet.connect(path, runtime="inprocess") as connection:
         check(connection, "sums", "top")
@@ -114,7 +114,7 @@ def test_state_that_is_damaged_stops_its_views_alone(path: Path, damage: Damage)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("named", ["sums", "ALL"])
 def test_views_whose_state_and_rows_are_damaged_are_refreshed(path: Path, damage: Damage, named: str) -> None:
-    (newest,) = [p for p in path.glob("packs/*.pack") if p.name.startswith(max_epoch(path))]
+    (newest,) = [p for p in path.glob("segments/*.segment") if p.name.startswith(max_epoch(path))]
     damage(newest)
     with watersmeet.connect(path, runtime="inprocess") as connection:
         check(connection, "sums", "top")
@@ -132,7 +132,7 @@ def test_lost_rows_that_a_sink_has_are_not_guessed(path: Path) -> None:
         connection.execute(
             "CREATE SUBSCRIPTION s FROM sums WITH (retention = '1D'); INSERT INTO t VALUES (2, 1); FLUSH"
         )
-    (newest,) = [p for p in path.glob("packs/*.pack") if p.name.startswith(max_epoch(path))]
+    (newest,) = [p for p in path.glob("segments/*.segment") if p.name.startswith(max_epoch(path))]
     gone(newest)
     with watersmeet.connect(path, runtime="inprocess") as connection:
         connection.execute("INSERT INTO t VALUES (2, 1); FLUSH")
@@ -144,12 +144,12 @@ def test_lost_rows_that_a_sink_has_are_not_guessed(path: Path) -> None:
 
 
 def max_epoch(path: Path) -> str:
-    return max(p.name.partition("-")[0] for p in path.glob("packs/0*.pack"))
+    return max(p.name.partition("-")[0] for p in path.glob("segments/0*.segment"))
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_rows_of_a_table_that_are_gone_are_named(path: Path, damage: Damage) -> None:
-    (file,) = sorted(path.glob("packs/t*.pack"), key=lambda p: int(p.name[1:].partition("-")[0]))[-1:]
+    (file,) = sorted(path.glob("segments/t*.segment"), key=lambda p: int(p.name[1:].partition("-")[0]))[-1:]
     damage(file)
     with watersmeet.connect(path, runtime="inprocess") as connection:
         check(connection)

@@ -8,7 +8,7 @@ from tests import placed
 import watersmeet
 from watersmeet.planner.builder import Builder
 from watersmeet.runtime.output import stored_state
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 
 SETUP = """
 CREATE TABLE t (k int, x int);
@@ -98,7 +98,7 @@ def test_no_run_is_read_or_written(tmp_path, monkeypatch):
             raise AssertionError("a run is read")
 
         with monkeypatch.context() as patch:
-            patch.setattr(PackFiles, "read_blob", refused)
+            patch.setattr(SegmentFiles, "read_blob", refused)
             connection.execute("ALTER DATABASE SET parallelism = 3")
         after = database.log.last_epoch()
         assert (after.number, after.epoch, after.relations) == (before.number + 1, before.epoch + 1, {})
@@ -117,8 +117,8 @@ def test_no_run_is_read_or_written(tmp_path, monkeypatch):
 
 def refs(database, commit):
     found = []
-    for place, pack in commit.packs.items():
-        manifest = stored_state(database.packs, pack, place)
+    for place, segment in commit.segments.items():
+        manifest = stored_state(database.segments, segment, place)
         found += [r for o in manifest.operators for r in manifest.refs_of(o)]
     return found
 

@@ -274,11 +274,11 @@ def test_memory(connection, run, example):
     """Each part is told apart; what a machine does not say is NULL, never 0."""
     run("INSERT INTO t VALUES (1, 'x'); FLUSH; SELECT * FROM v")
     memory = connection.status()["memory"]
-    assert memory["packs_bytes"] > 0
+    assert memory["segments_bytes"] > 0
     assert memory["commits_bytes"] > 0
     shown = {part: found for part, *found in run("SHOW MEMORY")}
-    assert list(shown) == ["main", "workers", "java", "packs", "commits"]
-    assert shown["packs"] == [memory["packs_bytes"], None]
+    assert list(shown) == ["main", "workers", "java", "segments", "commits"]
+    assert shown["segments"] == [memory["segments_bytes"], None]
     if os.path.exists("/proc/self/smaps_rollup"):
         assert shown["main"][0] > 10_000_000
         assert shown["main"][1] > 1_000_000

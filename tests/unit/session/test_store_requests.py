@@ -11,7 +11,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.errors import Error, error
-from watersmeet.runtime.stages import _packs_of
+from watersmeet.runtime.stages import _segments_of
 from watersmeet.store import checkpoints, content, readers, retention
 from watersmeet.store.content import Content
 
@@ -74,7 +74,7 @@ def priced(asked):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 16])
 def test_an_epoch_asks_for_little(store, parallelism):
-    """One pack, whatever the number of buckets, and the commit; FLUSH looks at what another writer may have done.
+    """One segment, whatever the number of buckets, and the commit; FLUSH looks at what another writer may have done.
     docs/decisions/37-object-stores.md says what that costs.
     """
     with connect(parallelism=parallelism) as connection:
@@ -105,7 +105,7 @@ def test_objects_on_the_local_disk_are_told_from_those_that_are_fetched(store):
         """What tasks find that have nothing mapped."""
         with connect(parallelism=2) as connection:
             change(connection, number)
-            _packs_of.cache_clear()
+            _segments_of.cache_clear()
             if wiped:
                 forget_copies()
             connection.flush()
@@ -160,7 +160,7 @@ def opened(store):
 def test_opening_costs_the_same_for_any_number_of_commits(store):
     """Those before the newest checkpoint are left to the first clean-up, which takes away what a crash left.
 
-    A store lists 1,000 names in a request, so names are counted, too: of commits that are kept, and packs, none.
+    A store lists 1,000 names in a request, so names are counted, too: of commits that are kept, and segments, none.
     """
     asked, listed = [], []
     for _ in range(2):
@@ -179,7 +179,7 @@ def test_opening_costs_the_same_for_any_number_of_commits(store):
     assert sum("/commits/" in name for name in store.objects) > 80
     assert asked[0] == asked[1]
     assert listed[1] <= listed[0] + 3, "a checkpoint, two fences"
-    left = "db/packs/t9999-1-00000000000000000000000000000000.pack"
+    left = "db/segments/t9999-1-00000000000000000000000000000000.segment"
     store.objects[left] = b"left by a writer that died"
     with connect() as connection:
         assert left in store.objects
@@ -190,16 +190,16 @@ def test_opening_costs_the_same_for_any_number_of_commits(store):
 
 @pytest.mark.slow
 def test_a_clean_up_does_not_list_what_is_kept(store, monkeypatch):
-    """It looks at all packs now and then: what nothing but a look at all of them shows goes, too."""
-    monkeypatch.setattr(retention, "_PACKS", 10)
+    """It looks at all segments now and then: what nothing but a look at all of them shows goes, too."""
+    monkeypatch.setattr(retention, "_SEGMENTS", 10)
     with connect(parallelism=1) as connection:
         set_up(connection)
         connection.execute("ALTER SYSTEM SET retention = '1 day'")
         change_and_clean_up(connection, range(40))
         begin = len(store.requests)
         change_and_clean_up(connection, [40])
-        assert not {("list", "db/commits"), ("list", "db/packs")} & {*store.requests[begin:]}
-        left = "db/packs/0000000001-1-00000000000000000000000000000000.pack"
+        assert not {("list", "db/commits"), ("list", "db/segments")} & {*store.requests[begin:]}
+        left = "db/segments/0000000001-1-00000000000000000000000000000000.segment"
         store.objects[left] = b"left by a task that ran twice"
         change_and_clean_up(connection, range(41, 50))
         assert left not in store.objects
@@ -220,9 +220,9 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
                 change(connection, number)
                 connection.flush()
             connection._session.database._compactor.run()
-        kept = {name for name in store.objects if "/packs/t" in name}
+        kept = {name for name in store.objects if "/segments/t" in name}
     assert len(kept) == 100
-    left = "db/packs/t9999-1-00000000000000000000000000000000.pack"
+    left = "db/segments/t9999-1-00000000000000000000000000000000.segment"
     store.objects[left] = b"left by a writer that died"
     with connect(parallelism=1) as connection:
         database = connection._session.database
@@ -232,18 +232,18 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
         assert database.log.head() > 150
         assert asked["get commits"] < 10
         assert asked["get snapshots"] <= 6
-        assert asked["list commits"] == asked["list packs"] == 1
+        assert asked["list commits"] == asked["list segments"] == 1
         assert kept < set(store.objects)
         assert left not in store.objects
         monkeypatch.setenv("WATERSMEET_READING_SECONDS", "0")
         connection.execute("ALTER SYSTEM SET retention = 0")
         change_and_clean_up(connection, [50, 51])
         log, content_files = database.log, database._compactor.last.files
-        needed = content_files | retention._state_files(log, log.read(log.head()), database.packs)
+        needed = content_files | retention._state_files(log, log.read(log.head()), database.segments)
         commits = [log.read(int(name[-17:-5])) for name in store.objects if "/commits/" in name]
         assert len(commits) < 20
         needed = needed.union(*(commit.changed_files for commit in commits))
-        assert {name.rpartition("/")[2] for name in store.objects if "/packs/" in name} == needed
+        assert {name.rpartition("/")[2] for name in store.objects if "/segments/" in name} == needed
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(52,)]
 
 
@@ -310,7 +310,7 @@ def test_a_reader_that_is_always_overtaken_is_told(store, monkeypatch):
         set_up(writer)
 
         def overtaken(*_):
-            raise error("DATABASE_DAMAGED", "a pack is missing")
+            raise error("DATABASE_DAMAGED", "a segment is missing")
 
         with connect(read_only=True) as reader:
             monkeypatch.setattr(Content, "_refresh", overtaken)

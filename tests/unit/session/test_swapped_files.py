@@ -43,9 +43,9 @@ def go_on(path):
 
 
 def transactions(path):
-    """The files of the commits, and the packs, of the two INSERTs."""
-    packs = sorted((path / "packs").glob("t*.pack"))
-    return [path / "commits" / f"{int(p.name.split('-')[0][1:]):012d}.json" for p in packs], packs
+    """The files of the commits, and the segments, of the two INSERTs."""
+    segments = sorted((path / "segments").glob("t*.segment"))
+    return [path / "commits" / f"{int(p.name.split('-')[0][1:]):012d}.json" for p in segments], segments
 
 
 def copied_commit(path):
@@ -54,10 +54,10 @@ def copied_commit(path):
     return [other]
 
 
-def swapped_packs(path):
-    _, packs = transactions(path)
-    swap(*packs)
-    return packs
+def swapped_segments(path):
+    _, segments = transactions(path)
+    swap(*segments)
+    return segments
 
 
 def swapped_plans(path):
@@ -73,7 +73,7 @@ def swapped_circuits(path):
 
 
 def swapped_snapshots(path):
-    found = [next((path / "packs").glob("s*.pack")), next((path / "packs").glob("0*.pack"))]
+    found = [next((path / "segments").glob("s*.segment")), next((path / "segments").glob("0*.segment"))]
     swap(*found)
     return found
 
@@ -95,7 +95,7 @@ def renamed_checkpoint(path):
 
 CASES = [
     (copied_commit, False),
-    (swapped_packs, False),
+    (swapped_segments, False),
     (swapped_snapshots, True),
     (old_catalog, False),
     (renamed_checkpoint, True),

@@ -83,14 +83,14 @@ def test_mapped_files_of_the_database_are_counted_also_when_they_are_deleted(tmp
     size_bytes = 64 * mmap.PAGESIZE
     for directory in ("db", "db2"):
         (tmp_path / directory).mkdir()
-        (tmp_path / directory / "pack").write_bytes(bytes(size_bytes))
+        (tmp_path / directory / "segment").write_bytes(bytes(size_bytes))
     with contextlib.ExitStack() as opened:
         for directory in ("db", "db2"):
-            file = opened.enter_context((tmp_path / directory / "pack").open("rb"))
+            file = opened.enter_context((tmp_path / directory / "segment").open("rb"))
             mapped = opened.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
             assert not any(mapped[:])
         assert mapped_bytes([os.getpid()], tmp_path / "db") == size_bytes
-        (tmp_path / "db" / "pack").unlink()
+        (tmp_path / "db" / "segment").unlink()
         assert mapped_bytes([os.getpid()], tmp_path / "db") == size_bytes
     assert mapped_bytes([os.getpid()], tmp_path / "db") == 0
 

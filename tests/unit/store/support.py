@@ -15,9 +15,9 @@ from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange
 from watersmeet.store.compaction import Compactor
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout, WriterLock
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import PackWriter, epoch_prefix
 from watersmeet.store.retention import clean_at_start
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.values.types import BIGINT, DOUBLE, INTERVAL, VARCHAR, Field, SqlType, arrow_schema
 
 COLUMNS = (Field("k", BIGINT), Field("name", VARCHAR), Field("x", DOUBLE))
@@ -78,13 +78,13 @@ class Database:
         self.layout = Layout(path, durable=durable)
         self.lock = WriterLock(self.layout)
         self.log = CommitLog(self.layout, writer=True, **log)
-        self.packs = PackFiles(self.layout.packs)
-        clean_at_start(self.layout, self.log, self.packs)
-        self.compactor = Compactor(self.layout, self.log, self.packs, lambda: self.catalog, commits=10)
+        self.segments = SegmentFiles(self.layout.segments)
+        clean_at_start(self.layout, self.log, self.segments)
+        self.compactor = Compactor(self.layout, self.log, self.segments, lambda: self.catalog, commits=10)
         self.open: list[Content] = []
 
     def content(self) -> Content:
-        self.open.append(Content(self.layout, self.log, self.packs))
+        self.open.append(Content(self.layout, self.log, self.segments))
         return self.open[-1]
 
     def transaction(self, **changes) -> Commit:
@@ -96,7 +96,9 @@ class Database:
         """One epoch with the state `state` in one bucket: by relation id, a list of (row, diff)."""
         last = self.log.last_epoch()
         number = 1 if last is None else last.epoch + 1
-        writer = PackWriter(self.layout.packs, epoch_prefix(number, self.log.writer, 0, 0), durable=self.layout.durable)
+        writer = SegmentWriter(
+            self.layout.segments, epoch_prefix(number, self.log.writer, 0, 0), durable=self.layout.durable
+        )
         pending = {}
         for i, rows in changes.items():
             table, diff = change(rows, self.catalog.relations[i].columns)
@@ -109,13 +111,16 @@ class Database:
             ]
             pending[i] = blobs, count_change(diff, table.num_rows)
         run = writer.add([state or b"state of epoch %d" % number], 1)
-        pack = writer.finish({"0/0": [run]})
+        segment = writer.finish({"0/0": [run]})
         relations = {
-            i: RelationChange(tuple(b.within(pack) for b in blobs), *counts) for i, (blobs, counts) in pending.items()
+            i: RelationChange(tuple(b.within(segment) for b in blobs), *counts)
+            for i, (blobs, counts) in pending.items()
         }
         frontier = Frontier(transaction, sources or {})
         return self.log.append(
-            Commit("epoch", epoch=number, frontier=frontier, relations=relations, packs={"0/0": pack}, circuit="c")
+            Commit(
+                "epoch", epoch=number, frontier=frontier, relations=relations, segments={"0/0": segment}, circuit="c"
+            )
         )
 
     def close(self) -> None:

@@ -19,19 +19,19 @@ from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, load_catalog, save_catalog, saving
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout, WriterLock
 from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
-from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.readers import Floor, Reader, raise_floor
 from watersmeet.store.retention import clean_at_start
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 
 COMMIT = Commit(
     "epoch",
     time_us=5,
-    relations={"t1": RelationChange((BlobRef("a.pack", 64, 10, 3),), 2, 1)},
+    relations={"t1": RelationChange((BlobRef("a.segment", 64, 10, 3),), 2, 1)},
     epoch=7,
     frontier=Frontier(3, {"t3": {"files": [1]}}, Backfill(Filling(("m1",), ("t3",)), 2, 3, 4, ("t3",), started=True)),
-    packs={"0/1": "a.pack"},
+    segments={"0/1": "a.segment"},
     circuit="abc",
     metrics=Metrics(
         rows=1,
@@ -68,7 +68,7 @@ def test_rejected_rows_add_up_over_commits(layout):
     assert [log.read(n).rejected for n in (2, 3, 4)] == [{"t1": 2}, {"t1": 2}, {"t1": 3, "t3": 4}]
 
 
-@pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b"", lambda b: b.replace(b"a.pack", b"b.pack")])
+@pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b"", lambda b: b.replace(b"a.segment", b"b.segment")])
 def test_a_damaged_commit_is_named(layout, change):
     CommitLog(layout, writer=True).append(COMMIT)
     path = layout.commit(2)
@@ -257,7 +257,7 @@ def test_a_directory_that_is_something_else_is_refused_untouched(tmp_path):
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a\0b", "a..", "t1\n"])
 def test_names_that_leave_the_directory_are_refused(layout, name):
-    for path in (layout.pack, layout.circuit, layout.dead):
+    for path in (layout.segment, layout.circuit, layout.dead):
         with pytest.raises(Error):
             path(name)
 
@@ -308,7 +308,7 @@ def test_catalogs_of_writers_that_ended_before_their_commit_go(layout):
     for version in (2, 3):
         path = layout.catalog(f"{version:012d}-1")
         path.write_bytes(layout.seal(path, Catalog(version).to_json()))
-    clean_at_start(layout, CommitLog(layout, writer=True), PackFiles(layout.packs))
+    clean_at_start(layout, CommitLog(layout, writer=True), SegmentFiles(layout.segments))
     assert [p.name for p in layout.catalogs.iterdir()] == ["000000000001-1.json"]
 
 
@@ -365,5 +365,5 @@ def test_what_a_crash_left_unfinished_beside_sources_goes(layout):
     files.make_directory(made[1])
     for directory in made:
         files.write_new(files.temporary_path(directory), b"half")
-    clean_at_start(layout, CommitLog(layout, writer=True), PackFiles(layout.packs))
+    clean_at_start(layout, CommitLog(layout, writer=True), SegmentFiles(layout.segments))
     assert [p.name for directory in made for p in directory.iterdir() if p.is_file()] == []

@@ -15,16 +15,16 @@ from support import CATALOG, Database, counted, read, rows_table
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
-from watersmeet.store import compaction, packs, retention
+from watersmeet.store import compaction, retention, segments
 from watersmeet.store.checkpoints import Level, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.compaction import RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import PackWriter, epoch_prefix, file_snapshot
 from watersmeet.store.readers import Reader, commits_there, floor_number, read_floor
 from watersmeet.store.retention import Cleaner
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import SegmentWriter, epoch_prefix, file_snapshot
 from watersmeet.system.blobs import BlobRef
 
 
@@ -37,7 +37,7 @@ def database(tmp_path):
 
 def foreign(database):
     layout = Layout(database.layout.root, create=False)
-    found = Content(layout, CommitLog(layout), PackFiles(layout.packs))
+    found = Content(layout, CommitLog(layout), SegmentFiles(layout.segments))
     database.open.append(found)
     return found
 
@@ -53,7 +53,7 @@ def commits(database):
     return commits_there(database.layout, read_floor(database.layout))
 
 
-def test_old_commits_and_packs_go_and_the_content_stays(database):
+def test_old_commits_and_segments_go_and_the_content_stays(database):
     """Features: snapshots and deletion of old files."""
     fill(database, 30)
     before = read(database.content(), CATALOG, "t1", "m4")
@@ -62,7 +62,7 @@ def test_old_commits_and_packs_go_and_the_content_stays(database):
     assert not database.compactor.due()
     # The newest two epochs stay, and the newest commit, which names the checkpoint.
     assert commits(database) == [59, 61, 62]
-    assert sorted(p.name[0] for p in database.layout.packs.iterdir()) == ["0", "0", "s"]
+    assert sorted(p.name[0] for p in database.layout.segments.iterdir()) == ["0", "0", "s"]
     assert read(foreign(database), CATALOG, "t1", "m4") == before
     fill(database, 3, start=30)
     assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 33
@@ -82,7 +82,7 @@ def test_commits_that_a_run_deleted_are_not_asked_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
+def test_maps_of_segments_do_not_grow_with_the_number_of_commits(database):
     """Neither the writer, which reads all changes for its checkpoints, nor a reader keeps maps of files that went."""
     reader, mapped = foreign(database), []
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
             fill(database, 40)
             read(reader, CATALOG, "m4")
             database.compactor.run()
-        mapped.append((database.packs.mapped_bytes, reader._packs.mapped_bytes))
+        mapped.append((database.segments.mapped_bytes, reader._segments.mapped_bytes))
     assert mapped[0][1] == mapped[1][1] == mapped[2][1]
     assert max(w for w, _ in mapped) < 1.1 * min(w for w, _ in mapped) < 1 << 23  # the content grows
 
@@ -174,7 +174,7 @@ def test_what_is_kept_for_idle_readers_is_bounded_by_bytes(tmp_path, idle_bytes,
     follower = foreign(database)
     read(follower, CATALOG, "t1", "m4")
     fill(database, 5, start=5)
-    parts = database.layout, database.log, database.packs, lambda: CATALOG
+    parts = database.layout, database.log, database.segments, lambda: CATALOG
     compaction.Compactor(*parts, idle_bytes=idle_bytes).run()
     assert (commits(database)[0] == 12) == waits
     assert read(follower, CATALOG, "t1", "m4")["t1"].total() == 10
@@ -320,14 +320,14 @@ def blobs_of_50(monkeypatch):
     monkeypatch.setattr("watersmeet.store.changes.BLOB_ROWS", 50)
     monkeypatch.setattr(compaction, "_LARGE_ROWS", 50)
     monkeypatch.setattr(compaction, "_OWN_FILE_BYTES", 1200)
-    monkeypatch.setattr(packs, "OWN_FILE_BYTES", 1200)
+    monkeypatch.setattr(segments, "OWN_FILE_BYTES", 1200)
 
 
 def test_what_lies_in_large_blobs_is_not_written_again(database, blobs_of_50):
     """The files that a transaction wrote become those of the snapshot, and stay as long as that names them."""
     commit = database.transaction(t2=[((i, "a", None), 1) for i in range(120)])
     written = commit.relations["t2"].blobs
-    assert [b.file[-4:] for b in written] == [".run", ".run", "pack"]
+    assert [b.file.rpartition(".")[2] for b in written] == ["run", "run", "segment"]
     first = database.compactor.run().relations["t2"].levels[0].blobs
     assert [b.rows for b in first] == [50, 50, 20]
     assert first[:2] == written[:2]
@@ -340,7 +340,7 @@ def test_what_lies_in_large_blobs_is_not_written_again(database, blobs_of_50):
     for _ in range(3):
         database.transaction(t1=[((0, "x", None), 1)])
         database.compactor.run()
-    assert all((database.layout.packs / b.file).exists() for b in second)
+    assert all((database.layout.segments / b.file).exists() for b in second)
     assert read(foreign(database), CATALOG, "t2")["t2"].total() == 210
 
 
@@ -348,7 +348,7 @@ def test_files_go_when_no_snapshot_names_them_any_more(database, blobs_of_50):
     rows = [((i, "a", None), 1) for i in range(120)]
     commit = database.transaction(t1=rows)
     database.epoch(transaction=commit.number, m4=rows)
-    runs = [database.layout.packs / b.file for b in commit.relations["t1"].blobs if b.file.endswith(".run")]
+    runs = [database.layout.segments / b.file for b in commit.relations["t1"].blobs if b.file.endswith(".run")]
     for _ in range(2):
         fill(database, 2)
         database.compactor.run()
@@ -370,7 +370,7 @@ def test_an_overtaken_writer_deletes_nothing_that_the_next_one_names(tmp_path, b
     checkpoint = database.compactor.run()
     rows = [((i, "a", None), 1) for i in range(120)]
     commit = database.epoch(transaction=database.log.head(), m4=rows)
-    cleaner = retention.Cleaner(database.layout, database.log, database.packs)
+    cleaner = retention.Cleaner(database.layout, database.log, database.segments)
     count, named = cleaner._count, set()
 
     def after_the_rival(*given):
@@ -388,7 +388,7 @@ def test_an_overtaken_writer_deletes_nothing_that_the_next_one_names(tmp_path, b
         cleaner.run(checkpoint)
     assert raised.value.condition == "WRITER_FENCED"
     assert commit.relations["m4"].blobs[0].file in named
-    assert all((database.layout.packs / name).exists() for name in named)
+    assert all((database.layout.segments / name).exists() for name in named)
 
 
 def test_rows_that_only_come_stay_in_their_order(database, blobs_of_50, monkeypatch):
@@ -403,7 +403,7 @@ def test_rows_that_only_come_stay_in_their_order(database, blobs_of_50, monkeypa
         [50, 50, 20, 50, 5],
         [50, 50, 20, 50, 5, 50, 10],
     ]
-    stored = [database.packs.read_change(b)[0] for level in levels[-1] for b in level.blobs]
+    stored = [database.segments.read_change(b)[0] for level in levels[-1] for b in level.blobs]
     assert [i for table in stored for i in table.column(0).to_pylist()] == came
 
 
@@ -412,7 +412,7 @@ def test_a_damaged_snapshot_is_named(database, damage):
     fill(database, 12)
     database.compactor.run()
     name = next(iter(newest_checkpoint(database.layout, database.log).relations["t1"].levels)).blobs[0].file
-    path = database.layout.pack(name)
+    path = database.layout.segment(name)
     if damage is None:
         path.unlink()
     else:
@@ -428,14 +428,14 @@ def test_a_flipped_bit_of_a_snapshot_is_noticed(database):
     rows = [((i, f"{chance.random()}", chance.random()), 1) for i in range(1000)]
     database.transaction(t1=rows)
     [blob] = database.compactor.run().relations["t1"].levels[0].blobs
-    path = database.layout.pack(blob.file)
+    path = database.layout.segment(blob.file)
     whole = path.read_bytes()
     for share in (0.1, 0.3, 0.5, 0.7, 0.95):
         damaged = bytearray(whole)
         damaged[blob.offset_bytes + int(share * blob.length_bytes)] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         with pytest.raises(Error, match=blob.file):
-            PackFiles(database.layout.packs).read_change(blob)
+            SegmentFiles(database.layout.segments).read_change(blob)
 
 
 @pytest.mark.parametrize("kind", ["t", "s"])
@@ -445,8 +445,8 @@ def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, ki
     fill(database, 2, start=12)
     root = database.layout.root
     database.close()
-    (root / "packs" / "0000000001-1-0-0-orphan.pack").write_bytes(b"orphan")
-    gone = next((root / "packs").glob(f"{kind}*.pack"))
+    (root / "segments" / "0000000001-1-0-0-orphan.segment").write_bytes(b"orphan")
+    gone = next((root / "segments").glob(f"{kind}*.segment"))
     gone.unlink()
     before = {p for p in root.rglob("*") if "readers" not in str(p)}
     Database(root).close()
@@ -466,16 +466,16 @@ def test_a_stop_ends_the_first_look_at_all_commits(database):
     compactor._cleaner._check_stop = compactor._check_stop
     compactor.run()
     assert commits(database)[0] > 1
-    anew = Cleaner(database.layout, database.log, database.packs)
+    anew = Cleaner(database.layout, database.log, database.segments)
     anew._count(database.log.head(), compactor.last, read_floor(database.layout))
     assert compactor._cleaner._named == anew._named
 
 
 def test_what_a_running_epoch_has_written_stays(database):
     fill(database, 12)
-    running = database.layout.pack("0000000013-1-0-0-abc.pack")
-    zombie = database.layout.pack("0000000012-1-0-0-abc.pack")
-    pending = database.layout.pack("t99-1-abc.pack")
+    running = database.layout.segment("0000000013-1-0-0-abc.segment")
+    zombie = database.layout.segment("0000000012-1-0-0-abc.segment")
+    pending = database.layout.segment("t99-1-abc.segment")
     for path in (running, zombie, pending):
         path.write_bytes(b"x")
     database.compactor.run()
@@ -515,53 +515,53 @@ def test_a_clean_up_that_is_tried_again_counts_no_file_twice(database, monkeypat
     database.compactor.run()
     assert not database.layout.commit(first.number).exists()
     assert database.layout.commit(again.number).exists()
-    assert database.layout.pack(file).exists()
+    assert database.layout.segment(file).exists()
 
 
 def test_a_clean_up_that_is_tried_again_deletes_what_is_left(database, monkeypatch):
     first = database.transaction(t2=[((1, "a", None), 1)])
     (file,) = {b.file for b in first.relations["t2"].blobs}
     fill(database, 12)
-    failing_once(monkeypatch, "packs")
+    failing_once(monkeypatch, "segments")
     with pytest.raises(Error, match="for a moment"):
         database.compactor.run()
     assert not database.layout.commit(first.number).exists()
-    assert database.layout.pack(file).exists()
+    assert database.layout.segment(file).exists()
     database.compactor.run()
-    assert not database.layout.pack(file).exists()
+    assert not database.layout.segment(file).exists()
 
 
 def test_runs_that_the_state_still_uses_stay(database):
     """A run file written in epoch 1 that the newest footer names."""
     big = os.urandom(1 << 20)
     first = database.epoch(transaction=0, state=big)
-    run = database.packs.read_section(first.packs["0/0"], "0/0")[0]
+    run = database.segments.read_section(first.segments["0/0"], "0/0")[0]
     for epoch in range(2, 6):
-        writer = PackWriter(database.layout.packs, epoch_prefix(epoch, database.log.writer, 0, 0), durable=False)
-        pack = writer.finish({"0/0": [run]})
-        database.log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), packs={"0/0": pack}))
+        writer = SegmentWriter(database.layout.segments, epoch_prefix(epoch, database.log.writer, 0, 0), durable=False)
+        segment = writer.finish({"0/0": [run]})
+        database.log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), segments={"0/0": segment}))
         database.compactor.run()
-        assert database.layout.pack(run[0]).exists()
+        assert database.layout.segment(run[0]).exists()
     for _ in range(2):
         database.epoch(transaction=0)
         database.compactor.run()
-    assert not database.layout.pack(run[0]).exists()
+    assert not database.layout.segment(run[0]).exists()
 
 
 def test_a_section_that_nothing_names_keeps_no_files(database):
-    """A pack stays for the state of one bucket; what it says of another, which has a newer one, does not count."""
-    log, packs = database.log, database.layout.packs
-    writer = PackWriter(packs, epoch_prefix(1, log.writer), durable=False)
+    """A segment stays for the state of one bucket; what it says of another, which has a newer one, does not count."""
+    log, segments = database.log, database.layout.segments
+    writer = SegmentWriter(segments, epoch_prefix(1, log.writer), durable=False)
     runs = [writer.add([bytes([i]) * (1 << 20)], 1) for i in range(2)]
     first = writer.finish({"1/0": [runs[0]], "1/1": [runs[1]]})
-    log.append(Commit("epoch", epoch=1, frontier=Frontier(), packs={"1/0": first, "1/1": first}))
+    log.append(Commit("epoch", epoch=1, frontier=Frontier(), segments={"1/0": first, "1/1": first}))
     for epoch in range(2, 5):
-        second = PackWriter(packs, epoch_prefix(epoch, log.writer), durable=False).finish({"1/1": [epoch]})
-        log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), packs={"1/0": first, "1/1": second}))
+        second = SegmentWriter(segments, epoch_prefix(epoch, log.writer), durable=False).finish({"1/1": [epoch]})
+        log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), segments={"1/0": first, "1/1": second}))
         database.compactor.run()
-    assert (packs / first).exists()
-    assert (packs / runs[0].file).exists()
-    assert not (packs / runs[1].file).exists()
+    assert (segments / first).exists()
+    assert (segments / runs[0].file).exists()
+    assert not (segments / runs[1].file).exists()
 
 
 def test_the_thread_compacts_when_it_is_due_and_survives_errors(database, monkeypatch):
@@ -617,7 +617,7 @@ def test_an_old_checkpoint_stays_while_it_is_held(database):
         fill(database, 12, start=start)
         database.compactor.run()
     assert load_checkpoint(database.layout, held.moment.head) == held
-    assert all(database.layout.pack(name).exists() for name in held.files)
+    assert all(database.layout.segment(name).exists() for name in held.files)
     reader.close()
     fill(database, 1, start=36)
     database.compactor.run()
@@ -668,7 +668,7 @@ def test_memory_is_given_back_after_each_run(tmp_path):
     database = Database(tmp_path / "y")
     runs = []
     compactor = compaction.Compactor(
-        database.layout, database.log, database.packs, lambda: CATALOG, commits=10, after=lambda: runs.append(1)
+        database.layout, database.log, database.segments, lambda: CATALOG, commits=10, after=lambda: runs.append(1)
     )
     fill(database, 10)
     assert compactor.due()

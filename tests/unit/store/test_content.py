@@ -21,7 +21,7 @@ from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
-from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.tables import ContentTable, Settings, connect, give_back
 from watersmeet.values.types import BIGINT, Field
 
@@ -86,7 +86,9 @@ def run_history(tmp_path_factory, steps):
             run_step(database, follower, model, step)
         check(database, follower, model)
         fresh = Content(
-            Layout(database.layout.root, create=False), CommitLog(database.layout), PackFiles(database.layout.packs)
+            Layout(database.layout.root, create=False),
+            CommitLog(database.layout),
+            SegmentFiles(database.layout.segments),
         )
         database.open.append(fresh)
         check(database, fresh, model)
@@ -286,7 +288,7 @@ def test_names_and_columns_with_any_characters(tmp_path):
 
 def test_queries_cannot_see_python_variables_and_may_be_kept_from_files(database):
     secret = rows_table([(1, "a", 1.0)])
-    content = Content(database.layout, database.log, database.packs, external_access=False)
+    content = Content(database.layout, database.log, database.segments, external_access=False)
     database.open.append(content)
     database.transaction(t1=[((1, "a", 1.0), 1)])
     assert read(content, CATALOG, "t1")["t1"].total() == secret.num_rows
@@ -391,7 +393,7 @@ def test_the_duckdb_of_a_content_that_is_closed_while_it_is_read_serves_no_other
     made = duckdbs_made(monkeypatch)
     database = Database(tmp_path / "a")
     for _ in range(2):
-        content = Content(database.layout, database.log, database.packs, memory_limit="125MB")
+        content = Content(database.layout, database.log, database.segments, memory_limit="125MB")
         with content.reader(CATALOG, []):
             content.close()
     assert len(made) == 2

@@ -88,7 +88,7 @@ def test_a_full_disk_at_every_step(tmp_path, monkeypatch):
             assert raised.condition == "DISK_FULL"
         monkeypatch.setattr(files, "os", os)
         check(database, database.log.head())
-        for directory in (database.layout.commits, database.layout.packs, database.layout.snapshots):
+        for directory in (database.layout.commits, database.layout.segments, database.layout.snapshots):
             assert not [n for n in os.listdir(directory) if n.startswith(files.TEMPORARY)]
         head = database.log.head()
         if database.log._refused is None:
@@ -110,10 +110,10 @@ def check(database, head):
 def check_no_rest(database):
     """No file is left that nothing refers to."""
     layout = database.layout
-    for directory in (layout.commits, layout.packs, layout.snapshots, layout.catalogs):
+    for directory in (layout.commits, layout.segments, layout.snapshots, layout.catalogs):
         assert not [n for n in os.listdir(directory) if n.startswith(files.TEMPORARY)]
     mentioned = b"".join(p.read_bytes() for p in [*layout.commits.glob("*.json"), *layout.snapshots.glob("*.json")])
-    for path in layout.packs.iterdir():
+    for path in layout.segments.iterdir():
         assert path.name.encode() in mentioned
 
 

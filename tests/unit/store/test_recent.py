@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.store.packs import Recent
+from watersmeet.store.segments import Recent
 
 
 def test_the_oldest_go_first():

@@ -50,7 +50,7 @@ FILE = FileSlice(
 )
 DATA = LakeFile("p=a/x.parquet", 90, (("p", "a"), ("q", None)))
 SLICES = [
-    ChangeSlice(relation="t1", rows=5, size_bytes=100, seq=1, file="t3-1-ab.pack", offset_bytes=64, first=2),
+    ChangeSlice(relation="t1", rows=5, size_bytes=100, seq=1, file="t3-1-ab.segment", offset_bytes=64, first=2),
     FILE,
     replace(FILE, total=3, header=None, lacks=(), unterminated=False, long=True),
     AsideSlice(relation="s1", ordinal=1, path="b", version=FileVersion(9, 5, 0), reason="vanished", lost_bytes=9),

@@ -91,11 +91,11 @@ def test_what_is_no_form_of_the_class_is_refused(change):
 
 
 def test_a_tuple_with_names_is_a_list():
-    blob = BlobRef("a.pack", 64, 10, 3)
-    assert to_json(blob) == ["a.pack", 64, 10, 3]
-    assert from_json(BlobRef, ["a.pack", 64, 10, 3]) == blob
+    blob = BlobRef("a.segment", 64, 10, 3)
+    assert to_json(blob) == ["a.segment", 64, 10, 3]
+    assert from_json(BlobRef, ["a.segment", 64, 10, 3]) == blob
     change = RelationChange((blob, blob), 2, 1)
-    assert to_json(change) == [[["a.pack", 64, 10, 3]] * 2, 2, 1]
+    assert to_json(change) == [[["a.segment", 64, 10, 3]] * 2, 2, 1]
     again = from_json(RelationChange, to_json(change))
     assert again == change
     assert type(again.blobs[0]) is BlobRef

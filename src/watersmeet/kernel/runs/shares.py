@@ -168,9 +168,9 @@ class RunRef(NamedTuple):
             return self.blob.length_bytes
         return round(self.blob.length_bytes * self._rows / max(1, self.blob.rows))
 
-    def within(self, pack: str) -> RunRef:
+    def within(self, segment: str) -> RunRef:
         """As `BlobRef.within`."""
-        return self._replace(blob=self.blob.within(pack))
+        return self._replace(blob=self.blob.within(segment))
 
     def behind(self, start: int, rows: int) -> RunRef:
         """The rows whose hash is not below `start`. rows: how many."""

@@ -57,11 +57,11 @@ class StateManifest:
             }
         )
 
-    def within(self, pack: str) -> StateManifest:
+    def within(self, segment: str) -> StateManifest:
         """The manifest as seen from outside of its segment."""
         return StateManifest(
             {
-                o: {n: tuple(r.within(pack) for r in refs) for n, refs in traces.items()}
+                o: {n: tuple(r.within(segment) for r in refs) for n, refs in traces.items()}
                 for o, traces in self.operators.items()
             }
         )

@@ -44,7 +44,7 @@ MERGED_BYTES: Final = 256 << 20
 LARGE_FAN_IN: Final = 16
 
 #: A larger result is cut into chunks of about this size, by ranges of hashes.
-SEGMENT_BYTES: Final = 128 << 20
+CHUNK_BYTES: Final = 128 << 20
 
 #: Rows of one hash are merged in one piece, which must fit in Arrow's 2 GiB, with room to spare.
 PIECE_BYTES: Final = 1 << 30
@@ -85,7 +85,7 @@ class MergeBudget:
         self._left_bytes = most_bytes
         self.whole_bytes = MERGED_BYTES if piece_bytes is None else piece_bytes
         """Smaller merges are done in one piece, if they fit in this epoch's budget."""
-        self.piece_bytes = SEGMENT_BYTES if piece_bytes is None else piece_bytes
+        self.piece_bytes = CHUNK_BYTES if piece_bytes is None else piece_bytes
         """The size of a piece of larger merges."""
 
     @property
@@ -142,7 +142,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     position = len(runs)
     while position:
         start = position - 1
-        while start and runs[start].continues:  # the first segments may be gone
+        while start and runs[start].continues:  # the first chunks may be gone
             start -= 1
         group = runs[start:position]
         group_level = level(sum(r.num_rows for r in group))
@@ -202,7 +202,7 @@ def _fits(runs: Sequence[Run]) -> bool:
     size = sum(r.size_bytes for r in runs)
     if size <= MERGED_BYTES:
         return True
-    sample, count = _sample(runs), -(-size // SEGMENT_BYTES)
+    sample, count = _sample(runs), -(-size // CHUNK_BYTES)
     bounds = np.unique(sample[(np.arange(1, count) * len(sample)) // count])
     cuts = [[0, *np.searchsorted(r.hash, bounds).tolist(), r.num_rows] for r in runs]
     return all(

@@ -392,7 +392,7 @@ def _memory(session: Session, statement: Show) -> Result:
         ("main", found.main_bytes, found.main_mapped_bytes),
         ("workers", found.workers_bytes, found.workers_mapped_bytes),
         ("java", found.java_bytes, None),
-        ("packs", found.packs_bytes, None),
+        ("segments", found.segments_bytes, None),
         ("commits", found.commits_bytes, None),
     ]
     names = (Field("part", VARCHAR), Field("bytes", BIGINT), Field("mapped_bytes", BIGINT))

@@ -1,4 +1,4 @@
-"""Packs: what was put in comes out, mapped; what is missing, short or damaged is named."""
+"""Segments: what was put in comes out, mapped; what is missing, short or damaged is named."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from watersmeet.errors import Error
 from watersmeet.store.changes import decode_change, encode_change
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import (
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import (
     BLOCK_BYTES,
     DIRECT_BYTES,
     OWN_FILE_BYTES,
-    PackWriter,
+    SegmentWriter,
     block_checksum,
     block_checksums,
     epoch_prefix,
@@ -24,7 +24,7 @@ BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 
 
 def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3, 2, 1, 0)):
-    writer = PackWriter(directory, prefix, durable=False)
+    writer = SegmentWriter(directory, prefix, durable=False)
     refs = [writer.add([b], i) for i, b in enumerate(blobs)]
     name = writer.finish({"1/0": {"runs": refs}, "1/1": {}})
     return name, [r.within(name) for r in refs]
@@ -32,7 +32,7 @@ def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3
 
 def test_blobs_come_back_aligned(tmp_path):
     name, refs = write(tmp_path, (b"first", b"", b"third" * 20, BIG))
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     assert [files.read_blob(r).to_pybytes() for r in refs] == [b"first", b"", b"third" * 20, BIG]
     assert all(files.read_blob(r).address % 64 == 0 for r in refs)
     assert [r.rows for r in refs] == [0, 1, 2, 3]
@@ -57,7 +57,7 @@ def test_what_no_task_reads_is_written_past_the_cache_if_it_is_large(tmp_path, m
 
     monkeypatch.setattr(files, "publish_content", noting)
     large = np.arange(DIRECT_BYTES, dtype=np.uint8).tobytes()
-    writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
+    writer = SegmentWriter(tmp_path, epoch_prefix(3, 2), durable=False)
     unread, smaller, read = (
         writer.add([blob], 1, unread=unread).file
         for blob, unread in ((large, True), (large[1:], True), (large + b"!", False))
@@ -74,7 +74,7 @@ def test_same_content_same_name(tmp_path):
 
 
 def test_what_was_added_and_dropped_leaves_no_file_unless_something_else_is_the_same(tmp_path):
-    writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
+    writer = SegmentWriter(tmp_path, epoch_prefix(3, 2), durable=False)
     first, second, other = (writer.add([b[:7], memoryview(b)[7:]], 1) for b in (BIG, BIG, BIG[:-1] + b"!"))
     assert first == second != other
     writer.drop(first)
@@ -86,7 +86,7 @@ def test_what_was_added_and_dropped_leaves_no_file_unless_something_else_is_the_
 
 def test_a_file_may_be_deleted_while_it_is_read(tmp_path):
     name, refs = write(tmp_path)
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     blob = files.read_blob(refs[2])
     (tmp_path / name).unlink()
     files.close()
@@ -96,7 +96,7 @@ def test_a_file_may_be_deleted_while_it_is_read(tmp_path):
 
 
 def test_maps_that_nobody_reads_any_more_are_let_go(tmp_path):
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     names = [write(tmp_path, (bytes([i]),))[1][0] for i in range(3)]
     for now, ref in enumerate(names):
         files.age(now, most=2)
@@ -111,11 +111,11 @@ def test_maps_that_nobody_reads_any_more_are_let_go(tmp_path):
 
 
 def test_the_cache_lets_old_maps_go(tmp_path):
-    files = PackFiles(tmp_path, max_files=3)
+    files = SegmentFiles(tmp_path, max_files=3)
     blobs = [files.read_blob(write(tmp_path, (b"%d" % i,))[1][0]) for i in range(10)]
     assert len(files._maps) == 3
     assert [b.to_pybytes() for b in blobs] == [b"%d" % i for i in range(10)]
-    files = PackFiles(tmp_path, max_mapped_bytes=1)
+    files = SegmentFiles(tmp_path, max_mapped_bytes=1)
     files.read_blob(write(tmp_path)[1][0])
     files.read_blob(write(tmp_path, (b"x",))[1][0])
     assert len(files._maps) == 1
@@ -123,7 +123,7 @@ def test_the_cache_lets_old_maps_go(tmp_path):
 
 def test_maps_are_bounded_by_bytes(tmp_path):
     """A small file takes a page, and its entries beside it: so many of them are no more than a few large ones."""
-    files = PackFiles(tmp_path, max_mapped_bytes=200_000)
+    files = SegmentFiles(tmp_path, max_mapped_bytes=200_000)
     for i in range(100):
         files.read_blob(write(tmp_path, (b"%d" % i,) * 10)[1][0])
         assert files.mapped_bytes <= 200_000
@@ -132,7 +132,7 @@ def test_maps_are_bounded_by_bytes(tmp_path):
 
 def test_a_map_keeps_no_copy_of_its_footer(tmp_path):
     name, _ = write(tmp_path)
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     files.read_section(name, "1/0")
     mapped = files._maps.get(name)
     assert mapped.buffer.address <= mapped.footer.address < mapped.buffer.address + mapped.buffer.size
@@ -151,7 +151,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("condition", ["STATE_DAMAGED", "DATABASE_DAMAGED"])
-def test_a_damaged_pack_is_named(tmp_path, damage, condition):
+def test_a_damaged_segment_is_named(tmp_path, damage, condition):
     """Features: a missing or truncated state file is an error by name, never silently empty."""
     name, refs = write(tmp_path)
     path = tmp_path / name
@@ -161,7 +161,7 @@ def test_a_damaged_pack_is_named(tmp_path, damage, condition):
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     for _ in range(2):
         with pytest.raises(Error, match=name) as raised:
-            PackFiles(tmp_path).read_blob(refs[0], condition)
+            SegmentFiles(tmp_path).read_blob(refs[0], condition)
         assert raised.value.condition == condition
 
 
@@ -174,7 +174,7 @@ def test_a_damaged_run_is_named(tmp_path, damage):
     else:
         path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(Error, match=refs[0].file) as raised:
-        PackFiles(tmp_path).read_blob(refs[0])
+        SegmentFiles(tmp_path).read_blob(refs[0])
     assert raised.value.condition == "STATE_DAMAGED"
 
 
@@ -182,19 +182,19 @@ def test_a_run_is_checked_on_request(tmp_path):
     _, refs = write(tmp_path, (BIG,))
     path = tmp_path / refs[0].file
     path.write_bytes(b"x" + path.read_bytes()[1:])
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     files.read_blob(refs[0])
     with pytest.raises(Error, match="a checksum does not match its content"):
         files.check(refs[0])
 
 
 def test_only_the_blocks_of_a_blob_are_checked(tmp_path):
-    """The rest of a pack may be damaged: who needs it is told."""
+    """The rest of a segment may be damaged: who needs it is told."""
     name, refs = write(tmp_path, tuple(bytes([i]) * BLOCK_BYTES for i in range(6)))
     data = bytearray((tmp_path / name).read_bytes())
     data[refs[3].offset_bytes] ^= 1
     (tmp_path / name).write_bytes(data)
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     damaged = set()
     for i, ref in enumerate(refs):
         try:
@@ -214,11 +214,11 @@ def test_checksums_of_pieces_are_those_of_the_whole(sizes):
 
 def test_references_that_do_not_fit_are_refused(tmp_path):
     _, refs = write(tmp_path)
-    files = PackFiles(tmp_path)
+    files = SegmentFiles(tmp_path)
     for wrong in (
         refs[0]._replace(length_bytes=4),
         refs[0]._replace(offset_bytes=1),
-        refs[0]._replace(file="../x.pack"),
+        refs[0]._replace(file="../x.segment"),
     ):
         with pytest.raises(Error):
             files.read_blob(wrong)
@@ -227,7 +227,7 @@ def test_references_that_do_not_fit_are_refused(tmp_path):
 @pytest.mark.parametrize("prefix", ["../a", "", "a/b", "A", "a--b"])
 def test_prefixes_that_leave_the_directory_are_refused(tmp_path, prefix):
     with pytest.raises(Error):
-        PackWriter(tmp_path, prefix, durable=False)
+        SegmentWriter(tmp_path, prefix, durable=False)
 
 
 @pytest.mark.parametrize("diff", [None, [1, 1, 1], [1, -1, 2]])

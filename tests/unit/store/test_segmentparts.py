@@ -9,8 +9,8 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 from watersmeet.errors import Error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.databasefiles import cache
-from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import BLOCK_BYTES, PackWriter, epoch_prefix
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import BLOCK_BYTES, SegmentWriter, epoch_prefix
 
 CONTENT = np.random.default_rng(7).integers(0, 256, (40 * BLOCK_BYTES) + 1000, np.uint8).tobytes()
 
@@ -29,19 +29,19 @@ def ref(store):
     return found
 
 
-def write(content=CONTENT, packs=None):
-    writer = PackWriter(packs or directory(), epoch_prefix(3, 2, 1, 0), durable=False)
+def write(content=CONTENT, segments=None):
+    writer = SegmentWriter(segments or directory(), epoch_prefix(3, 2, 1, 0), durable=False)
     found = writer.add([content], 5)
     assert writer.finish() == ""
     return found
 
 
 def test_a_server_sends_ranges(database_url):
-    packs = storage.path_at(database_url) / "packs"
-    ref = write(packs=packs)
+    segments = storage.path_at(database_url) / "segments"
+    ref = write(segments=segments)
     (copy,) = cache().directory.glob(f"*{ref.file}")
     copy.unlink()
-    (parts,) = PackFiles(packs).parts([ref])
+    (parts,) = SegmentFiles(segments).parts([ref])
     with databasefiles.counting() as requests:
         ranges = [(7, 70_000), (30 * BLOCK_BYTES, 31 * BLOCK_BYTES)]
         assert read(parts, *ranges) == [CONTENT[b:e] for b, e in ranges]
@@ -50,11 +50,11 @@ def test_a_server_sends_ranges(database_url):
 
 
 def directory():
-    return storage.path_at(URL) / "packs"
+    return storage.path_at(URL) / "segments"
 
 
 def opened(ref):
-    (parts,) = PackFiles(directory()).parts([ref])
+    (parts,) = SegmentFiles(directory()).parts([ref])
     return parts
 
 
@@ -120,15 +120,15 @@ def test_other_processes_need_not_fetch_again(store, ref):
 
 def test_what_this_machine_wrote_is_here(store):
     ref = write()
-    files = PackFiles(directory())
+    files = SegmentFiles(directory())
     assert files.parts([ref]) == [None]
     assert files.read_blob(ref).to_pybytes() == CONTENT
     assert not [kind for kind, _ in store.requests if kind != "put"]
 
 
 def test_files_of_a_directory_are_here(tmp_path):
-    ref = write(packs=tmp_path)
-    assert PackFiles(tmp_path).parts([ref]) == [None]
+    ref = write(segments=tmp_path)
+    assert SegmentFiles(tmp_path).parts([ref]) == [None]
 
 
 def test_a_damaged_block_is_named_when_it_is_needed(store, ref):

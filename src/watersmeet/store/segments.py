@@ -35,8 +35,8 @@ from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.system.blobs import BlobParts, BlobRef, Pieces, Ranges
 
-MAGIC: Final = b"WMPACK\r\n"
-PACK_FORMAT_VERSION: Final = 4
+MAGIC: Final = b"WMSEGM\r\n"
+SEGMENT_FORMAT_VERSION: Final = 4
 HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
@@ -49,7 +49,7 @@ BLOCK_BYTES: Final = 64 << 10
 
 CHECKSUM_BYTES: Final = 8
 TRAILER: Final = struct.Struct("<QII16s8s")
-_FILE: Final = re.compile(r"(?:([0-9]+)|t[0-9]+|s([0-9]+))-([0-9]+)-.*\.(?:pack|run)\Z")
+_FILE: Final = re.compile(r"(?:([0-9]+)|t[0-9]+|s([0-9]+))-([0-9]+)-.*\.(?:segment|run)\Z")
 _PREFIX: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
@@ -93,7 +93,7 @@ def file_hash(name: str) -> str:
     return name.rpartition("-")[2].partition(".")[0]
 
 
-class PackWriter:
+class SegmentWriter:
     """Collects blobs; `finish` writes them, and must be called: large ones may be written in the background until then.
     Not thread-safe.
 
@@ -103,7 +103,7 @@ class PackWriter:
 
     def __init__(self, directory: AnyPath, prefix: str, *, durable: bool, own_file_bytes: int | None = None) -> None:
         if not _PREFIX.match(prefix):
-            raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
+            raise error("INTERNAL_ERROR", f"not a prefix of a segment: {prefix!r}")
         self._directory = directory
         self._prefix = prefix
         self._files = storage.Publisher(durable=durable)
@@ -156,7 +156,7 @@ class PackWriter:
     def _finished(self, sections: Mapping[str, Any]) -> str:
         value = {"blobs": self._blobs, "sections": sections}
         text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-        return self._publish(self._pieces, self._pad(), text, "pack")
+        return self._publish(self._pieces, self._pad(), text, "segment")
 
     def _publish(
         self,
@@ -170,7 +170,7 @@ class PackWriter:
     ) -> str:
         checksums = block_checksums(content)
         found = tail_hash(checksums, footer)
-        trailer = TRAILER.pack(size_bytes, len(footer), PACK_FORMAT_VERSION, found, MAGIC)
+        trailer = TRAILER.pack(size_bytes, len(footer), SEGMENT_FORMAT_VERSION, found, MAGIC)
         name = f"{self._prefix}-{found.hex()}.{ending}"
         pieces = [*content, checksums, footer, trailer]
         self._files.publish(self._directory / name, pieces, direct=direct, held=held)
@@ -233,7 +233,7 @@ _END_PART: Final = 16
 _END_BYTES: Final = 256 << 10
 
 
-class PackParts:
+class SegmentParts:
     """A run file in parts. See `blobs.BlobParts`. Safe for several threads.
 
     used: the moment of its last use, for `SegmentFiles`.
@@ -258,9 +258,9 @@ class PackParts:
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
         """As `BlobParts`."""
-        by_file: dict[int, tuple[PackParts, list[Blocks]]] = {}
+        by_file: dict[int, tuple[SegmentParts, list[Blocks]]] = {}
         for parts, ranges in wanted:
-            assert isinstance(parts, PackParts)
+            assert isinstance(parts, SegmentParts)
             by_file.setdefault(id(parts), (parts, []))[1].append(parts.blocks_of(ranges))
         _fetch([(parts, np.unique(np.concatenate(blocks))) for parts, blocks in by_file.values()])
 
@@ -319,8 +319,10 @@ class PackParts:
         tail = self._copy.buffer.slice(self._length)
         checksums = tail.slice(0, tail.size - TRAILER.size)
         length, footer, version, found, magic = TRAILER.unpack(tail.slice(checksums.size).to_pybytes())
-        if magic == MAGIC and version != PACK_FORMAT_VERSION:
-            raise error("DATABASE_FORMAT", f"{self.place.name} has pack format {version}, not {PACK_FORMAT_VERSION}")
+        if magic == MAGIC and version != SEGMENT_FORMAT_VERSION:
+            raise error(
+                "DATABASE_FORMAT", f"{self.place.name} has segment format {version}, not {SEGMENT_FORMAT_VERSION}"
+            )
         self.is_open = (
             (length, footer, magic) == (self._length, 0, MAGIC)
             and found.hex() == file_hash(self.place.name)
@@ -341,7 +343,7 @@ class PackParts:
         self._copy.used()
 
 
-def open_parts(files: Iterable[PackParts]) -> None:
+def open_parts(files: Iterable[SegmentParts]) -> None:
     """Prepares files for reading their parts. STATE_DAMAGED, naming the file."""
     new = [(parts, parts.end_blocks()) for parts in files if not parts.is_open]
     _fetch(new)
@@ -353,7 +355,7 @@ def damaged(place: ObjectPath, reason: str) -> Error:
     return error("STATE_DAMAGED", f"{place.name} is damaged: {reason}", detail=f"The file is in {place.parent}.")
 
 
-def _fetch(wanted: Sequence[tuple[PackParts, Blocks]]) -> None:
+def _fetch(wanted: Sequence[tuple[SegmentParts, Blocks]]) -> None:
     fresh = [(parts, parts.unsound(blocks)) for parts, blocks in wanted]
     absent = [(parts, parts.absent(blocks)) for parts, blocks in fresh]
     _get(absent)
@@ -370,7 +372,7 @@ def _fetch(wanted: Sequence[tuple[PackParts, Blocks]]) -> None:
         parts.keep()
 
 
-def _get(wanted: Iterable[tuple[PackParts, Blocks]]) -> None:
+def _get(wanted: Iterable[tuple[SegmentParts, Blocks]]) -> None:
     requests = [r for parts, blocks in wanted for r in parts.requests(blocks)]
     try:
         databasefiles.fetch_ranges(requests)

@@ -23,15 +23,15 @@ from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
-from watersmeet.store.packs import (
+from watersmeet.store.segments import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
     HEADER_BYTES,
     MAGIC,
-    PACK_FORMAT_VERSION,
+    SEGMENT_FORMAT_VERSION,
     TRAILER,
-    PackParts,
     Recent,
+    SegmentParts,
     block_checksum,
     file_hash,
     open_parts,
@@ -40,7 +40,7 @@ from watersmeet.store.packs import (
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef, DirectBlob
 
-_FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
+_FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:segment|run))"')
 
 #: Outside of tasks a map is released after this many commits without use. Most files are deleted by then, but a map
 #: keeps the file's pages, and its space on the disk.
@@ -86,7 +86,7 @@ class _Mapped:
         return True
 
 
-class PackFiles:
+class SegmentFiles:
     """The segments of one directory, for one process. Safe for several threads.
 
     A mapped file may be deleted meanwhile: its buffers stay valid. The least recently used maps are released above
@@ -99,7 +99,7 @@ class PackFiles:
         self._max_files = max_files
         self._now = 0
         self._maps: Recent[str, _Mapped] = Recent(max_mapped_bytes)
-        self._parts: Recent[str, PackParts] = Recent(max_mapped_bytes)
+        self._parts: Recent[str, SegmentParts] = Recent(max_mapped_bytes)
         self._lock = threading.Lock()
 
     @property
@@ -163,7 +163,7 @@ class PackFiles:
         except OSError as cause:
             raise files.failure(cause, path) from cause
 
-    def parts(self, refs: Sequence[BlobRef]) -> list[PackParts | None]:
+    def parts(self, refs: Sequence[BlobRef]) -> list[SegmentParts | None]:
         """For each blob its parts, if it is a run file in an object store without a local copy; else None.
 
         STATE_DAMAGED, naming the file.
@@ -172,7 +172,7 @@ class PackFiles:
         open_parts(parts for parts in found if parts is not None)
         return found
 
-    def _parts_of(self, ref: BlobRef) -> PackParts | None:
+    def _parts_of(self, ref: BlobRef) -> SegmentParts | None:
         if not ref.file.endswith(".run"):
             return None
         place = self._directory / check_name(ref.file)
@@ -181,7 +181,7 @@ class PackFiles:
             if parts is None:
                 if not isinstance(place, ObjectPath) or self._maps.get(ref.file) or storage.is_here(place):
                     return None
-                parts = PackParts(place, ref.length_bytes)
+                parts = SegmentParts(place, ref.length_bytes)
                 self._parts.put(ref.file, parts, parts.size_bytes)
             parts.used = self._now
             return parts
@@ -238,12 +238,12 @@ class PackFiles:
         size = buffer.size
         is_run = name.endswith(".run")
         if size < HEADER_BYTES + TRAILER.size or not (is_run or buffer.slice(0, len(MAGIC)).to_pybytes() == MAGIC):
-            raise self._damaged(name, condition, "it is short or no pack")
+            raise self._damaged(name, condition, "it is short or no segment")
         length, footer_length, version, found, magic = TRAILER.unpack(buffer.slice(size - TRAILER.size).to_pybytes())
         if magic != MAGIC:
             raise self._damaged(name, condition, "its end is missing")
-        if version != PACK_FORMAT_VERSION:
-            raise error("DATABASE_FORMAT", f"{name} has pack format {version}, this is {PACK_FORMAT_VERSION}")
+        if version != SEGMENT_FORMAT_VERSION:
+            raise error("DATABASE_FORMAT", f"{name} has segment format {version}, this is {SEGMENT_FORMAT_VERSION}")
         tail = -(-length // BLOCK_BYTES) * CHECKSUM_BYTES
         if length + tail + footer_length + TRAILER.size != size:
             raise self._damaged(name, condition, "its end is missing")
