@@ -51,7 +51,7 @@ def test_workers_have_little_memory() -> None:
         mock.patch.object(run, "INDEXED_BYTES", 1),
         mock.patch.object(cold, "_MOST_COPIED", 0),
         mock.patch.object(segments, "OWN_FILE_BYTES", 1),
-        mock.patch.object(cold.PassingRun, "nearby", autospec=True, side_effect=cold.PassingRun.nearby) as nearby,
+        mock.patch.object(cold.StreamedRun, "nearby", autospec=True, side_effect=cold.StreamedRun.nearby) as nearby,
         mock.patch.object(EarlyBlobs, "add", autospec=True, side_effect=EarlyBlobs.add) as added,
     ):
         for seed in (9402, 9403):

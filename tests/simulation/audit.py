@@ -44,12 +44,12 @@ class Audit:
     def look(self) -> None:
         """Violation: a number has two contents, commits are missing, or a file that counts is."""
         names = set(self._names())
-        floor, reigns = self._floor(names)
+        low_water, reigns = self._low_water(names)
         history: dict[int, dict[str, Any]] = {}
         for name in sorted(n for n in names if _COMMIT.match(n)):
             data = self._read(name)
             commit = self._json(data)
-            if not _is_kept(commit, floor, reigns):
+            if not _is_kept(commit, low_water, reigns):
                 continue
             number = commit["number"]
             if self._commits.setdefault(number, data) != data:
@@ -58,10 +58,10 @@ class Audit:
         head = max(history, default=0)
         if head < max(self._commits, default=0):
             raise Violation(f"the history became shorter: commit {max(self._commits)} is gone")
-        if gone := set(range(floor + 1, head + 1)) - history.keys():
-            raise Violation(f"commits {sorted(gone)} are missing below {head}, above floor {floor}")
+        if gone := set(range(low_water + 1, head + 1)) - history.keys():
+            raise Violation(f"commits {sorted(gone)} are missing below {head}, above low_water {low_water}")
         if head:
-            missing = self._needed(names, history, history[head], floor) - names
+            missing = self._needed(names, history, history[head], low_water) - names
             if missing:
                 raise Violation(f"missing, though a commit up to {head} names it: {', '.join(sorted(missing))}")
             if bare := self._without_plans(names, history[head]):
@@ -73,18 +73,18 @@ class Audit:
         numbers = sorted(int(n[8:20]) for n in names if _COMMIT.match(n))
         history = {n: self._json(self._read(f"commits/{n:012d}.json")) for n in numbers}
         head = history[numbers[-1]]
-        needed = self._needed(names, history, head, self._floor(names)[0])
+        needed = self._needed(names, history, head, self._low_water(names)[0])
         return {n for n in names - needed if n.partition("/")[0] in ("segments", "snapshots")} | {
             n for n in names if "/.tmp-" in n
         }
 
     def _needed(
-        self, names: set[str], history: dict[int, dict[str, Any]], head: dict[str, Any], floor: int
+        self, names: set[str], history: dict[int, dict[str, Any]], head: dict[str, Any], low_water: int
     ) -> set[str]:
         needed: set[str] = set()
         lasting = (head["number"], head["last_epoch"], head["epoch_before"])
         for number, commit in history.items():
-            if number <= floor and number not in lasting:
+            if number <= low_water and number not in lasting:
                 continue  # It is about to go, or a request that was done late brought it back.
             text = json.dumps(commit["relations"]).encode()
             needed |= {f"segments/{name}" for name in _named(text)}
@@ -121,12 +121,12 @@ class Audit:
             self._states[segment, place] = self._state(segment, place)
         return self._states[segment, place]
 
-    def _floor(self, names: set[str]) -> tuple[int, list[Any]]:
-        newest = max((n for n in names if n.startswith("floors/") and "/.tmp-" not in n), default=None)
+    def _low_water(self, names: set[str]) -> tuple[int, list[Any]]:
+        newest = max((n for n in names if n.startswith("low-water/") and "/.tmp-" not in n), default=None)
         if newest is None:
             return 0, []
         value = self._json(self._read(newest))
-        return value["floor"], value["reigns"]
+        return value["low_water"], value["reigns"]
 
     def _json(self, data: bytes) -> dict[str, Any]:
         if data not in self._parsed:
@@ -140,8 +140,8 @@ def _filled(value: dict[str, Any]) -> dict[str, Any]:
     return {**usual, **value}
 
 
-def _is_kept(commit: dict[str, Any], floor: int, reigns: list[Any]) -> bool:
-    if commit["number"] > floor:
+def _is_kept(commit: dict[str, Any], low_water: int, reigns: list[Any]) -> bool:
+    if commit["number"] > low_water:
         return True
     turn = max((r for r in reigns if r[0] <= commit["number"]), default=None)
     return turn is not None and turn[1:] == [commit["writer"], commit["token"]]

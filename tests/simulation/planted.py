@@ -16,7 +16,7 @@ from watersmeet.store import readers, retention, segmentfiles
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import file_numbers
-from watersmeet.store.readers import Floor
+from watersmeet.store.readers import LowWaterMark
 from watersmeet.store.retention import Cleaner, Keep
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
@@ -112,8 +112,8 @@ def _other_names_each_time() -> Iterator[None]:
 _old_enough = Cleaner._old_enough
 
 
-def _below_the_floor(self: Cleaner, newest: Checkpoint, floor: int) -> int:
-    del floor
+def _below_the_low_water_mark(self: Cleaner, newest: Checkpoint, low_water: int) -> int:
+    del low_water
     return _old_enough(self, newest, 0)
 
 
@@ -124,14 +124,14 @@ def _discard_all(saved: Any, relation_ids: Any, writer: int) -> None:
 
 DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     # A commit number that was cleaned away is taken again.
-    "fences are deleted": _replaced(Floor, "without_fences", lambda floor, numbers: [*numbers]),
+    "fences are deleted": _replaced(LowWaterMark, "without_fences", lambda low_water, numbers: [*numbers]),
     "answers are believed": _answers_believed,
     "state of what is left, and nobody is asked": _late_and_unasked,
     "files of running epochs are deleted": _replaced(retention, "_is_past", lambda name, epoch, snapshot: True),
-    "readers are not asked": _replaced(readers, "read_holds", lambda layout: []),
+    "readers are not asked": _replaced(readers, "read_leases", lambda layout: []),
     "directories are not flushed": _replaced(files, "sync_directory", lambda directory: None),
     "checksums are not looked at": _replaced(segmentfiles._Mapped, "is_sound", lambda self, offset, length: True),
-    "a clean-up looks below the floor": _replaced(Cleaner, "_old_enough", _below_the_floor),
+    "a clean-up looks below the low_water": _replaced(Cleaner, "_old_enough", _below_the_low_water_mark),
     "plans of later writers are deleted": _replaced(plans, "_discard", _discard_all),
     "what fails is not explained": _replaced(CommitLog, "explaining", lambda self: contextlib.nullcontext()),
     "tasks name their files as they like": _other_names_each_time,

@@ -55,7 +55,7 @@ def _clean_behind(supervisor: Supervisor) -> None:
 
 #: What happens by itself where some things come together, and a script in which they do.
 SCRIPTED: dict[str, Callable[[], object]] = {
-    "a clean-up looks below the floor": lambda: run(
+    "a clean-up looks below the low-water mark": lambda: run(
         "behind", Knobs(locks=False, switching=0.0, reading_s="5"), _clean_behind
     ),
 }

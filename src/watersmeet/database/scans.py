@@ -23,7 +23,7 @@ from watersmeet.errors import Error, error
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent, check_there, commit_at, gone, hold_past, shown_time
 from watersmeet.store.commits import Commit
-from watersmeet.store.readers import Reader, floor_number
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.values.types import Field
 
 
@@ -48,7 +48,7 @@ def held_past(
             relation, number = catalog.relations[scan.relation_id], numbers[scan.name]
             with _placed(scan, text):
                 if scan.past.by == "own commit":
-                    if not hold.hold(number):
+                    if not hold.try_pin(number):
                         raise gone(database.layout, database.log, f"commit {number}")
                     upto = number
                 else:
@@ -58,18 +58,18 @@ def held_past(
         yield found
 
 
-def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, floor: int) -> int:
+def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, low_water: int) -> int:
     """The last commit that counts for what a relation itself had when a query began after commit `number`.
 
     What the circuit feeds counts as the epoch left it that read all that was committed before. newest: the newest
-    epoch. floor: the commit up to which history may be gone; the result is less if that epoch is.
+    epoch. low_water: the commit up to which history may be gone; the result is less if that epoch is.
     """
-    if not relation.is_fed_by_circuit or number < floor:
+    if not relation.is_fed_by_circuit or number < low_water:
         return number
     began = database.log.find(number)
     transaction, found = number if began is None else began.last_transaction, 0
     epoch: Commit | None = newest
-    while epoch is not None and epoch.number > floor and epoch.frontier is not None:
+    while epoch is not None and epoch.number > low_water and epoch.frontier is not None:
         if epoch.frontier.transaction < transaction or (found and found <= number):
             break
         found = epoch.number
@@ -96,11 +96,11 @@ def _commit(database: OpenDatabase, past: Past) -> int:
         raise error("INVALID_PARAMETER", "a moment of the past can't be NULL")
     if past.by != "time":
         return int(row[0])
-    floor, time = floor_number(database.layout), shown_time(int(row[0]))
-    number = commit_at(database.log, int(row[0]), floor)
+    low_water, time = low_water_number(database.layout), shown_time(int(row[0]))
+    number = commit_at(database.log, int(row[0]), low_water)
     if not number:
         raise error("HISTORY_GONE", f"the database had no commits at {time}", hint="SHOW COMMITS lists those it has.")
-    if number == floor:
+    if number == low_water:
         raise gone(database.layout, database.log, time)
     return number
 

@@ -41,7 +41,7 @@ from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.store.changes import RelationChange, fitted, quoted
 from watersmeet.store.commits import Commit
-from watersmeet.store.readers import Reader, floor_number
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
 from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.values.watermarks import value
@@ -69,8 +69,8 @@ class History:
         self._stayed: dict[str, pa.Table] = {}
         reader = Reader(database.layout)
         entered.callback(reader.close)
-        reader.keep(floor_number(database.layout))
-        self._floor = floor_number(database.layout)
+        reader.pin(low_water_number(database.layout))
+        self._low_water = low_water_number(database.layout)
 
     def shows(self, view: Relation, commit: int) -> bool:
         """Whether a view had its first content when that commit was made."""
@@ -117,7 +117,7 @@ class History:
         if name not in self._lent:
             parts, filled = list[pa.Table](), 0
             first = 0 if began is None else self._own_commit(relation, began)
-            if began is not None and first < self._floor:
+            if began is not None and first < self._low_water:
                 raise self.gone(relation)
             for epoch in self._epochs():
                 is_first = self._is_first(epoch)
@@ -234,7 +234,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
             epoch = self._read(relation, int(moment.past.sql))
             assert epoch.frontier is not None
             upto, began = self._last_of(relation, epoch), self._own_commit(relation, rows.commit)
-            if began < min(self._floor, upto):
+            if began < min(self._low_water, upto):
                 raise self.gone(relation)
             parts = []
             if rows.replaced:
@@ -272,7 +272,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
 
     def _own_commit(self, relation: Relation, began: int) -> int:
         """As `pasts.own_commit`."""
-        return own_commit(self._database, relation, began, self._epoch, self._floor)
+        return own_commit(self._database, relation, began, self._epoch, self._low_water)
 
     def _last_of(self, relation: Relation, epoch: Commit) -> int:
         """The last commit that counts for a relation as of an epoch."""
@@ -314,8 +314,8 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return error(
             "HISTORY_GONE",
             f"a row of {relation.title} can't be explained",
-            detail=f"It came before commit {self._floor + 1}, the oldest that is kept, and what it found then is not "
-            "known any more.",
+            detail=f"It came before commit {self._low_water + 1}, the oldest that is kept, and what it found then is "
+            "not known any more.",
             hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
         )
 
@@ -323,14 +323,14 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         """Those that are kept, the oldest first."""
         found = []
         number = self._epoch.number
-        while number > self._floor and (commit := self._log.find(number)) is not None:
+        while number > self._low_water and (commit := self._log.find(number)) is not None:
             found.append(commit)
             number = commit.epoch_before
         return reversed(found)
 
     def _is_first(self, epoch: Commit) -> bool:
         """Whether an epoch is the oldest that is kept, of a history that began before it."""
-        return 0 < epoch.epoch_before <= self._floor
+        return 0 < epoch.epoch_before <= self._low_water
 
     def _of_epoch(self, relation: Relation, epoch: Commit, after: int | None = None) -> Iterator[Commit]:
         """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes.

@@ -49,7 +49,7 @@ from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit, Progress
-from watersmeet.store.readers import floor_number
+from watersmeet.store.readers import low_water_number
 from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.values.watermarks import NOW
 
@@ -412,9 +412,9 @@ class Views:
         if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
             return node
         relation, database = self.catalog.relations[node.input.relation_id], self.session.database
-        floor = floor_number(database.layout)
-        number = own_commit(database, relation, node.moment, self.epoch, floor)
-        if number >= floor:
+        low_water = low_water_number(database.layout)
+        number = own_commit(database, relation, node.moment, self.epoch, low_water)
+        if number >= low_water:
             return self.then(
                 node.input, PastScan(relation.id, f"own {number}", Past("own commit", str(number)), (), None)
             )
@@ -424,7 +424,7 @@ class Views:
             "HISTORY_GONE",
             f"rows that come from {relation.title} can't be explained",
             detail=f"What it had when the view began, at commit {node.moment}, is not known any more: the oldest "
-            f"commit that is kept is {floor + 1}.",
+            f"commit that is kept is {low_water + 1}.",
             hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
         )
 

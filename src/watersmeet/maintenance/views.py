@@ -87,7 +87,7 @@ def make_writing(session: Session, bound: Bound) -> None:
     database = session.database
     with contextlib.ExitStack() as held:
         reader = held.enter_context(closing(Reader(database.layout)))
-        reader.keep(database.log.head())  # until it is followed
+        reader.pin(database.log.head())  # until it is followed
         make(session, bound)
         if session.transaction is not None:
             session.transaction.ends.push(held.pop_all())

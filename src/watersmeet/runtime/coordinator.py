@@ -361,7 +361,7 @@ class Coordinator:
         assert circuit is not None
         self.lost = {}
         # Leased before it chooses a checkpoint: retention could delete that in between.
-        self._reader.keep(0)
+        self._reader.pin(0)
         ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
         known = self._db.catalog().relations
         if missing := ids - known.keys():
@@ -479,7 +479,7 @@ class Coordinator:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
             needed = min(needed, lease_at(self._db, self.backfill))
-        self._reader.keep(needed)
+        self._reader.pin(needed)
 
 
 def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:

@@ -243,7 +243,7 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
     writer = SegmentWriter(db.layout.segments, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
     changes = {}
     with closing(Reader(db.layout)) as reader:
-        reader.keep(0)
+        reader.pin(0)
         for view, hidden in made.items():
             written = ChangeWriter(writer, unread=False)
             for table, diff in _difference(db, known[view], hidden):
@@ -256,7 +256,7 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
 def deletes(db: Database, view: str, hidden: str) -> bool:
     """Whether the difference between a view and the hidden view filled for it deletes rows."""
     with closing(Reader(db.layout)) as reader:
-        reader.keep(0)
+        reader.pin(0)
         return any(bool((diff < 0).any()) for _, diff in _difference(db, db.catalog().relations[view], hidden))
 
 

@@ -213,7 +213,7 @@ class Job:
     """One epoch for its tasks.
 
     database: its id. segments: of each "stage/bucket", the segment with the state before the epoch. watermarks: the
-    sources' before it. writer: of the epoch, as in commits. stopped: operators of views that have failed since the epoch was
+    sources' before it. writer: of the epoch, as in commits. stopped: operators of views that failed after the epoch was
     planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage. is_sent: whether
     Spark transports rows between stages.
     """

@@ -160,7 +160,7 @@ class Changes:
         self._reader = Reader(database.layout)
         self._taken = database.log.head() if since is None else since
         self._held = held
-        self._reader.keep(self._taken, held)
+        self._reader.pin(self._taken, held)
         if held == ACTIVE:
             database.at_close(self._reader.close)
 
@@ -185,7 +185,7 @@ class Changes:
         found = []
         while (change := self._next(relation_id, head)) is not None:
             found.append(change)
-        self._reader.keep(self._taken, self._held)
+        self._reader.pin(self._taken, self._held)
         return found
 
     def take_next(self, relation_id: str, *, by_transaction: bool = False) -> Change | None:
@@ -194,7 +194,7 @@ class Changes:
         by_transaction: each transaction is a change of its own: of a table that the circuit does not write.
         """
         found = self._next(relation_id, self._log.head(), by_transaction=by_transaction)
-        self._reader.keep(self._taken, self._held)
+        self._reader.pin(self._taken, self._held)
         return found
 
     def _next(self, relation_id: str, head: int, *, by_transaction: bool = False) -> Change | None:
@@ -229,7 +229,7 @@ class Changes:
     def back(self, commit: int) -> None:
         """Gives the changes after `commit` again. It must not be before the last call."""
         self._taken = commit
-        self._reader.keep(commit, self._held)
+        self._reader.pin(commit, self._held)
 
     def close(self) -> None:
         """Releases the commits. May be called again."""

@@ -145,7 +145,7 @@ def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot
     try:
         while True:
             base = checkpoint_upto(database.layout, database.log, start).moment
-            if reader.hold(base.transaction):
+            if reader.try_pin(base.transaction):
                 break
             start = database.log.head()
         database.sink_positions.begin(delivery_id, Delivered(generation, base.transaction, start, base.head))

@@ -22,7 +22,7 @@ from watersmeet.objectstores import storage
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit, RelationChange
-from watersmeet.store.readers import Reader, floor_number
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.serialization import from_json, to_json
 
@@ -90,14 +90,14 @@ def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mo
     newest = log.head()
     if not 0 <= number <= newest:
         raise error("INVALID_PARAMETER", f"there is no commit {number}", hint=f"The newest commit is {newest}.")
-    reader.keep(max(number - 1, 0))
+    reader.pin(max(number - 1, 0))
     try:
         moment = past_moment(log, number) if number else EMPTY
     except Error:
-        if floor_number(layout) < number:  # it is there, and can't be read
+        if low_water_number(layout) < number:  # it is there, and can't be read
             raise
         raise gone(layout, log, f"commit {number}") from None
-    if not reader.hold(moment.transaction):
+    if not reader.try_pin(moment.transaction):
         raise gone(layout, log, f"commit {number}")
     return moment
 
@@ -115,9 +115,9 @@ def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> N
             )
 
 
-def commit_at(log: CommitLog, time_us: int, floor: int) -> int:
-    """The newest commit up to that time (microseconds since 1970, UTC); `floor` if there is none above it."""
-    low, high = floor, log.head()
+def commit_at(log: CommitLog, time_us: int, low_water: int) -> int:
+    """The newest commit up to that time (microseconds since 1970, UTC); `low_water` if there is none above it."""
+    low, high = low_water, log.head()
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if log.read(middle).time_us <= time_us else (low, middle - 1)
@@ -127,10 +127,10 @@ def commit_at(log: CommitLog, time_us: int, floor: int) -> int:
 def oldest_commit(layout: Layout, log: CommitLog) -> Commit | None:
     """The oldest commit at which all relations can be read; None in a database without commits."""
     head = log.head()
-    floor = floor_number(layout)
-    for number in range(floor + 1, head + 1):
+    low_water = low_water_number(layout)
+    for number in range(low_water + 1, head + 1):
         try:
-            if past_moment(log, number).transaction >= floor:
+            if past_moment(log, number).transaction >= low_water:
                 return log.read(number)
         except Error:
             continue

@@ -37,7 +37,7 @@ from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import Process, Progress, commit_from_json
 from watersmeet.store.manifests import RelationChange as RelationChange
-from watersmeet.store.readers import Floor, floor_number, read_floor
+from watersmeet.store.readers import LowWaterMark, low_water_number, read_low_water
 from watersmeet.store.segments import Recent, SegmentWriter, transaction_prefix
 from watersmeet.values.serialization import to_json
 
@@ -90,7 +90,7 @@ class CommitLog:
         self._lock = threading.RLock()
         self._appended = threading.Condition(self._lock)
         self._cache: Recent[int, Commit] = Recent(_CACHE_BYTES if cache_bytes is None else cache_bytes)
-        self._floor = Floor()
+        self._low_water = LowWaterMark()
         self._refused: Error | None = None
         self._look = _Look()
         self.cleaned = 0
@@ -138,7 +138,7 @@ class CommitLog:
             if not self._is_kept(numbered):
                 storage.discard(self._layout.commit(numbered.number))
                 return False
-            self.cleaned = floor_number(self._layout)
+            self.cleaned = low_water_number(self._layout)
             self._writer, self._began, self._head = numbered.writer, numbered.number, numbered.number
             self._remember(numbered, size_bytes)
             if self._layout.durable:
@@ -173,10 +173,10 @@ class CommitLog:
     def _newest(self) -> int:
         with self._lock:
             while True:
-                found = self._search(max(self._head, self._floor.number))
+                found = self._search(max(self._head, self._low_water.number))
                 # Only then: an overtaken writer can't have recreated a commit above the low-water mark.
-                if floor_number(self._layout) > found:
-                    self._floor = read_floor(self._layout)
+                if low_water_number(self._layout) > found:
+                    self._low_water = read_low_water(self._layout)
                     continue
                 self._head = found
                 return found
@@ -245,9 +245,9 @@ class CommitLog:
         for begin in range(0, len(wanted), _AT_ONCE):
             part = wanted[begin : begin + _AT_ONCE]
             found = storage.read_files([self._layout.commit(n) for n in part])
-            floor = floor_number(self._layout)
+            low_water = low_water_number(self._layout)
             for number, data in zip(part, found, strict=True):
-                if data is not None and number > floor:
+                if data is not None and number > low_water:
                     self._remember(self._parsed(number, data), len(data))
 
     def newest_transaction(self, head: int) -> int:
@@ -264,10 +264,10 @@ class CommitLog:
             number += 1
             commit = self.find(number)
             if commit is None:
-                floor = floor_number(self._layout)
-                if number > floor:
+                low_water = low_water_number(self._layout)
+                if number > low_water:
                     commit = self.read(number)  # Says what is wrong.
-                number = max(number, floor)
+                number = max(number, low_water)
             if commit is not None and commit.kind == "transaction":
                 yield commit
 
@@ -381,10 +381,10 @@ class CommitLog:
 
     def _is_kept(self, commit: Commit) -> bool:
         """Whether a new fence, or a commit that was read, is part of the history, by the current low-water mark."""
-        if commit.number > floor_number(self._layout):
+        if commit.number > low_water_number(self._layout):
             return True
-        self._floor = read_floor(self._layout)
-        return self._floor.admits(commit)
+        self._low_water = read_low_water(self._layout)
+        return self._low_water.admits(commit)
 
     def _missing(self, number: int) -> Error:
         path = self._layout.commit(number)

@@ -362,7 +362,7 @@ class RelationSizes:
     def read(self) -> dict[str, RelationSize]:
         """By relation id, without relations that never changed."""
         with self._lock:
-            if self._counted is None or not self._reader.hold(self._counted):
+            if self._counted is None or not self._reader.try_pin(self._counted):
                 self._start()
             assert self._counted is not None
             head = self._log.head()
@@ -370,7 +370,7 @@ class RelationSizes:
                 for relation_id, change in self._log.read(number).relations.items():
                     self._add(relation_id, change.inserted_rows - change.deleted_rows, change.size_bytes)
             self._counted = head
-            self._reader.rest(head)
+            self._reader.idle(head)
             return dict(self._sizes)
 
     def close(self) -> None:
@@ -380,7 +380,7 @@ class RelationSizes:
     def _start(self) -> None:
         while True:
             checkpoint = newest_checkpoint(self._layout, self._log)
-            if self._reader.hold(checkpoint.moment.transaction):
+            if self._reader.try_pin(checkpoint.moment.transaction):
                 break
         self._sizes = {i: RelationSize(s.rows, s.size_bytes) for i, s in checkpoint.relations.items()}
         self._counted = checkpoint.moment.head

@@ -28,7 +28,7 @@ from watersmeet.store.checkpoints import (
 )
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
-from watersmeet.store.readers import READING, Reader, floor_number
+from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, give_back
 from watersmeet.system import duckdbs
@@ -277,7 +277,7 @@ class Content:
                 refused = self._log.explain(cause)
                 if refused is not cause:
                     raise refused from cause
-                if self._layout.directory is not None or floor_number(self._layout) <= self._reader.held.commit:
+                if self._layout.directory is not None or low_water_number(self._layout) <= self._reader.lease.commit:
                     raise
                 late = cause
                 self._log.head(anew=True)
@@ -327,10 +327,10 @@ class Content:
     def _hold(self, commit: int) -> bool:
         """Pins commits above `commit`; False if some may have been deleted already."""
         if not self._log.writer:
-            return self._reader.hold(commit)
+            return self._reader.try_pin(commit)
         # This process's own clean-up raises `cleaned` before it reads the leases. Another writer's deletions show as
         # missing files.
-        self._reader.keep(commit)
+        self._reader.pin(commit)
         return self._log.cleaned <= commit
 
     def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:
@@ -510,7 +510,7 @@ class Content:
     def _rest(self) -> None:
         """Leaves a lease that lets the next refresh proceed by changes."""
         if self._tables:
-            self._reader.rest(min(t.applied for t in self._tables.values()))
+            self._reader.idle(min(t.applied for t in self._tables.values()))
         else:
             self._reader.release()
 

@@ -44,7 +44,7 @@ FilePermissions = Literal["private", "umask"]
 _DIRECTORIES: Final = (
     "catalog",
     "commits",
-    "floors",
+    "low-water",
     "segments",
     "snapshots",
     "plans",
@@ -140,7 +140,7 @@ class Layout:
         if isinstance(self.root, ObjectPath):
             self.root = replace(self.root, space=found)
         self.commits = self.root / "commits"
-        self.floors = self.root / "floors"
+        self.low_waters = self.root / "low-water"
         self.segments = self.root / "segments"
         self.snapshots = self.root / "snapshots"
         self.catalogs = self.root / "catalog"
@@ -215,9 +215,9 @@ class Layout:
         """The catalog with that name in commits."""
         return self.catalogs / f"{check_name(name)}.json"
 
-    def floor(self, number: int) -> AnyPath:
+    def low_water(self, number: int) -> AnyPath:
         """The file that announces low-water mark `number`."""
-        return self.floors / f"{number:012d}.json"
+        return self.low_waters / f"{number:012d}.json"
 
     def segment(self, name: str) -> AnyPath:
         """A segment or run file."""

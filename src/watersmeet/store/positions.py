@@ -22,7 +22,7 @@ from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
-from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, floor_number
+from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, low_water_number
 from watersmeet.system.secretvalues import is_nameless, nameless
 from watersmeet.values.serialization import from_json, to_json
 
@@ -136,7 +136,7 @@ class Positions(Generic[P]):
             except Error as problem:
                 kept_here.problem = problem
                 continue
-            kept_here.reader.keep(kept_here.saved.since, kept)
+            kept_here.reader.pin(kept_here.saved.since, kept)
             self._write(relation_id, kept_here.saved)  # under our number: nothing that a writer before saves counts now
         self._remove_others(files)
 
@@ -144,7 +144,7 @@ class Positions(Generic[P]):
         """Adds a new position, in use."""
         with self._lock:
             kept = self._known[relation_id] = _Kept(position, Reader(self._layout))
-            kept.reader.keep(position.since, self._held)
+            kept.reader.pin(position.since, self._held)
             self._write(relation_id, position)
 
     def resume(self, relation_id: str) -> P | None:
@@ -154,9 +154,9 @@ class Positions(Generic[P]):
             if kept.saved is None:
                 assert kept.problem is not None
                 raise kept.problem
-            if kept.reader.hold(kept.saved.since, self._held):
+            if kept.reader.try_pin(kept.saved.since, self._held):
                 return kept.saved
-            kept.reader.keep(kept.saved.since, self._rests)
+            kept.reader.pin(kept.saved.since, self._rests)
             return None
 
     def save(self, relation_id: str, position: P) -> None:
@@ -169,20 +169,20 @@ class Positions(Generic[P]):
             if position != kept.saved:
                 self._write(relation_id, position)
                 kept.saved = position
-            kept.reader.keep(position.since, self._held)
+            kept.reader.pin(position.since, self._held)
 
     def rest(self, relation_id: str) -> None:
         """The position is not in use for now."""
         with self._lock:
             kept = self._known.get(relation_id)
             if kept is not None and kept.saved is not None:
-                kept.reader.keep(kept.saved.since, self._rests)
+                kept.reader.pin(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
         """The commit above which all are needed; None if some of them were deleted."""
         with self._lock:
             kept = self._known.get(relation_id)
-            lost = kept is None or kept.saved is None or floor_number(self._layout) > kept.saved.since
+            lost = kept is None or kept.saved is None or low_water_number(self._layout) > kept.saved.since
             return None if lost or kept is None or kept.saved is None else kept.saved.since
 
     def forget(self, relation_ids: Iterable[str]) -> None:

@@ -44,7 +44,7 @@ _KNOWN_REIGNS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LowWaterMark:
     """reigns: of the last writers that took over up to `number`, rising: the number of its fence, writer, its token."""
 
     number: int = 0
@@ -76,52 +76,52 @@ class Floor:
         return [n for n in numbers if n > oldest and n not in fences]
 
 
-def commits_there(layout: Layout, floor: Floor, *, after: int = 0) -> list[int]:
+def commits_there(layout: Layout, low_water: LowWaterMark, *, after: int = 0) -> list[int]:
     """The numbers above `after` of the existing commits, rising, without the fences up to the low-water mark.
 
     Fences of forgotten writers can't be told apart, so commits of their time are left out, and stay.
     """
-    return floor.without_fences(file_numbers(layout.commits, after=max(after, floor.oldest)))
+    return low_water.without_fences(file_numbers(layout.commits, after=max(after, low_water.oldest)))
 
 
-def floor_number(layout: Layout) -> int:
+def low_water_number(layout: Layout) -> int:
     """The current low-water mark; 0 if there is none. One listing of a folder of one or two files."""
-    return max(file_numbers(layout.floors), default=0)
+    return max(file_numbers(layout.low_waters), default=0)
 
 
-def read_floor(layout: Layout) -> Floor:
+def read_low_water(layout: Layout) -> LowWaterMark:
     """The current low-water mark. DATABASE_DAMAGED."""
-    while number := floor_number(layout):
-        path = layout.floor(number)
+    while number := low_water_number(layout):
+        path = layout.low_water(number)
         try:
             value = layout.unseal(path)
         except FileNotFoundError:
             continue  # A higher one took its place.
         try:
             reigns = tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"])
-            return Floor(int(value["floor"]), reigns)
+            return LowWaterMark(int(value["low_water"]), reigns)
         except (AttributeError, KeyError, TypeError, ValueError) as cause:
-            raise error("DATABASE_DAMAGED", f"floors/{path.name} is not a floor") from cause
-    return Floor()
+            raise error("DATABASE_DAMAGED", f"low-water/{path.name} is not a low-water mark") from cause
+    return LowWaterMark()
 
 
-def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Commit]) -> Floor:
+def raise_low_water(layout: Layout, before: LowWaterMark, number: int, commits: Iterable[Commit]) -> LowWaterMark:
     """Announces, durably, that commits up to `number` will be deleted; returns the new low-water mark.
 
     before: the mark as it was read. commits: those above it up to `number`.
     """
     fences = ((c.number, c.writer, c.token) for c in commits if c.kind == "fence")
     reigns = (*before.reigns, *fences)[-_KNOWN_REIGNS:]
-    path = layout.floor(number)
-    value = {"floor": number, "reigns": reigns}
+    path = layout.low_water(number)
+    value = {"low_water": number, "reigns": reigns}
     try:
         storage.create_file(path, layout.seal(path, value), durable=layout.durable)
     except FileExistsError:
         pass  # By a writer that was overtaken: all writers say the same of the same commits.
     if layout.durable:
-        storage.sync_directory(layout.floors)
-    storage.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
-    return Floor(number, reigns)
+        storage.sync_directory(layout.low_waters)
+    storage.remove_files(layout.low_water(n) for n in file_numbers(layout.low_waters) if n < number)
+    return LowWaterMark(number, reigns)
 
 
 READING: Final = "WATERSMEET_READING_SECONDS"
@@ -135,7 +135,7 @@ DELIVERED: Final = "D"
 FREE: Final = "F"
 
 
-class Hold(NamedTuple):
+class Lease(NamedTuple):
     """state: one of the letters above. commit: all commits above it are needed."""
 
     state: str
@@ -151,7 +151,7 @@ class Reader:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._hold = Hold(FREE, 0)
+        self._lease = Lease(FREE, 0)
         self._handle: int | None = None
         self._text = b""
         if layout.directory is None:
@@ -170,20 +170,20 @@ class Reader:
             self._path = named
 
     @property
-    def held(self) -> Hold:
+    def lease(self) -> Lease:
         """The current lease."""
-        return self._hold
+        return self._lease
 
-    def keep(self, commit: int, state: str = ACTIVE) -> None:
+    def pin(self, commit: int, state: str = ACTIVE) -> None:
         """From now on no commit above `commit` is deleted, within the limits of `state`."""
         self._write(state, commit)
 
-    def hold(self, commit: int, state: str = ACTIVE) -> bool:
+    def try_pin(self, commit: int, state: str = ACTIVE) -> bool:
         """As `pin`. False if some commit above `commit` may have been deleted already."""
         self._write(state, commit)
-        return floor_number(self._layout) <= commit
+        return low_water_number(self._layout) <= commit
 
-    def rest(self, commit: int) -> None:
+    def idle(self, commit: int) -> None:
         """As `pin`, but only while it costs little."""
         self._write(IDLE, commit)
 
@@ -193,7 +193,7 @@ class Reader:
 
     def close(self) -> None:
         """Deletes the lease. May be called again."""
-        self._hold = Hold(FREE, 0)
+        self._lease = Lease(FREE, 0)
         handle, self._handle = self._handle, None
         if handle is not None:
             with contextlib.suppress(OSError):
@@ -201,7 +201,7 @@ class Reader:
             os.close(handle)
 
     def _write(self, state: str, commit: int) -> None:
-        self._hold = Hold(state, commit)
+        self._lease = Lease(state, commit)
         text = f"{state}{commit:012d}\n".encode()
         if self._handle is not None and text != self._text:
             with contextlib.suppress(OSError):
@@ -213,13 +213,13 @@ class Reader:
 _HERE: Final[dict[AnyPath, WeakSet[Reader]]] = {}
 
 
-def read_holds(layout: Layout) -> list[Hold]:
+def read_leases(layout: Layout) -> list[Lease]:
     """The leases of all living readers; files of dead ones are deleted. An unreadable one pins everything."""
     if layout.directory is None:
         with _LOCK:
-            here = [reader.held for reader in _HERE.get(layout.root, ())]
+            here = [reader.lease for reader in _HERE.get(layout.root, ())]
         return [h for h in here if h.state != FREE]
-    holds = []
+    leases = []
     directory = layout.directory / _FOLDER
     for name in files.list_names(directory):
         path = directory / name
@@ -232,24 +232,24 @@ def read_holds(layout: Layout) -> list[Hold]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                 continue
-            holds.append(_parse(os.pread(handle, 64, 0)))
+            leases.append(_parse(os.pread(handle, 64, 0)))
         finally:
             os.close(handle)
-    return [h for h in holds if h.state != FREE]
+    return [h for h in leases if h.state != FREE]
 
 
-def _parse(line: bytes) -> Hold:
+def _parse(line: bytes) -> Lease:
     text = line.decode(errors="replace").strip()
     if len(text) == 13 and text[0] in (ACTIVE, IDLE, KEPT, DELIVERED, FREE) and text[1:].isdigit():
-        return Hold(text[0], int(text[1:]))
-    return Hold(ACTIVE, 0)
+        return Lease(text[0], int(text[1:]))
+    return Lease(ACTIVE, 0)
 
 
 def clear(layout: Layout) -> None:
     """Deletes files of dead readers. Only for the writer, before it starts."""
     if layout.directory is None:
         return
-    read_holds(layout)
+    read_leases(layout)
     # Unnamed ones are being created by a reader, or were left by one that died meanwhile.
     for path in list((layout.directory / _FOLDER).iterdir()):
         if path.name.startswith(files.TEMPORARY):

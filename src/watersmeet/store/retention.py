@@ -37,7 +37,7 @@ from watersmeet.store.checkpoints import (
 from watersmeet.store.commits import CommitLog, remove_uncommitted
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
-from watersmeet.store.readers import Floor, Hold, commits_there, raise_floor, read_floor
+from watersmeet.store.readers import Lease, LowWaterMark, commits_there, raise_low_water, read_low_water
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import file_epoch, file_snapshot, file_writer
 from watersmeet.system.process import seconds_of
@@ -207,14 +207,14 @@ class Cleaner:
         # First: once another writer has taken over, and cleaned up, these commits may be deleted, and their state in
         # use.
         state = _state_files(log, last, self._segments)
-        before = read_floor(layout)
+        before = read_low_water(layout)
         there = self._count(head, newest, before)
-        announced = self._agree_on_floor(newest, history, before)
-        floor = _granted(layout, announced.number)
+        announced = self._agree_on_low_water(newest, history, before)
+        low_water = _granted(layout, announced.number)
         left = self._left_below(announced, there)
-        gone = sorted(n for n in left if n <= floor and n not in _lasting(last))
+        gone = sorted(n for n in left if n <= low_water and n not in _lasting(last))
         self._free(gone)
-        self._going |= self._forget_checkpoints(floor, newest)
+        self._going |= self._forget_checkpoints(low_water, newest)
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
         looked, number = self._looked
@@ -246,7 +246,7 @@ class Cleaner:
         if directories := layout.dead_directories():
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
-    def _left_below(self, announced: Floor, there: Sequence[int]) -> set[int]:
+    def _left_below(self, announced: LowWaterMark, there: Sequence[int]) -> set[int]:
         """`_left`, for an announced low-water mark. there: at first, all existing commits: files of crashed attempts
         are deleted.
         """
@@ -257,12 +257,12 @@ class Cleaner:
         self._announced = max(self._announced, announced.number)
         return self._left
 
-    def _oldest_epoch(self, head: int, floor: Floor) -> int:
+    def _oldest_epoch(self, head: int, low_water: LowWaterMark) -> int:
         """The number of the first epoch that a commit still has; 0 for none."""
-        commits = (self._log.find(n) for n in commits_there(self._layout, floor) if n <= head)
+        commits = (self._log.find(n) for n in commits_there(self._layout, low_water) if n <= head)
         return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
 
-    def _count(self, head: int, newest: Checkpoint, before: Floor) -> list[int]:
+    def _count(self, head: int, newest: Checkpoint, before: LowWaterMark) -> list[int]:
         """Reads the files that commits up to `head` name. before: the low-water mark as it was read. The first time, it
         returns the numbers of all existing commits.
         """
@@ -283,14 +283,14 @@ class Cleaner:
         self._told.clear()
         return there
 
-    def _named_by(self, numbers: Iterable[int], floor: int) -> Iterable[Named]:
+    def _named_by(self, numbers: Iterable[int], low_water: int) -> Iterable[Named]:
         """The files that commits name, rising; commits that no checkpoint describes are read.
 
         Up to the low-water mark each is checked: it may not be part of the history (`readers`).
         """
         told, unknown = [], []
         for number in numbers:
-            if number > floor and number in self._told:
+            if number > low_water and number in self._told:
                 told.append(self._told[number])
             else:
                 unknown.append(number)
@@ -307,7 +307,7 @@ class Cleaner:
                 if self._named[key] <= 0:
                     del self._named[key]
 
-    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep], before: Floor) -> Floor:
+    def _agree_on_low_water(self, newest: Checkpoint, history: Iterable[Keep], before: LowWaterMark) -> LowWaterMark:
         """The new low-water mark, announced to readers (the protocol is in `readers`).
 
         before: the mark as it was read.
@@ -317,29 +317,29 @@ class Cleaner:
         wanted = newest.moment.transaction
         if layout.directory is None:
             wanted = min(wanted, self._old_enough(newest, before.number))
-        holds = readers.read_holds(layout)
+        leases = readers.read_leases(layout)
         agreed = min(
             [
                 wanted,
-                *_waited_for(holds, log, newest, self._idle_bytes, before.number),
+                *_waited_for(leases, log, newest, self._idle_bytes, before.number),
                 *(self._kept_from(keep, before.number) for keep in history),
             ]
         )
         if agreed > before.number:
             numbers = range(before.number + 1, agreed + 1)
-            log.cleaned = agreed  # Before the holds are read again.
-            return raise_floor(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
+            log.cleaned = agreed  # Before the leases are read again.
+            return raise_low_water(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
         return replace(before, number=agreed)
 
-    def _kept_from(self, keep: Keep, floor: int) -> int:
+    def _kept_from(self, keep: Keep, low_water: int) -> int:
         """The number above which all commits are kept."""
         log = self._log
-        made = commit_at(log, time.time_ns() // 1000 - keep.age_us, floor)
-        number = max(made, self._ages.known_for(keep.age_us / 1e6), keep.since, floor)
+        made = commit_at(log, time.time_ns() // 1000 - keep.age_us, low_water)
+        number = max(made, self._ages.known_for(keep.age_us / 1e6), keep.since, low_water)
         if keep.is_limited:
             number = max(number, self._limit())
-        if number == floor:
-            return floor
+        if number == low_water:
+            return low_water
         # The commit itself, which determines its moment, and all later changes.
         commit = log.read(number)
         epoch = commit.last_epoch or number
@@ -354,7 +354,7 @@ class Cleaner:
                 return number
         return self._counted - IDLE_COMMITS
 
-    def _old_enough(self, newest: Checkpoint, floor: int) -> int:
+    def _old_enough(self, newest: Checkpoint, low_water: int) -> int:
         """The number up to which no reader that began in time reads commits, nor needs earlier content.
 
         Commits up to the low-water mark were old enough before, and are deleted. A commit that this process has known
@@ -364,7 +364,7 @@ class Cleaner:
         before_us, known = time.time_ns() // 1000 - round(wait_s * 1e6), self._ages.known_for(wait_s)
         found = next((c for c in self._past(newest) if c.time_us <= before_us or c.number <= known), None)
         number = 0 if found is None else found.transaction
-        while number > max(floor, known) and self._log.read(number).time_us > before_us:
+        while number > max(low_water, known) and self._log.read(number).time_us > before_us:
             number -= 1
         return number
 
@@ -389,12 +389,10 @@ class Cleaner:
         self._told.update((named.number, named) for named in c.named if named.number > self._counted)
         return found
 
-    def _forget_checkpoints(self, floor: int, newest: Checkpoint) -> set[str]:
-        """Keeps `newest`, and the earlier ones that commits above `floor` need, in `_checkpoints`; returns the files of
-        the others.
-        """
+    def _forget_checkpoints(self, low_water: int, newest: Checkpoint) -> set[str]:
+        """Keeps `newest`, and earlier ones that commits above `low_water` need; returns the files of the others."""
         found = list(self._past(newest))
-        kept = [c for c in found if c.number == newest.moment.head or c.transaction >= floor]
+        kept = [c for c in found if c.number == newest.moment.head or c.transaction >= low_water]
         self._checkpoints = {c.number: c for c in kept}
         return {name for c in found if c.number not in self._checkpoints for name in c.files}
 
@@ -418,14 +416,14 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
         log.check()  # another writer may have deleted it
         _logger.warning("%s: nothing is deleted, and the views whose state it is stop", damage.message)
         return
-    announced = read_floor(layout)
+    announced = read_low_water(layout)
     in_store = layout.directory is None
     recent = newest.moment.transaction
     there = commits_there(layout, announced, after=recent if in_store else 0)
     numbers = [n for n in there if n <= last.number]
-    floor = _granted(layout, announced.number)
+    low_water = _granted(layout, announced.number)
     # A loss of power, or a late request, may have brought back commits whose files are deleted.
-    left = [n for n in numbers if n > floor or n in _lasting(last)]
+    left = [n for n in numbers if n > low_water or n in _lasting(last)]
     in_whole = not in_store and len(left) <= _AT_START
     commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
     needed = state.union(newest.files, *(c.changed_files for c in commits))
@@ -442,7 +440,7 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     log.check()  # As in `Cleaner.run`.
     for directory in (
         layout.commits,
-        layout.floors,
+        layout.low_waters,
         layout.segments,
         layout.snapshots,
         layout.catalogs,
@@ -464,11 +462,11 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     readers.clear(layout)
 
 
-def _granted(layout: Layout, floor: int) -> int:
+def _granted(layout: Layout, low_water: int) -> int:
     """The number up to which commits can be deleted: a reader that was admitted while the mark was raised keeps its
     own.
     """
-    return min([floor, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
+    return min([low_water, *(h.commit for h in readers.read_leases(layout) if h.state == readers.ACTIVE)])
 
 
 def _lasting(last: Commit | None) -> set[int]:
@@ -483,28 +481,28 @@ def reading_s() -> float:
 
 
 def _waited_for(
-    holds: Iterable[Hold], log: CommitLog, newest: Checkpoint, idle_bytes: int, floor: int
+    leases: Iterable[Lease], log: CommitLog, newest: Checkpoint, idle_bytes: int, low_water: int
 ) -> Iterator[int]:
     """The commits above which all are needed: for active readers, and for others within their limits.
 
-    floor: a subscription or sink that needs commits below it is lost.
+    low_water: a subscription or sink that needs commits below it is lost.
     """
     by_state: dict[str, list[int]] = {}
-    for hold in holds:
-        by_state.setdefault(hold.state, []).append(hold.commit)
+    for lease in leases:
+        by_state.setdefault(lease.state, []).append(lease.commit)
     yield from by_state.get(readers.ACTIVE, ())
     head = newest.moment.head
     yield from _within(log, head, by_state.get(readers.IDLE, ()), IDLE_COMMITS, idle_bytes)
-    kept = [c for c in by_state.get(readers.KEPT, ()) if c >= floor]
+    kept = [c for c in by_state.get(readers.KEPT, ()) if c >= low_water]
     yield from _within(log, head, kept, KEPT_COMMITS, KEPT_BYTES)
-    delivered = [c for c in by_state.get(readers.DELIVERED, ()) if c >= floor]
+    delivered = [c for c in by_state.get(readers.DELIVERED, ()) if c >= low_water]
     yield from _within(log, head, delivered, DELIVERY_COMMITS, DELIVERY_BYTES)
 
 
-def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
+def _within(log: CommitLog, head: int, leases: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
     """Those of the commits after which there are no more commits and bytes than that."""
     total_bytes, number = 0, head
-    for commit in sorted((c for c in holds if head - c <= most_commits), reverse=True):
+    for commit in sorted((c for c in leases if head - c <= most_commits), reverse=True):
         total_bytes += changed_bytes(log, commit, number)
         number = min(number, commit)
         if total_bytes > most_bytes:

@@ -27,7 +27,7 @@ from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import Moment, check_there, gone, hold_past
-from watersmeet.store.readers import KEPT, Reader, floor_number
+from watersmeet.store.readers import KEPT, Reader, low_water_number
 from watersmeet.subscribing.updates import (
     BATCH_ROWS,
     ChangeBatch,
@@ -317,7 +317,7 @@ class Subscriber:
 
     def _begins(self, moment: Moment) -> None:
         """All up to `moment` was handed out; what follows is held, up to the limits of those who read late."""
-        self._hold.keep(moment.transaction, KEPT)
+        self._hold.pin(moment.transaction, KEPT)
         with self._changed:
             self._complete = True
             self._begun = self._reached = moment.head
@@ -350,14 +350,14 @@ class Subscriber:
         """A connection that shows one moment, which is held, and the catalog by whose names it shows it."""
         database = self._database
         while True:
-            self._hold.keep(database.log.head())  # until it is known which moment it is
+            self._hold.pin(database.log.head())  # until it is known which moment it is
             catalog = database.catalog
             for one in self.followed:
                 if one.relation.id not in catalog.relations:
                     raise dropped(one.relation)
             ids = [f.relation.id for f in self.followed]
             connection, moment = entered.enter_context(database.content.reader(catalog, ids))
-            if self._hold.hold(moment.transaction):
+            if self._hold.try_pin(moment.transaction):
                 return connection, catalog, moment
             entered.close()
 
@@ -380,12 +380,12 @@ class Subscriber:
         try:
             while not self._is_past(reader) and database.log.head() - reader.moment.head > _NEAR_COMMITS:
                 yield from self._read(reader, min(database.log.head(), reader.moment.head + _NEAR_COMMITS))
-                self._hold.keep(reader.moment.transaction, KEPT)
+                self._hold.pin(reader.moment.transaction, KEPT)
             with self._changed:
                 self._begun = reader.moment.head
             yield from self._read(reader, self._tailer.join(self))
         except Error as cause:
-            if floor_number(database.layout) > reader.moment.transaction:
+            if low_water_number(database.layout) > reader.moment.transaction:
                 raise gone(database.layout, database.log, f"commit {reader.moment.head}") from cause
             raise
         finally:

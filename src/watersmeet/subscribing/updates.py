@@ -310,7 +310,7 @@ class _Tailing(Worker):
             self.stop()
             return
         try:
-            self._hold.keep(self._reader.moment.transaction, ACTIVE)
+            self._hold.pin(self._reader.moment.transaction, ACTIVE)
             self._tailer.look(self._reader)
         except Error as cause:
             self._tailer.fail(cause)

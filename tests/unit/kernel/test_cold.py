@@ -30,7 +30,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.runs import matching
 from watersmeet.kernel.runs import run as blocks
-from watersmeet.kernel.runs.cold import ColdRun, near, opened, together
+from watersmeet.kernel.runs.cold import RemoteRun, near, opened, together
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.trace import find
 from watersmeet.values.types import BIGINT, VARCHAR
@@ -58,7 +58,7 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(delta, data):
             return
         hashes = drawn_hashes(data, run)
         cold, _ = far_run(run, filters=data.draw(st.booleans()))
-        assert isinstance(cold, ColdRun)
+        assert isinstance(cold, RemoteRun)
         assert entries([cold], hashes) == entries([run], hashes)
         spread, bases, every = drawn_ranges(data, run, hashes)
         cold, _ = far_run(run)

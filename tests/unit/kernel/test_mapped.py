@@ -23,7 +23,7 @@ from tests.unit.kernel.test_delta import deltas
 
 from watersmeet.errors import Error
 from watersmeet.kernel.runs import cold as mapped
-from watersmeet.kernel.runs.cold import PassingRun, near, opened, together
+from watersmeet.kernel.runs.cold import StreamedRun, near, opened, together
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
@@ -39,7 +39,7 @@ def stored_run(run, path, begin=0, offset=0):
     direct = DirectBlob(path, offset, blob.size)
     (cold,) = together([opened(direct, None)])
     whole = Run.from_ipc(blob)
-    return PassingRun(whole.part(begin, whole.num_rows), whole, cold, direct)
+    return StreamedRun(whole.part(begin, whole.num_rows), whole, cold, direct)
 
 
 @examples(80)
@@ -130,7 +130,7 @@ def test_the_largest_runs_do_not_stay(tmp_path, monkeypatch):
     for passing in ({900, 30, 5}, {900, 30}, {900}, set()):
         most = sum(size for rows, size in stored.items() if rows not in passing)
         runs = StageState(manifest, blobs, direct=direct, stay_bytes=most).trace("op", "rows").runs
-        assert {r.num_rows for r in runs if isinstance(r, PassingRun)} == passing
+        assert {r.num_rows for r in runs if isinstance(r, StreamedRun)} == passing
         runs = StageState(manifest, blobs, direct=lambda ref: None, stay_bytes=most).trace("op", "rows").runs
-        assert not any(isinstance(r, PassingRun) for r in runs)
-    assert not any(isinstance(r, PassingRun) for r in StageState(manifest, blobs).trace("op", "rows").runs)
+        assert not any(isinstance(r, StreamedRun) for r in runs)
+    assert not any(isinstance(r, StreamedRun) for r in StageState(manifest, blobs).trace("op", "rows").runs)

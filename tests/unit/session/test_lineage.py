@@ -8,7 +8,7 @@ import pytest
 
 from watersmeet.errors import Error
 from watersmeet.lineage import explaining
-from watersmeet.store.readers import floor_number
+from watersmeet.store.readers import low_water_number
 
 SHOP = """
 CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR);
@@ -228,7 +228,7 @@ def forget(connection):
         connection.flush()
         connection.execute("SELECT * FROM others").fetchall()  # its own content needs no older commits then
         database._compactor.run()
-    assert floor_number(database.layout) >= head
+    assert low_water_number(database.layout) >= head
 
 
 def look_up(connection, items):

@@ -53,7 +53,7 @@ def kinds(found, path):
 
 def test_a_database_is_its_users_alone(tmp_path, umask):
     found = make(tmp_path / "db", tmp_path / "in")
-    for folder in ("commits", "segments", "snapshots", "plans", "catalog", "floors", "sources", "readers", "dead/s"):
+    for folder in ("commits", "segments", "snapshots", "plans", "catalog", "low-water", "sources", "readers", "dead/s"):
         assert any(name.startswith(folder) and not (tmp_path / "db" / name).is_dir() for name in found), folder
     assert kinds(found, tmp_path / "db") == ({0o600}, {0o700})
 

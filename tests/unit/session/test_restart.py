@@ -271,10 +271,10 @@ def test_a_database_without_views_holds_no_old_commits(tmp_path):
         connection.execute(SETUP)
         connection.execute("FLUSH")
         layout = Layout(tmp_path / "db", create=False)
-        assert [h for h in readers.read_holds(layout) if h.state == readers.ACTIVE]
+        assert [h for h in readers.read_leases(layout) if h.state == readers.ACTIVE]
         connection.execute("DROP MATERIALIZED VIEW joined CASCADE")
         connection.execute("FLUSH")
-        assert not [h for h in readers.read_holds(layout) if h.state == readers.ACTIVE]
+        assert not [h for h in readers.read_leases(layout) if h.state == readers.ACTIVE]
         connection.execute("CREATE MATERIALIZED VIEW again AS SELECT count(*) AS n FROM t")
         assert rows(connection, "SELECT * FROM again") == [(3,)]
 

@@ -280,7 +280,7 @@ def test_a_reader_reads_commits_at_once(store):
     asked = Counter(f"{kind} {name.split('/')[1]}" for kind, name in store.requests)
     assert asked["get commits"] < 100
     assert asked["list commits"] == 1
-    assert asked["list floors"] + asked["stat commits"] < 20
+    assert asked["list low-water"] + asked["stat commits"] < 20
 
 
 def test_a_reader_that_is_overtaken_begins_anew(store, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_reader_that_is_always_overtaken_is_told(store, monkeypatch):
             with pytest.raises(Error) as damaged:
                 reader.execute("SELECT count(*) FROM v")
             assert damaged.value.condition == "DATABASE_DAMAGED"
-            monkeypatch.setattr(content, "floor_number", lambda layout: 1000)
+            monkeypatch.setattr(content, "low_water_number", lambda layout: 1000)
             with pytest.raises(Error) as late:
                 reader.execute("SELECT count(*) FROM v")
             assert late.value.condition == "SNAPSHOT_TOO_OLD"

@@ -12,7 +12,7 @@ from tests.harness import Harness
 import watersmeet
 from watersmeet import Error
 from watersmeet.store.layout import Layout
-from watersmeet.store.readers import read_holds
+from watersmeet.store.readers import read_leases
 
 
 def connect(path=None, dialect="timeplus", **options):
@@ -56,8 +56,8 @@ def test_a_running_query_holds_its_commits_until_the_database_is_closed(tmp_path
             connection.execute("; ".join(f"INSERT INTO s VALUES ({i})" for i in range(start, start + 260)))
             connection.execute("FLUSH")
         assert sorted(running.take()[0].column(0).to_pylist()) == list(range(520))
-        assert read_holds(Layout(tmp_path / "db", create=False))
-    assert read_holds(Layout(tmp_path / "db", create=False)) == []
+        assert read_leases(Layout(tmp_path / "db", create=False))
+    assert read_leases(Layout(tmp_path / "db", create=False)) == []
 
 
 def test_a_running_query_ends_with_its_process(tmp_path):

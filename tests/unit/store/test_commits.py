@@ -19,7 +19,7 @@ from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, load_catalog, save_catalog, saving
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout, WriterLock
 from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
-from watersmeet.store.readers import Floor, Reader, raise_floor
+from watersmeet.store.readers import LowWaterMark, Reader, raise_low_water
 from watersmeet.store.retention import clean_at_start
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
@@ -82,11 +82,11 @@ def test_transactions_are_found_above_commits_that_were_cleaned_away(layout):
     log = CommitLog(layout, writer=True)
     for _ in range(3):
         log.append(replace(COMMIT, epoch=log.head() + 7))
-    floor = log.head()
+    low_water = log.head()
     transaction = log.append(Commit("transaction"))
     log.append(replace(COMMIT, epoch=40))
-    raise_floor(layout, Floor(), floor, [log.read(1)])
-    files.remove_files(layout.commit(n) for n in range(1, floor))
+    raise_low_water(layout, LowWaterMark(), low_water, [log.read(1)])
+    files.remove_files(layout.commit(n) for n in range(1, low_water))
     fresh = CommitLog(layout)
     assert list(fresh.transactions(0, fresh.head())) == [transaction]
     assert list(fresh.transactions(0, transaction.number - 1)) == []
@@ -123,7 +123,7 @@ def test_polling_costs_the_same_whatever_the_history(layout, monkeypatch):
     """100,000 commits behind it: a look and a small listing a poll, and few of both for a reader that starts."""
     for number in range(99_000, 100_001):
         layout.commit(number).write_bytes(b"")
-    raise_floor(layout, Floor(), 99_500, [])
+    raise_low_water(layout, LowWaterMark(), 99_500, [])
     counting = CountingOs()
     monkeypatch.setattr(files, "os", counting)
     log = CommitLog(layout)
@@ -135,14 +135,14 @@ def test_polling_costs_the_same_whatever_the_history(layout, monkeypatch):
 
 
 @pytest.mark.parametrize("late", [[], [3], [3, 4, 5], [20]])
-def test_the_head_is_found_whatever_is_below_the_floor(layout, late):
+def test_the_head_is_found_whatever_is_below_the_low_water_mark(layout, late):
     """A writer that was overtaken has made commits again that were cleaned away."""
     log = CommitLog(layout, writer=True)
     for _ in range(39):
         log.append(Commit("transaction"))
     early = CommitLog(layout)
     early._head = 2
-    raise_floor(layout, Floor(), 30, [log.read(1)])
+    raise_low_water(layout, LowWaterMark(), 30, [log.read(1)])
     data = layout.commit(3).read_bytes()
     files.remove_files(layout.commit(n) for n in range(1, 30))
     for number in late:
@@ -314,28 +314,28 @@ def test_catalogs_of_writers_that_ended_before_their_commit_go(layout):
 
 def test_holds_of_living_readers_count_and_those_of_dead_ones_do_not(layout):
     first, second = Reader(layout), Reader(layout)
-    first.hold(7)
-    second.rest(3)
-    assert sorted(readers.read_holds(layout)) == [("A", 7), ("I", 3)]
+    first.try_pin(7)
+    second.idle(3)
+    assert sorted(readers.read_leases(layout)) == [("A", 7), ("I", 3)]
     (layout.root / "readers" / "dead").write_text("A000000000001\n")
-    assert sorted(readers.read_holds(layout)) == [("A", 7), ("I", 3)]
+    assert sorted(readers.read_leases(layout)) == [("A", 7), ("I", 3)]
     assert not (layout.root / "readers" / "dead").exists()
     second.release()
     first.close()
-    assert readers.read_holds(layout) == []
+    assert readers.read_leases(layout) == []
 
 
 def test_a_line_that_cannot_be_read_holds_everything(layout):
     reader = Reader(layout)
     reader._path.write_text("A0000")
-    assert readers.read_holds(layout) == [("A", 0)]
+    assert readers.read_leases(layout) == [("A", 0)]
 
 
 def test_a_reader_learns_that_it_came_too_late(layout):
     reader = Reader(layout)
-    raise_floor(layout, Floor(), 10, [])
-    assert not reader.hold(9)
-    assert reader.hold(10)
+    raise_low_water(layout, LowWaterMark(), 10, [])
+    assert not reader.try_pin(9)
+    assert reader.try_pin(10)
 
 
 def test_a_full_disk_while_a_reader_registers_is_no_error(tmp_path, monkeypatch):

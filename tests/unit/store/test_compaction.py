@@ -21,7 +21,7 @@ from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.compaction import RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
-from watersmeet.store.readers import Reader, commits_there, floor_number, read_floor
+from watersmeet.store.readers import Reader, commits_there, low_water_number, read_low_water
 from watersmeet.store.retention import Cleaner
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import SegmentWriter, epoch_prefix, file_snapshot
@@ -50,7 +50,7 @@ def fill(database, count, start=0):
 
 
 def commits(database):
-    return commits_there(database.layout, read_floor(database.layout))
+    return commits_there(database.layout, read_low_water(database.layout))
 
 
 def test_old_commits_and_segments_go_and_the_content_stays(database):
@@ -137,11 +137,11 @@ def test_epochs_without_transactions_do_not_hold_commits(database):
 def test_a_hold_keeps_what_its_reader_needs(database):
     fill(database, 5)
     reader = Reader(database.layout)
-    assert reader.hold(4)
+    assert reader.try_pin(4)
     fill(database, 20, start=5)
     database.compactor.run()
     assert commits(database)[0] == 5
-    reader.hold(30)
+    reader.try_pin(30)
     fill(database, 1, start=25)
     database.compactor.run()
     assert commits(database)[0] == 31
@@ -467,7 +467,7 @@ def test_a_stop_ends_the_first_look_at_all_commits(database):
     compactor.run()
     assert commits(database)[0] > 1
     anew = Cleaner(database.layout, database.log, database.segments)
-    anew._count(database.log.head(), compactor.last, read_floor(database.layout))
+    anew._count(database.log.head(), compactor.last, read_low_water(database.layout))
     assert compactor._cleaner._named == anew._named
 
 
@@ -612,7 +612,7 @@ def test_an_old_checkpoint_stays_while_it_is_held(database):
     database.compactor.run()
     held = newest_checkpoint(database.layout, database.log)
     reader = Reader(database.layout)
-    assert reader.hold(held.moment.transaction)
+    assert reader.try_pin(held.moment.transaction)
     for start in (12, 24):
         fill(database, 12, start=start)
         database.compactor.run()
@@ -623,7 +623,7 @@ def test_an_old_checkpoint_stays_while_it_is_held(database):
     database.compactor.run()
     with pytest.raises(FileNotFoundError):
         load_checkpoint(database.layout, held.moment.head)
-    assert floor_number(database.layout) == newest_checkpoint(database.layout, database.log).moment.transaction
+    assert low_water_number(database.layout) == newest_checkpoint(database.layout, database.log).moment.transaction
 
 
 def test_content_of_a_snapshot_is_what_was_written(database):

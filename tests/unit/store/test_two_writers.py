@@ -4,7 +4,7 @@ Whatever the step, there is one history: what was acknowledged is in it, what wa
 finds two contents under one number. Each case fixes the order of all steps of both (`PausingOs`); every step is tried.
 
 The cases catch what they are for: they fail if fences are deleted, and if who opens the database does not look at the
-floor.
+low_water.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from watersmeet.objectstores import storage
 from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
-from watersmeet.store.readers import raise_floor, read_floor
+from watersmeet.store.readers import raise_low_water, read_low_water
 from watersmeet.system import files
 
 
@@ -68,11 +68,11 @@ class Writer:
 
     def clean(self):
         """Leaves nothing but the head and fences, as the store does when everything is in a snapshot."""
-        before, head = read_floor(self.layout), self.log.head()
+        before, head = read_low_water(self.layout), self.log.head()
         if head - 1 > before.number:
             above = [c for n in range(before.number + 1, head) if (c := self.log.find(n)) is not None]
-            raise_floor(self.layout, before, head - 1, above)
-        there = readers.commits_there(self.layout, read_floor(self.layout))
+            raise_low_water(self.layout, before, head - 1, above)
+        there = readers.commits_there(self.layout, read_low_water(self.layout))
         storage.remove_files(self.layout.commit(n) for n in there if n < head)
 
 
@@ -175,13 +175,13 @@ def test_who_opens_is_stopped_at_any_step_while_another_one_writes(tmp_path, mon
 
 @pytest.mark.parametrize("in_store", [False, True])
 def test_without_fences_both_succeed(tmp_path, monkeypatch, in_store):
-    monkeypatch.setattr(readers, "commits_there", lambda layout, floor: file_numbers(layout.commits))
+    monkeypatch.setattr(readers, "commits_there", lambda layout, low_water: file_numbers(layout.commits))
     with pytest.raises(AssertionError):
         try_all(None if in_store else tmp_path, monkeypatch, commits, 1, clean=True)
 
 
 @pytest.mark.parametrize("in_store", [False, True])
-def test_without_the_floor_both_succeed(tmp_path, monkeypatch, in_store):
+def test_without_the_low_water_mark_both_succeed(tmp_path, monkeypatch, in_store):
     """The one that opens it has found a next number that was taken, and cleaned away, before it could take it."""
     monkeypatch.setattr(CommitLog, "_is_kept", lambda self, commit: True)
     with pytest.raises(AssertionError):
@@ -189,7 +189,7 @@ def test_without_the_floor_both_succeed(tmp_path, monkeypatch, in_store):
 
 
 def test_a_fence_is_never_deleted(tmp_path, monkeypatch):
-    """Of more writers than the floor knows, too."""
+    """Of more writers than the low_water knows, too."""
     monkeypatch.setattr(readers, "_KNOWN_REIGNS", 3)
     layout = Layout(tmp_path, durable=False)
     first = Writer(layout, "first")
@@ -205,4 +205,4 @@ def test_a_fence_is_never_deleted(tmp_path, monkeypatch):
     assert file_numbers(layout.commits) == [*fences, rival.log.head()]
     first.commit()
     assert first.refused
-    assert len(read_floor(layout).reigns) == 3
+    assert len(read_low_water(layout).reigns) == 3

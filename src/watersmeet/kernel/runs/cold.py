@@ -120,11 +120,11 @@ def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> 
 
 
 def _is_here(run: Run) -> bool:
-    return not isinstance(run, ColdRun) or run.is_here
+    return not isinstance(run, RemoteRun) or run.is_here
 
 
 def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
-    if isinstance(run, ColdRun) and not run.is_here:
+    if isinstance(run, RemoteRun) and not run.is_here:
         return (yield from run.nearby(hashes, spread))
     return run
 
@@ -148,10 +148,10 @@ def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
             raise error("STATE_DAMAGED", "a stored run can't be read", detail=f"Its index fits another run ({ref}).")
         yield parts, _range(place, end_of_message)
         place = end_of_message
-    return ColdRun(Run.from_ipc(parts.buffer, ref), parts, index)
+    return RemoteRun(Run.from_ipc(parts.buffer, ref), parts, index)
 
 
-class ColdRun(Run):
+class RemoteRun(Run):
     """A run in an object store. All its rows are fetched as soon as they are read."""
 
     def __init__(self, sparse: Run, parts: BlobParts, index: IndexLayout) -> None:
@@ -304,14 +304,14 @@ _PIECE_BYTES: Final = 16 << 20
 _MOST_COPIED: Final = 8
 
 
-class PassingRun(ColdRun):
+class StreamedRun(RemoteRun):
     """A mapped run that does not stay in memory. All of its rows are read through the mapping.
 
     whole: the run in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, for reads
     past the cache.
     """
 
-    def __init__(self, run: Run, whole: Run, cold: ColdRun, blob: DirectBlob) -> None:
+    def __init__(self, run: Run, whole: Run, cold: RemoteRun, blob: DirectBlob) -> None:
         super().__init__(cold.sparse, cold.blob, cold.index)
         self.hash, self.columns, self.weights = run.hash, run.columns, run.weights
         self.pure, self.ref, self.continues, self.note = run.pure, run.ref, run.continues, run.note

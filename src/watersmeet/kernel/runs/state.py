@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
-from watersmeet.kernel.runs.cold import ColdRun, PassingRun, opened, together
+from watersmeet.kernel.runs.cold import RemoteRun, StreamedRun, opened, together
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, hot_keys, load, shared
 from watersmeet.kernel.runs.trace import MergeBudget, Trace
@@ -277,7 +277,7 @@ class StageState:
         if blob is None:
             return run
         (cold,) = together([opened(blob, ref)])
-        return PassingRun(run, whole, cold, blob) if isinstance(cold, ColdRun) else run
+        return StreamedRun(run, whole, cold, blob) if isinstance(cold, RemoteRun) else run
 
     def _kept(self, run: Run) -> Run:
         """The run as stored, if it is large."""

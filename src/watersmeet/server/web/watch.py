@@ -34,7 +34,7 @@ from watersmeet.session.status import Rates, database_status, sink_statuses
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
-from watersmeet.store.readers import floor_number, read_holds
+from watersmeet.store.readers import low_water_number, read_leases
 
 #: The lags from which on a view is late or stale.
 LATE_S: Final = 1.0
@@ -487,7 +487,7 @@ class Watch:
             self._inputs = (catalog.version, inputs_of_views(catalog))
         found = relation_metrics(status, catalog, self._inputs[1], rates, sink_states, progress)
         head = database.log.head()
-        holds = [h.commit for h in read_holds(database.layout)]
+        holds = [h.commit for h in read_leases(database.layout)]
         snapshot = Snapshot(
             time_us,
             catalog,
@@ -496,7 +496,7 @@ class Watch:
             tuple(sink_states),
             self._ask(catalog),
             None if database.read_only else self._follow(head),
-            head - floor_number(database.layout),
+            head - low_water_number(database.layout),
             head - min(holds) if holds else None,
         )
         self._say(snapshot)
@@ -524,7 +524,7 @@ class Watch:
     def _follow(self, head: int) -> Epochs:
         """Counts the epochs up to that commit. The process that writes has them in memory."""
         log = self.session.database.log
-        for number in range(max(self._followed, floor_number(self.session.database.layout)) + 1, head + 1):
+        for number in range(max(self._followed, low_water_number(self.session.database.layout)) + 1, head + 1):
             commit: Commit | None = log.find(number)
             if commit is not None and commit.epoch is not None:
                 self._epochs = self._epochs.with_epoch(commit.metrics)

@@ -23,7 +23,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options,
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import commit_at, oldest_commit
-from watersmeet.store.readers import floor_number
+from watersmeet.store.readers import low_water_number
 from watersmeet.subscribing.forms import Envelope, Form, OperationForm, ShownUpdates, shown_columns
 from watersmeet.subscribing.subscriber import refusal, subscriber_of
 from watersmeet.values.times import length_text
@@ -406,8 +406,8 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
     if beginning.kind == "begin":
         after = _oldest(session, found)
     elif beginning.kind == "since":
-        log, floor = session.database.log, floor_number(session.database.layout)
-        after = max(commit_at(log, beginning.since_ms * 1000 - 1, floor), floor)
+        log, low_water = session.database.log, low_water_number(session.database.layout)
+        after = max(commit_at(log, beginning.since_ms * 1000 - 1, low_water), low_water)
         if after < found.begun and beginning.since_ms * 1000 <= log.read(found.begun).time_us:
             raise error(
                 "HISTORY_GONE",
@@ -426,7 +426,7 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
 def _oldest(session: Session, found: NamedSubscription) -> int:
     """The oldest commit after which a cursor over the subscription can begin."""
     log = session.database.log
-    kept = commit_at(log, time.time_ns() // 1000 - found.retention_us, floor_number(session.database.layout))
+    kept = commit_at(log, time.time_ns() // 1000 - found.retention_us, low_water_number(session.database.layout))
     oldest = oldest_commit(session.database.layout, log)
     return max(kept, found.begun, 0 if oldest is None else oldest.number)
 
