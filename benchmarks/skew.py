@@ -25,8 +25,7 @@ import pyarrow.parquet as pq
 import watersmeet
 from benchmarks.data import START_US
 from benchmarks.frame import SOURCES, batch
-from watersmeet.database import engines
-from watersmeet.runtime import splitting, tasks
+from watersmeet.runtime import inprocess, splitting, tasks
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import Budget
@@ -107,7 +106,7 @@ def ours(script: str, parallelism: int, epoch_rows: int, *, splits: bool) -> tup
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(splitting, "LEAST_ROWS", least),
-        mock.patch.object(engines, "InProcessEngine", engine),
+        mock.patch.object(inprocess, "InProcessEngine", engine),
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism, runtime="inprocess") as connection,
         Shares() as shares,
     ):

@@ -130,9 +130,9 @@ def _no_wait_for_disks():
 @pytest.fixture(scope="session", autouse=True)
 def _locks_in_order():
     """Every test fails that takes the locks of a session in another order than the one they have."""
-    from watersmeet.database import locks  # noqa: PLC0415
+    from watersmeet.system import threads  # noqa: PLC0415
 
-    with locks.checked():
+    with threads.checked():
         yield
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from watersmeet.runtime.database import Clock
+from watersmeet.system.threads import Clock
 
 
 class MovedClock(Clock):

@@ -68,7 +68,7 @@ def test_with_other_numbers_of_buckets(path: Path) -> None:
     def changing(database: OpenDatabase, **options: bool) -> None:
         flush(database, **options)
         if rng.random() < 0.5:
-            database.rescale(rng.choice([1, 2, 3, 5, 8]))
+            database.circuit.rescale(rng.choice([1, 2, 3, 5, 8]))
 
     if name(path) in MERGES_COUNT:
         pytest.skip("what it counts depends on when runs are merged")

@@ -38,26 +38,16 @@ from watersmeet.connectors.databases.captures import (
     System,
     TablePosition,
 )
-from watersmeet.connectors.postgres.capture import PUBLICATION, SLOT, drop_slot
-from watersmeet.connectors.postgres.client import connect, library
-from watersmeet.connectors.postgres.publications import (
-    CONNECTOR,
-    PostgresOptions,
-    database_options,
-    drop_publication,
-    other_slots,
-    unpublish,
-)
 from watersmeet.connectors.registry import system_of
-from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import rows_with_keys
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated, if_committed
-from watersmeet.database.workers import Service, Worker, Workers
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
 from watersmeet.runtime.status import CapturedTableStatus, CaptureStatus
 from watersmeet.system.process import fault
+from watersmeet.system.threads import Worker, Workers
 from watersmeet.values.serialization import from_json, to_json
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
@@ -487,8 +477,8 @@ def _why(cause: Error) -> str:
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
-    """Drops the slots and publications that were created for dropped databases, and removes dropped tables from
-    publications; in a transaction, when it commits. Notices name what remains on the server.
+    """Undo what was made on servers for dropped databases and tables; in a transaction, when it commits. Notices name
+    what stays there.
     """
     gone = list(relations)
     ids = {r.id for r in gone}
@@ -498,8 +488,8 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
             actions.append(dropping(session, relation))
         elif isinstance(relation, CapturedTable) and relation.captured.database not in ids:
             database = session.catalog.relations.get(relation.captured.database)
-            if isinstance(database, CapturedDatabase) and PUBLICATION in database.made:
-                actions.append(_unpublishing(session, database, relation))
+            if isinstance(database, CapturedDatabase) and database.made:
+                actions.append(partial(_unpublish, session, database, relation))
     transaction = session.transaction
     for action in actions:
         if transaction is None:
@@ -509,69 +499,29 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
 
 
 def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]:
-    """The action that drops the slot and the publication of a captured database, if they were created for it.
-
-    A publication whose name was given stays while another source or slot may use it.
-    """
+    """The action that undoes what was made on the server for a captured database."""
 
     def drop() -> None:
-        options = database_options(database.connector)
-        try:
-            with contextlib.closing(connect(options.server)) as connection:
-                if SLOT in database.made:
-                    drop_slot(connection, options.slot)
-                if PUBLICATION not in database.made or _is_used(session, database.id, options):
-                    return
-                if options.shares_publication and (others := other_slots(connection, options)):
-                    session.notice(
-                        f'publication "{options.publication}" is left in {options.server.shown}: replication slot '
-                        f'"{others[0]}" may use it'
-                    )
-                    return
-                drop_publication(connection, options.publication)
-        except (Error, library().Error) as problem:
-            reason = problem.message if isinstance(problem, Error) else str(problem)
-            session.notice(
-                f'replication slot "{options.slot}" is left in {options.server.shown}, whose log grows until it is '
-                f"dropped: {reason}"
-            )
+        system, others = _others(session, database, lambda other: other.id != database.id)
+        if notice := system.drop(system.options(database.connector), database.made, others):
+            session.notice(notice)
 
     return drop
 
 
-def _is_used(session: Session, database_id: str, options: PostgresOptions) -> bool:
-    """Whether another captured database has the publication."""
-    known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.id != database_id)
-    return any(_same_publication(r, options) for r in known)
+def _unpublish(session: Session, database: CapturedDatabase, table: CapturedTable) -> None:
+    same = [t.captured for t in session.catalog.relations.values() if isinstance(t, CapturedTable)]
+    reading = {c.database for c in same if c.oid == table.captured.oid}
+    system, others = _others(session, database, lambda other: other.id in reading)
+    if notice := system.unpublish(system.options(database.connector), database.made, table.captured, others):
+        session.notice(notice)
 
 
-def _same_publication(database: CapturedDatabase, options: PostgresOptions) -> bool:
-    if database.connector["connector"] != CONNECTOR:
-        return False
-    own = database_options(database.connector)
-    return (own.server, own.publication) == (options.server, options.publication)
-
-
-def _unpublishing(session: Session, database: CapturedDatabase, table: CapturedTable) -> Callable[[], None]:
-    def remove() -> None:
-        options, captured = database_options(database.connector), table.captured
-        known = session.catalog.relations
-        for other in known.values():
-            if not isinstance(other, CapturedTable) or other.captured.oid != captured.oid:
-                continue
-            of = known.get(other.captured.database)
-            if isinstance(of, CapturedDatabase) and _same_publication(of, options):
-                return
-        why = ""
-        try:
-            with contextlib.closing(connect(options.server)) as connection:
-                if options.shares_publication and (others := other_slots(connection, options)):
-                    why = f': replication slot "{others[0]}" may use it'
-                else:
-                    unpublish(connection, options.publication, captured.schema, captured.table)
-                    return
-        except (Error, library().Error):
-            pass
-        session.notice(f'publication "{options.publication}" still has table "{captured.schema}.{captured.table}"{why}')
-
-    return remove
+def _others(
+    session: Session, database: CapturedDatabase, chosen: Callable[[CapturedDatabase], bool]
+) -> tuple[System, list[DatabaseOptions]]:
+    """The system of a database, and the options of chosen databases of that system."""
+    name = database.connector["connector"]
+    system: System = system_of(name)
+    known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase))
+    return system, [system.options(r.connector) for r in known if r.connector["connector"] == name and chosen(r)]

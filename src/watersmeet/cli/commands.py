@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from watersmeet.cli import results
     from watersmeet.cli import run as runner
     from watersmeet.cli import shell as prompt
-    from watersmeet.database import engines
+    from watersmeet.database import plans as saved_plans
     from watersmeet.database.sessions import context, variables
     from watersmeet.dialects import parsing
     from watersmeet.runtime import failures as epochs
@@ -47,7 +47,7 @@ else:
     runner = lazy_import("watersmeet.cli.run")
     prompt = lazy_import("watersmeet.cli.shell")
     testing = lazy_import("watersmeet.testing")
-    engines = lazy_import("watersmeet.database.engines")
+    saved_plans = lazy_import("watersmeet.database.plans")
     clients = lazy_import("watersmeet.server.clients")
     service = lazy_import("watersmeet.server.service")
     context = lazy_import("watersmeet.database.sessions.context")
@@ -254,7 +254,7 @@ def explain(
     """Print the plans of a script's views, pumps, processors and running queries. Runs no query and keeps nothing."""
     with reporting(as_json=as_json):
         text = runner.read_script(str(file))
-        buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
+        buckets = parallelism or saved_plans.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
             session = context.Session(connection.opened, variables.Variables(dialect))
             plans = explaining.explain_script(session, text)

@@ -23,10 +23,10 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors.registry import connector_named
-from watersmeet.database.reading import BatchQuery, batch_query, fetch, table_tree
+from watersmeet.database.reading import BatchQuery, batch_query, converted, fetch, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.transaction import Change
-from watersmeet.database.writing import apply, converted, omitted
+from watersmeet.database.writing import apply
 from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
 from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update

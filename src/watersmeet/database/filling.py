@@ -120,7 +120,7 @@ def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:
     database = session.database
     if database.plans.producers.keys() & gone:
         database.plans.remove(gone, stored=stored)
-        database.reinstall()
+        database.circuit.reinstall()
 
 
 def producers_of(session: Session) -> Producers:

@@ -1,33 +1,35 @@
-"""An open database: its directory, its catalog, its content and, for the one writer, its engine."""
+"""An open database: its files, catalog and content, and the engine and services of its writer."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation, Subscription
-from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Operator
 from watersmeet.connectors.base.targets import deliveries
-from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside, Problems
-from watersmeet.database.plans import Plans
+from watersmeet.database.plans import (
+    Plans,
+    RunningCircuit,
+    begun_parallelism,
+    check_environment,
+    column_names,
+    default_parallelism,
+    make_engine,
+    stored_parallelism,
+)
 from watersmeet.database.transaction import Change
-from watersmeet.database.workers import Service
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.runtime import handover
-from watersmeet.runtime.database import Clock, Database
+from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
-from watersmeet.runtime.plans import begin_parallelism, check_parallelism, parallelism, store_parallelism
-from watersmeet.runtime.workers import merge_bytes, workers_here
 from watersmeet.store.commits import (
     Commit,
     CommitLog,
@@ -41,22 +43,39 @@ from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
-from watersmeet.store.retention import clean_at_start, kept_history, reading_s
+from watersmeet.store.retention import clean_at_start, kept_history
 from watersmeet.store.segmentfiles import SegmentFiles
-from watersmeet.system.process import lazy_import, scratch_folder
+from watersmeet.system.process import scratch_folder
+from watersmeet.system.threads import Clock, lock
 
-if TYPE_CHECKING:
-    from watersmeet import planner
-    from watersmeet.database import engines, rebuild
-    from watersmeet.planner import names
-else:
-    planner = lazy_import("watersmeet.planner")
-    names = lazy_import("watersmeet.planner.names")
-    rebuild = lazy_import("watersmeet.database.rebuild")
-    engines = lazy_import("watersmeet.database.engines")
-
-#: In-process databases are compacted after so many commits, in the thread that made them.
+#: The number of commits after which an in-process database is compacted, by the thread that commits.
 _INPROCESS_COMPACTION: Final = 256
+
+
+class Service:
+    """Background work of a database, above it in the order of imports. Any thread may call each method."""
+
+    def start(self) -> None:
+        """Begin. Called once, when the service is registered."""
+
+    def follow(self) -> None:
+        """Adapt to changed definitions of the catalog."""
+
+    def before_epochs(self) -> None:
+        """Commit what the views should reflect when `OpenDatabase.flush` runs its epochs."""
+
+    def after_epochs(self) -> bool:
+        """Commit what follows from the views; whether anything was committed, so that another round is needed."""
+        return False
+
+    def delivered(self, *, wait: bool) -> dict[str, int]:
+        """The number of rows written to topics so far, by the id of the writer. wait: after all rows committed now."""
+        del wait
+        return {}
+
+    def catch_up(self) -> list[str]:
+        """Wait until earlier commits of captured databases are here. A notice for each that is not waited for."""
+        return []
 
 
 S = TypeVar("S", bound=Service)
@@ -65,14 +84,17 @@ S = TypeVar("S", bound=Service)
 class OpenDatabase:
     """One database as this process has it open.
 
-    guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
-    statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
-    relation id, the times of the newest rows of ordered streams to which this process wrote, in microseconds.
-    unwritten: of views with INTO, why their streams do not take what they give. positions, sink_positions: of the
-    writer, how far subscriptions were read and sinks were delivered.
+    guard: held while the catalog or tables are read and then changed. ddl: held for a whole statement that changes the
+    catalog, including the filling of its view; taken before guard. clocks: by relation id, the time of the newest row
+    of each ordered stream that this process has written, in microseconds. unwritten: errors of views with INTO whose
+    rows the stream refuses. Of the writer only: circuit, plans; positions, sink_positions: the progress of
+    subscriptions and sinks.
 
     Services run on top of it. They register by `add`, and statements find them by their class.
     """
+
+    plans: Plans
+    circuit: RunningCircuit
 
     def __init__(
         self,
@@ -89,7 +111,7 @@ class OpenDatabase:
     ) -> None:
         """Open or create. files: whether statements may read files of the machine.
 
-        DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE and the like.
+        DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
         self.guard = lock("guard")
         self.ddl = lock("ddl")
@@ -102,7 +124,6 @@ class OpenDatabase:
         self.clocks: dict[str, int] = {}
         self.meter = Meter()
         self._closed = False
-        self._stale = False
         with contextlib.ExitStack() as opened:
             if not read_only:
                 check_environment()
@@ -133,7 +154,6 @@ class OpenDatabase:
                 self._services: list[Service] = []
                 self.sizes = RelationSizes(self.layout, self.log)
                 opened.callback(self.sizes.close)
-                self._engine: Engine | None = None
                 if not read_only:
                     self._start(parallelism, spark, opened, rebuild=rebuild)
             self._opened = opened.pop_all()
@@ -148,18 +168,20 @@ class OpenDatabase:
     @property
     def engine(self) -> Engine:
         """The engine of the writer."""
-        assert self._engine is not None
-        return self._engine
+        return self.circuit.engine
+
+    @property
+    def buckets(self) -> int:
+        """The number of state buckets."""
+        return stored_parallelism(self.layout, self.log) if self.read_only else self.plans.buckets
 
     def change_catalog(self, catalog: Catalog) -> None:
-        """Make `catalog` the newest. If that fails, the one before stays, under a version that nobody may have seen."""
+        """Make `catalog` the newest. If that fails, the previous one stays, with a version that nobody has seen."""
         with self._saving(catalog) as name:
             self.log.append(catalog_commit(catalog, name))
 
     def forget(self, ids: set[str]) -> bool:
-        """Take relations out of the newest catalog; False if that holds for this process only, as it can't be
-        stored.
-        """
+        """Remove relations from the newest catalog; False, only in this process, if it can't be stored."""
         catalog = self._catalog.without(ids)
         try:
             self.change_catalog(catalog)
@@ -168,44 +190,12 @@ class OpenDatabase:
             return False
         return True
 
-    @property
-    def buckets(self) -> int:
-        """The number of state buckets."""
-        return (parallelism(self.layout, self.log) or 1) if self.read_only else self.plans.buckets
-
-    def rescale(self, buckets: int) -> None:
-        """Let the state have another number of buckets from the next epoch on: one commit, nothing is computed.
-
-        INVALID_PARAMETER; PARALLELISM_MISMATCH, with nothing done, if the state of a view can't be split.
-        """
-        check_parallelism(buckets)
-        if buckets == self.buckets:
-            return
-        if self._stale:
-            self.reinstall()
-        if self.engine.circuit is not None:
-            circuit = planner.assemble(self.plans.producers.values(), buckets)
-            found = rebuild.distributions_of(circuit, self._catalog)
-            try:
-                self.engine.rescale(circuit, found)
-            except BaseException:
-                self.plans.buckets = parallelism(self.layout, self.log) or self.buckets  # it may have happened
-                raise
-        store_parallelism(self.layout, buckets)
-        self.plans.buckets = buckets
-
-    def reinstall(self) -> None:
-        """Let the circuit of all plans run. If that is not possible now, the next `flush` tries again."""
-        self._stale = True
-        self.engine.install(self.plans.circuit, ())
-        self._stale = False
-
     def resume(self) -> None:
-        """Let the engine run again, from its newest commit on, if it has failed for lack of space."""
+        """Restart the engine from its newest commit if the disk was full."""
         failure = self.engine.failure
         if failure is not None and failure.condition == "DISK_FULL":
             with self.ddl:
-                self.reinstall()
+                self.circuit.reinstall()
 
     def commit(
         self,
@@ -215,11 +205,10 @@ class OpenDatabase:
         catalog: Catalog | None = None,
         captured: Mapping[str, Any] | None = None,
     ) -> Commit:
-        """Commit changes (by relation id) in one step, with the number of rows that were not taken, and tell the
-        engine.
+        """Commit changes (by relation id) in one step, and notify the engine.
 
-        copied, captured: as in `store.manifests.Commit`. catalog: becomes the newest by the same step. After an error
-        it is that only if the commit is in the log.
+        rejected: by relation id, the number of rejected rows. copied, captured: as in `store.manifests.Commit`.
+        catalog: becomes the newest by the same step; after an error only if the commit is in the log.
         """
         known = (catalog or self._catalog).relations
         rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
@@ -235,7 +224,7 @@ class OpenDatabase:
                 follows=catalog is not None and catalog.follows_epochs,
             )
         if self.layout.directory is not None:
-            self._note_newest()  # in an object store it would be one more request: there it is only done at the end
+            self._note_newest()  # an object store would need one more request: there only `close` notes it
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
@@ -245,9 +234,9 @@ class OpenDatabase:
 
     @contextlib.contextmanager
     def _saving(self, catalog: Catalog) -> Iterator[str]:
-        """Store a catalog, which becomes the newest by the commit that is made inside the block; gives its name.
+        """Store a catalog, which becomes the newest by the commit made inside the block; gives its name.
 
-        If there is no such commit, the one before stays, under a version that nobody may have seen.
+        Without a commit the previous catalog stays, with a version that nobody has seen.
         """
         found = replace(self._catalog, version=catalog.version)
         try:
@@ -261,15 +250,15 @@ class OpenDatabase:
             self._catalog = found
 
     def rise(self, relation_id: str, time_us: int) -> None:
-        """The clock of an ordered stream is at least that from now on, if it is known."""
+        """Advance the clock of an ordered stream to at least that time, if the clock is known."""
         if relation_id in self.clocks:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
     def flush(self, *, topics: bool = False) -> None:
         """Wait until all views reflect all transactions.
 
-        What streams don't take of views is in `unwritten`. topics: views also reflect what processors write to topics
-        outside of the database; one may read what another writes.
+        `unwritten` has the errors of streams that refuse rows of views. topics: views also reflect the records that
+        processors write to topics of Kafka; a processor may read the topic of another one.
         """
         written = self._delivered(wait=False) if topics else {}
         self._flush()
@@ -284,8 +273,7 @@ class OpenDatabase:
 
     def _flush(self) -> None:
         self.log.check()
-        if self._stale:
-            self.reinstall()
+        self.circuit.ensure_installed()
         for service in self._services:
             service.before_epochs()
         self.engine.flush()
@@ -295,32 +283,28 @@ class OpenDatabase:
             self._compactor.run()
 
     def settle(self, relations: frozenset[str]) -> None:
-        """Let the history of tables, as a new view reads it, be their content alone: no row that was replaced or
-        deleted before.
-        """
+        """Reduce the history of tables to their content, so that a new view reads no replaced or deleted row."""
         self.flush()
         while not self._compactor.settle(relations):
             self.commit({})
             self.flush()
 
     def has_difference(self, view: str, hidden: str) -> bool:
-        """Whether a view can get the content of a hidden one by a change: its own can be read, and a view that only
-        grows loses no row.
+        """Whether a change can turn the content of a view into that of a hidden one: its own content can be read, and
+        an append-only view loses no row.
         """
         known = self._catalog.relations
         self.content.drop(view)
         try:
             self.content.refresh(self._catalog, [view])
-            return not known[view].append_only or (
-                known[hidden].append_only and not handover.deletes(self._runtime, view, hidden)
-            )
+            return not known[view].append_only or (known[hidden].append_only and not self.circuit.deletes(view, hidden))
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise
             return False
 
     def replace_content(self, made: Mapping[str, str]) -> None:
-        """Let views have the content of hidden ones without a change: `made`, by view. Readers load it again."""
+        """Give views the content of hidden ones (`made`, by view) without a change. Readers load it again."""
         if not made:
             return
         while not self._compactor.replace(made):
@@ -338,15 +322,6 @@ class OpenDatabase:
         for relation_id in made:
             self.content.drop(relation_id)
 
-    def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]) -> None:
-        """Let stopped views run again, with `plans`, after hidden views were filled for them: `made`, by view."""
-        for relation_id, operators in plans.items():
-            if operators != self.plans.producers[relation_id]:
-                self.plans.add(relation_id, operators)
-        hidden = set(made.values())
-        producers = [operators for i, operators in self.plans.producers.items() if i not in hidden]
-        self.engine.refresh(planner.assemble(producers, self.buckets), made)
-
     def add(self, service: S) -> S:
         """Register a service, and start it. It ends when the database is closed."""
         self._services.append(service)
@@ -358,18 +333,18 @@ class OpenDatabase:
         return next((s for s in self._services if isinstance(s, kind)), None)
 
     def follow(self) -> None:
-        """Tell the services that the definitions of the catalog have changed."""
+        """Notify the services that the definitions of the catalog have changed."""
         for service in self._services:
             service.follow()
 
     def catch_up(self) -> list[str]:
-        """Wait until tables have what was committed before in the databases that they are captured from. A notice for
-        each that is not waited for.
+        """Wait until tables reflect all commits of their captured databases. A notice for each database that can't be
+        waited for.
         """
         return [notice for service in self._services for notice in service.catch_up()]
 
     def at_close(self, callback: Callable[[], None]) -> None:
-        """Have something given back when the database is closed."""
+        """Register a callback of `close`."""
         self._opened.callback(callback)
 
     @property
@@ -378,17 +353,16 @@ class OpenDatabase:
         return self._closed
 
     def close(self) -> None:
-        """Stop the engine and give everything back. May be called again."""
+        """Stop the engine and release everything. May be called again."""
         if not self._closed:
             self._closed = True
-            with self._opened:  # given back whatever becomes of the note
+            with self._opened:  # released even if the note can't be written
                 if not self.read_only:
                     self._note_newest()
 
     def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
-        """Become the writer of what is there: a database that is refused is left as it is."""
-        first = engines.default_parallelism(self.runtime) if wanted is None else wanted
-        check_parallelism(first)
+        """Become the writer. A database that is refused stays unchanged."""
+        first = default_parallelism(self.runtime) if wanted is None else wanted
         taken = False
         while not taken:
             # Read before the log: another writer may make commits, and note them, at any moment.
@@ -399,15 +373,12 @@ class OpenDatabase:
                     self._check_newest(noted, head)
                 self._secrets = nameless_secrets(self.layout)
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
-                buckets = parallelism(self.layout, self.log)
-                if buckets is None:
-                    begin_parallelism(self.layout, first)
-                    buckets = parallelism(self.layout, self.log)  # another process may have been faster
-                self.plans = Plans(self.layout, self.log, self._catalog, buckets or first)
+                buckets = begun_parallelism(self.layout, self.log, first)
+                self.plans = Plans(self.layout, self.log, self._catalog, buckets)
                 taken = self.log.head() == head and self.log.take_over(head)
 
     def _check_newest(self, noted: int, head: int) -> None:
-        """DATABASE_DAMAGED if a writer made commits up to `noted`, and the log ends before: their files are gone."""
+        """DATABASE_DAMAGED if a writer noted a later commit than the last one of the log: files were deleted."""
         if noted > head:
             raise error(
                 "DATABASE_DAMAGED",
@@ -419,29 +390,19 @@ class OpenDatabase:
             )
 
     def _note_newest(self) -> None:
-        """Tell the next writer which commit is the newest, so that it notices if that is deleted."""
+        """Note the newest commit, so that the next writer notices if it is missing."""
         self._newest.write({"commit": self.log.head()})
 
     def _start(self, wanted: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
-        """Start the engine. wanted: how many buckets; None: as many as there are. rebuild: all state is to be made
-        anew.
-        """
-        # Queries that ran until they were stopped ended with the process, but for subscriptions.
-        ended = {
-            r.id
-            for r in self._catalog.relations.values()
-            if r.hidden and not r.owner and (r.staged or not isinstance(r, Subscription))
-        }
-        ended |= {
-            r.id
-            for r in self._catalog.relations.values()
-            if r.owner and r.owner not in self._catalog.relations.keys() - ended
-        }
-        if ended:
-            self.change_catalog(self._catalog.without(ended))
-            self.plans.remove(ended)
-        self._runtime = database = Database(
-            self.layout, self.log, self.segments, lambda: self._catalog.as_stored, self.clock, _column_names
+        """Start the engine and the compactor. wanted, rebuild: as in `RunningCircuit.start`."""
+        self._drop_ended()
+        runtime = Database(
+            self.layout,
+            self.log,
+            self.segments,
+            lambda: self._catalog.as_stored,
+            self.clock,
+            column_names,
         )
         self._compactor = Compactor(
             self.layout,
@@ -452,15 +413,10 @@ class OpenDatabase:
             history=kept_history,
             after=give_back,
         )
-        self._engine = engines.make_engine(self.runtime, database, wanted or self.buckets, spark)
-        opened.callback(self._engine.stop)
-        self._engine.start()
-        if rebuild:
-            self._rebuild(wanted or self.buckets)
-        else:
-            self._resume()
-            if wanted is not None:
-                self.rescale(wanted)
+        engine = make_engine(self.runtime, runtime, wanted or self.buckets, spark)
+        opened.callback(engine.stop)
+        self.circuit = RunningCircuit(runtime, engine, self.plans, lambda: self._catalog, self.change_catalog)
+        self.circuit.start(wanted, rebuild=rebuild)
         subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
         self.positions = subscription_positions(self.layout, self.log, subscribed)
         opened.callback(self.positions.close)
@@ -471,65 +427,23 @@ class OpenDatabase:
             self._compactor.start()
             opened.callback(self._compactor.stop)
 
-    def _go_on(self) -> None:
-        """Let the circuit run. What its epochs stumble over keeps nobody from opening the database: the engine shows
-        it, views can be dropped, and the next `flush` tries again.
-        """
-        try:
-            self.reinstall()
-        except Error:
-            if self.engine.failure is None:
-                raise
-
-    def _rebuild(self, buckets: int) -> None:
-        """Make all plans and all state anew. An interruption is noticed at the next start."""
-        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
-        if unfinished:
-            self.change_catalog(self._catalog.without(unfinished))
-            self.plans.remove(unfinished)
-        producers = rebuild.plans_made_anew(self._catalog)
-        if producers:
-            self.engine.rebuild(planner.assemble(producers.values(), buckets))
-        self.plans.replace_all(producers, buckets)
-        store_parallelism(self.layout, buckets)
-
-    def _resume(self) -> None:
-        """Let the circuit run again, and finish the views that were being filled when the last writer ended."""
-        if not self.plans.producers and self.engine.circuit is None:
-            return
-        unfinished = {r.id: r for r in self._catalog.relations.values() if not r.ready}
-        try:
-            self.engine.install(self.plans.circuit, tuple(unfinished))
-        except Error:
-            if unfinished:
-                # Nobody was told that they exist, and the others must not be kept from going on.
-                self.change_catalog(self._catalog.without(set(unfinished)))
-                self.plans.remove(unfinished)
-            self._go_on()
-            return
-        for relation in unfinished.values():
-            self.change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
-
-
-def _column_names(
-    circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str
-) -> Sequence[str]:
-    """The columns of an operator as queries call them."""
-    return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
+    def _drop_ended(self) -> None:
+        """Drop running queries, which ended with the last process, except subscriptions; and uncommitted relations."""
+        known = self._catalog.relations
+        ended = {
+            r.id for r in known.values() if r.hidden and not r.owner and (r.staged or not isinstance(r, Subscription))
+        }
+        ended |= {r.id for r in known.values() if r.owner and r.owner not in known.keys() - ended}
+        if ended:
+            self.change_catalog(self._catalog.without(ended))
+            self.plans.remove(ended)
 
 
 def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
-    """Rows of a relation with its columns as data call them."""
+    """Rows of a relation with the names that its columns have in stored files."""
     if relation is None or not relation.stored:
         return rows
     return rows.rename_columns([c.name for c in relation.as_stored.columns])
-
-
-def check_environment() -> None:
-    """INVALID_PARAMETER if the environment says what can't be used, before the writer before this one is overtaken."""
-    workers_here()
-    merge_bytes()
-    reading_s()
 
 
 def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> str | Path:

@@ -6,11 +6,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.catalog import External
-from watersmeet.database.locks import lock
 from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
 from watersmeet.store.positions import StatusFile
 from watersmeet.system.process import lazy_import
+from watersmeet.system.threads import lock
 
 if TYPE_CHECKING:
     from watersmeet.connectors import registry as readers

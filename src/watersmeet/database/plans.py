@@ -1,17 +1,18 @@
-"""The compiled plan of each view and connector table, kept beside the catalog.
+"""The compiled plans of views and connector tables, and the circuit that runs them on the writer's engine.
 
-What a database runs is what was compiled when the view was made: it is read from here at every start, and never
-planned again. A plan whose file is missing or damaged is taken from the circuit of the newest epoch, else from the
-statement of its view; a circuit whose file is missing or damaged is taken from the plans. Each writer has files of its
-own, so that one that was overtaken never replaces the plan of another relation that has the same id; the newest
-writer's counts.
+A plan is compiled when its view is created, saved next to the catalog, and loaded at each start. If its file is missing
+or damaged, the plan comes from the circuit of the newest epoch, or else from the statement of its view; a damaged
+circuit is assembled from the plans. Each writer has its own files, so that an overtaken writer never replaces the plan
+of another relation with the same id; the newest writer's file counts.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
@@ -19,20 +20,51 @@ from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.runtime import handover
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Engine
+from watersmeet.runtime.plans import (
+    begin_parallelism,
+    check_parallelism,
+    load_circuit,
+    parallelism,
+    save_circuit,
+    store_parallelism,
+)
+from watersmeet.runtime.workers import merge_bytes, workers_here
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
-from watersmeet.system.process import lazy_import
+from watersmeet.store.retention import reading_s
+from watersmeet.system.process import cores, lazy_import
 from watersmeet.values.serialization import from_json
 
 if TYPE_CHECKING:
     from watersmeet import planner
     from watersmeet.database import rebuild
+    from watersmeet.planner import names
+    from watersmeet.runtime import inprocess
 else:
+    inprocess = lazy_import("watersmeet.runtime.inprocess")
+    names = lazy_import("watersmeet.planner.names")
     planner = lazy_import("watersmeet.planner")
     rebuild = lazy_import("watersmeet.database.rebuild")
 
 _logger: Final = logging.getLogger(__name__)
+
+
+def stored_parallelism(layout: Layout, log: CommitLog) -> int:
+    """The number of state buckets of a database."""
+    return parallelism(layout, log) or 1
+
+
+def begun_parallelism(layout: Layout, log: CommitLog, first: int) -> int:
+    """The number of state buckets of a database; of a new one `first`, which is noted. INVALID_PARAMETER."""
+    check_parallelism(first)
+    found = parallelism(layout, log)
+    if found is None:
+        begin_parallelism(layout, first)
+        found = parallelism(layout, log)  # another process may have been faster
+    return found or first
 
 
 class Plans:
@@ -165,3 +197,160 @@ def _load(path: AnyPath | None, layout: Layout, relation_id: str) -> tuple[Opera
             hint="Use the release that wrote it.",
         )
     return from_json(tuple[Operator, ...], value["operators"])
+
+
+#: Buckets per core if workers have little memory: a task then has a small part of an epoch at a time, so that epochs
+#: can be large. Each epoch may read most of the state.
+_BUCKETS_OF_SMALL: Final = 4
+
+
+def default_parallelism(runtime: str) -> int:
+    """The number of state buckets of a new database: 1 in process; on Spark the number of cores, or a multiple of it if
+    workers have little memory.
+    """
+    if runtime == "inprocess":
+        return 1
+    return cores() * (_BUCKETS_OF_SMALL if workers_here(cores()).are_small else 1)
+
+
+def check_environment() -> None:
+    """INVALID_PARAMETER for a wrong environment variable, before this process takes over from another writer."""
+    workers_here()
+    merge_bytes()
+    reading_s()
+
+
+def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:
+    """The engine, not started. RUNTIME_UNAVAILABLE if PySpark, which is imported only for it, is missing."""
+    if runtime == "inprocess":
+        return inprocess.InProcessEngine(database)
+    try:
+        module = importlib.import_module("watersmeet.runtime.spark.engine")
+    except ImportError as cause:
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            "PySpark can't be imported",
+            detail=f"{cause}.",
+            hint='Install pyspark, or connect with runtime = "inprocess".',
+        ) from cause
+    made: Engine = module.SparkEngine(database, spark, parallelism=buckets)
+    return made
+
+
+def column_names(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:
+    """The columns of an operator, named as in queries."""
+    return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
+
+
+class RunningCircuit:
+    """The circuit of all plans on the engine. Only DDL changes it, one statement at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        plans: Plans,
+        catalog: Callable[[], Catalog],
+        change_catalog: Callable[[Catalog], None],
+    ) -> None:
+        self.engine = engine
+        self._database, self._plans = database, plans
+        self._newest, self._change_catalog = catalog, change_catalog
+        self._stale = False
+        """Whether the engine has yet to get the circuit of the plans."""
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._newest()
+
+    def start(self, wanted: int | None, *, rebuild: bool) -> None:
+        """Run the saved circuit. wanted: the number of buckets; None: unchanged. rebuild: compute all state again."""
+        self.engine.start()
+        if rebuild:
+            self._rebuild(wanted or self._plans.buckets)
+            return
+        self._resume()
+        if wanted is not None:
+            self.rescale(wanted)
+
+    def _resume(self) -> None:
+        """Run the circuit, and finish the views that were being filled when the last writer ended."""
+        if not self._plans.producers and self.engine.circuit is None:
+            return
+        unfinished = {r.id: r for r in self._catalog.relations.values() if not r.ready}
+        try:
+            self.engine.install(self._plans.circuit, tuple(unfinished))
+        except Error:
+            if unfinished:
+                # No statement has reported that they exist, and they must not stop the others.
+                self._remove(set(unfinished))
+            try:
+                self.reinstall()
+            except Error:
+                # The database opens nevertheless: the engine shows the failure, its views can be dropped, and the next
+                # `flush` tries again.
+                if self.engine.failure is None:
+                    raise
+            return
+        for relation in unfinished.values():
+            self._change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
+
+    def _rebuild(self, buckets: int) -> None:
+        """Make all plans and all state again. The next start notices an interruption."""
+        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
+        if unfinished:
+            self._remove(unfinished)
+        producers = rebuild.plans_made_anew(self._catalog)
+        if producers:
+            self.engine.rebuild(planner.assemble(producers.values(), buckets))
+        self._plans.replace_all(producers, buckets)
+        store_parallelism(self._database.layout, buckets)
+
+    def _remove(self, ids: set[str]) -> None:
+        self._change_catalog(self._catalog.without(ids))
+        self._plans.remove(ids)
+
+    def reinstall(self) -> None:
+        """Run the circuit of all plans. If that fails, the next `flush` tries again."""
+        self._stale = True
+        self.engine.install(self._plans.circuit, ())
+        self._stale = False
+
+    def ensure_installed(self) -> None:
+        """Try `reinstall` again if it failed."""
+        if self._stale:
+            self.reinstall()
+
+    def rescale(self, buckets: int) -> None:
+        """Change the number of state buckets from the next epoch on, by one commit without computing anything.
+
+        INVALID_PARAMETER; PARALLELISM_MISMATCH, with nothing done, if the state of a view can't be split.
+        """
+        plans, database = self._plans, self._database
+        check_parallelism(buckets)
+        if buckets == plans.buckets:
+            return
+        self.ensure_installed()
+        if self.engine.circuit is not None:
+            circuit = planner.assemble(plans.producers.values(), buckets)
+            found = rebuild.distributions_of(circuit, self._catalog)
+            try:
+                self.engine.rescale(circuit, found)
+            except BaseException:
+                plans.buckets = parallelism(database.layout, database.log) or plans.buckets  # it may have happened
+                raise
+        store_parallelism(database.layout, buckets)
+        plans.buckets = buckets
+
+    def deletes(self, view: str, hidden: str) -> bool:
+        """Whether replacing the content of a view by that of a hidden one deletes rows."""
+        return handover.deletes(self._database, view, hidden)
+
+    def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]) -> None:
+        """Run stopped views again, with `plans`, after hidden views were filled for them: `made`, by view."""
+        for relation_id, operators in plans.items():
+            if operators != self._plans.producers[relation_id]:
+                self._plans.add(relation_id, operators)
+        hidden = set(made.values())
+        producers = [operators for i, operators in self._plans.producers.items() if i not in hidden]
+        self.engine.refresh(planner.assemble(producers, self._plans.buckets), made)

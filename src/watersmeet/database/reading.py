@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.binder.clauses.timewindows import window_call
-from watersmeet.catalog import Catalog, MaterializedView, Relation, View
+from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, View
 from watersmeet.database.scans import held_past, messages_now, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers
@@ -371,3 +371,33 @@ def rows_without(session: Session, relation: Relation, rows: pa.Table, others: p
     sql = f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}"
     tables = {"_wm_rows": rows, "_wm_others": others}
     return rows_read(session, lambda: lending(session, tables), sql, "").cast(rows.schema)
+
+
+def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
+    """DuckDB SQL for `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
+    if source == target or not _names_differ(source, target):
+        return f"CAST({column} AS {target.duckdb})"
+    if target.name == "array" and source.element is not None and target.element is not None:
+        inner = converted(f"e{depth}", source.element, target.element, depth + 1)
+        return f"list_transform({column}, lambda e{depth}: {inner})"
+    fields = [
+        converted(f"struct_extract_at({column}, {i + 1})", s, t, depth)
+        for i, ((_, s), (_, t)) in enumerate(zip(source.fields, target.fields, strict=True))
+    ]
+    packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
+    return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
+
+
+def _names_differ(source: SqlType, target: SqlType) -> bool:
+    if source.element is not None and target.element is not None:
+        return _names_differ(source.element, target.element)
+    return any(a != b or _names_differ(s, t) for (a, s), (b, t) in zip(source.fields, target.fields, strict=False))
+
+
+def omitted(relation: Relation, column: Field, now_us: int) -> str:
+    """DuckDB SQL for a column that an INSERT leaves out, at the time `now_us`: its default, or NULL."""
+    default = relation.defaults.get(column.name)
+    if default == ARRIVAL:
+        # Timeplus' datetime64(3): milliseconds
+        return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
+    return f"CAST({default or 'NULL'} AS {column.type.duckdb})"

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from watersmeet.algebra.nodes import Arrivals, Node, Reopened, Scan
 from watersmeet.algebra.trees import exactly, transform_up, walk
-from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view
+from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view, check_request
+from watersmeet.binder.context.emissions import Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import request_of
-from watersmeet.catalog import CacheFill, Catalog, MaterializedView, QuerySource, Relation, Table
+from watersmeet.catalog import (
+    CacheFill,
+    Catalog,
+    MaterializedView,
+    Processor,
+    QuerySource,
+    Relation,
+    Table,
+    TopicWriter,
+)
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import StateDistribution
 from watersmeet.circuit.operators import Operator
@@ -118,33 +127,61 @@ def plan_made_anew(
     if isinstance(relation, Table):
         return compile_connector_table(relation)
     assert isinstance(relation, MaterializedView), f"{relation.title} is fed by the circuit"
-    tree = read_again(_tree(relation, catalog.seen_by(relation), moment), relation, catalog)
+    tree = read_again(_tree(relation, catalog, moment), relation, catalog)
     return compile_view(tree, relation, producers, catalog=catalog.as_stored, late=late, left_out=left_out)
 
 
 def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
-    """What a view, or the processor of a topic, was made of."""
+    """The tree of a relation that the circuit feeds."""
     if isinstance(relation, CacheFill):
         work = [r.id for r in catalog.relations.values() if isinstance(r, CacheFill) and r.owner == relation.owner]
-        owner = catalog.relations[relation.owner]
-        return _bound(owner, catalog.seen_by(owner), moment).fills[work.index(relation.id)].tree
-    statement = parse(relation.sql, relation.dialect)[-1]
+        owner = stored_query(catalog.relations[relation.owner], catalog, moment)
+        assert owner is not None
+        return owner.fills[work.index(relation.id)].tree
+    query = stored_query(relation, catalog, moment)
+    assert query is not None, f"{relation.name} is stored as {relation.sql}"
+    if not isinstance(relation, Processor | TopicWriter):
+        return query.tree
+    records = rules_of(relation.dialect).records_of(query)
+    by_name = {c.name: c for c in records.columns}
+    return exactly(records, [by_name[c.name] for c in relation.columns])
+
+
+def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> BoundQuery | None:
+    """The query of a relation by its stored text, over the names that the text knows; None if it is no query.
+
+    moment: as in `bound`. Errors of the binder.
+    """
+    statement = parse(relation.sql, relation.dialect)[-1] if relation.sql else None
+    if not isinstance(statement, CreateMaterializedView | CreateProcessor | Subscribe):
+        return None
+    return bound(statement, catalog.seen_by(relation), relation.dialect, moment)
+
+
+def bound(
+    statement: CreateMaterializedView | CreateProcessor | Subscribe, catalog: Catalog, dialect: str, moment: int = 0
+) -> BoundQuery:
+    """The query of a statement that the circuit runs. Errors of the binder.
+
+    moment: the newest commit when the query begins, for one that counts only later rows.
+    """
     if isinstance(statement, CreateProcessor):
-        query = bind_query(statement.query, catalog, statement.text, relation.dialect, moment=moment)
-        records = rules_of(relation.dialect).records_of(query)
-        by_name = {c.name: c for c in records.columns}
-        return exactly(records, [by_name[c.name] for c in relation.columns])
-    return _bound(relation, catalog, moment).tree
+        return bind_query(statement.query, catalog, statement.text, dialect, moment=moment)
+    if isinstance(statement, CreateMaterializedView):
+        return bind_view(statement, catalog, dialect, moment)
+    request = request_of(statement.query, statement.text, dialect)
+    return requested(request, catalog, statement.text, dialect, moment)
 
 
-def _bound(relation: Relation, catalog: Catalog, moment: int) -> BoundQuery:
-    statement = parse(relation.sql, relation.dialect)[-1]
-    if isinstance(statement, Subscribe):
-        request = request_of(statement.query, statement.text, relation.dialect)
-        bind = partial(bind_query, request.query, catalog, statement.text, relation.dialect, moment=moment)
-        return as_emitted(lambda closing_us: bind(closing_us=closing_us), request.emission, statement.text)
-    assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
-    return bind_view(statement, catalog, relation.dialect, moment)
+def requested(request: Request, catalog: Catalog, text: str, dialect: str, moment: int) -> BoundQuery:
+    """As `bound`, of a running query."""
+
+    def bind(closing_us: int | None) -> BoundQuery:
+        found = bind_query(request.query, catalog, text, dialect, moment=moment, closing_us=closing_us)
+        check_request(request, found.tree, text)
+        return found
+
+    return as_emitted(bind, request.emission, text)
 
 
 def distributions_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, StateDistribution]]:

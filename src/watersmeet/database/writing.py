@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import (
-    ARRIVAL,
     DELTA_COLUMN,
     RECORD_TIME,
     TIME_COLUMN,
@@ -35,7 +34,9 @@ from watersmeet.database.reading import (
     BatchQuery,
     computed,
     conformed,
+    converted,
     lending,
+    omitted,
     rows_beside,
     rows_read,
     rows_with_keys,
@@ -56,15 +57,6 @@ from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_sche
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-
-
-def omitted(relation: Relation, column: Field, now_us: int) -> str:
-    """DuckDB SQL for a column that an INSERT leaves out, at the time `now_us`: its default, or NULL."""
-    default = relation.defaults.get(column.name)
-    if default == ARRIVAL:
-        # Timeplus' datetime64(3): milliseconds
-        return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
-    return f"CAST({default or 'NULL'} AS {column.type.duckdb})"
 
 
 def with_generated(relation: Relation, rows: pa.Table, statement: Statement | None) -> pa.Table:
@@ -194,27 +186,6 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
         )
         found.place = (relation.schema, relation.name, column.name)
         raise found
-
-
-def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL for `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
-    if source == target or not _names_differ(source, target):
-        return f"CAST({column} AS {target.duckdb})"
-    if target.name == "array" and source.element is not None and target.element is not None:
-        inner = converted(f"e{depth}", source.element, target.element, depth + 1)
-        return f"list_transform({column}, lambda e{depth}: {inner})"
-    fields = [
-        converted(f"struct_extract_at({column}, {i + 1})", s, t, depth)
-        for i, ((_, s), (_, t)) in enumerate(zip(source.fields, target.fields, strict=True))
-    ]
-    packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
-    return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
-
-
-def _names_differ(source: SqlType, target: SqlType) -> bool:
-    if source.element is not None and target.element is not None:
-        return _names_differ(source.element, target.element)
-    return any(a != b or _names_differ(s, t) for (a, s), (b, t) in zip(source.fields, target.fields, strict=False))
 
 
 def settled(relation: Relation, incoming: pa.Table, statement: Statement | None) -> pa.Table:

@@ -19,9 +19,8 @@ from watersmeet.algebra.nodes import Column, Cut, Node, Project, Scan, TimeFilte
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, walk
-from watersmeet.binder import bind_query
+from watersmeet.binder import BoundQuery
 from watersmeet.binder.dialects import rules_of
-from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import (
     KEY_COLUMN,
     RECORD_NUMBER,
@@ -31,14 +30,15 @@ from watersmeet.catalog import (
     MaterializedView,
     Processor,
     Relation,
+    Subscription,
+    TopicWriter,
 )
 from watersmeet.circuit import operators
 from watersmeet.database.reading import conformed, lent
+from watersmeet.database.rebuild import stored_query
 from watersmeet.database.scans import own_commit
 from watersmeet.database.sessions.context import Session, denied
-from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
-from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import Error, error
 from watersmeet.lineage.history import Arrived, AsOf, Ever, History, as_of_commit, kept_by, kept_versions, versions_scan
 from watersmeet.lineage.lookups import CantTellError, what_comes
@@ -104,6 +104,8 @@ def _lend(
         )
     entered.enter_context(lent(connection, pa.concat_tables(rounds), (*fields, _NUMBER), every))
 
+
+_NO_CONTENT: Final = "It is not the content of a query, but what a query has written"
 
 #: So many moments one answer shows at which a row is missing.
 MOST_MOMENTS: Final = 10
@@ -350,15 +352,18 @@ class Views:
         return self._names[id(explained)][1]
 
     def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
-        statement = parse(view.sql, view.dialect)[-1] if view.sql else None
-        if isinstance(view, Processor) and isinstance(statement, CreateProcessor):
-            tree, is_table = self._of_processor(view, statement)
+        query = (
+            None
+            if isinstance(view, TopicWriter | Subscription)
+            else stored_query(view, self.catalog, self._began(view))
+        )
+        if query is None:
+            raise self._refused(view, _NO_CONTENT)
+        tree = query.tree
+        if isinstance(view, Processor):
+            tree, is_table = self._of_processor(view, query)
             if is_table:
                 return self._of_changes(view, tree)
-        elif isinstance(statement, CreateMaterializedView):
-            tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
-        else:
-            raise self._refused(view, "It is not the content of a query, but what a query has written")
         if not isinstance(scan, PastScan):
             return self.explained(
                 view.title, tree, partial(self._kept, view), Ever(self, view, self.epoch.number, self._lenders)
@@ -373,15 +378,14 @@ class Views:
             raise self._refused(view, "It depends on time: the past has to be named by a commit")
         return explained
 
-    def _of_processor(self, view: Processor, statement: CreateProcessor) -> tuple[Node, bool]:
+    def _of_processor(self, view: Processor, query: BoundQuery) -> tuple[Node, bool]:
         """The query of a processor, with the columns of its records, and whether these are the changes of a table.
 
         Their numbers are NULL: they say when a record came, not what it is made of.
         """
-        query = bind_query(statement.query, self.catalog.seen_by(view), statement.text, view.dialect)
         kept = rules_of(view.dialect).records_kept(query)
         if kept is None:
-            raise self._refused(view, "It is not the content of a query, but what a query has written")
+            raise self._refused(view, _NO_CONTENT)
         own = {c.name: read(c) for c in query.tree.columns}
         own[TOMBSTONE] = Scalar(exp.false(), BOOLEAN, nullable=False)
         own[RECORD_NUMBER] = null_of(BIGINT)

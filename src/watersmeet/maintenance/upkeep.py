@@ -29,24 +29,20 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
-from watersmeet.database.locks import lock
-from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.reading import computed, last_of_each_key, rows_with_keys, rows_without
+from watersmeet.database.opened import OpenDatabase, Service
+from watersmeet.database.reading import computed, converted, last_of_each_key, omitted, rows_with_keys, rows_without
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.database.transaction import Change as Written
 from watersmeet.database.transaction import consolidated
-from watersmeet.database.workers import Service, Worker
 from watersmeet.database.writing import (
     accepting,
     apply,
     as_kept,
     by_time,
     check_rows,
-    converted,
     deliver,
     in_order,
-    omitted,
     refused_rows,
     upserted,
     with_generated,
@@ -56,6 +52,7 @@ from watersmeet.maintenance.refreshing import is_due, refresh
 from watersmeet.objectstores import storage
 from watersmeet.sinkwriters.changes import Change, Changes
 from watersmeet.store.changes import quoted
+from watersmeet.system.threads import Worker, lock
 
 _PAUSE_S: Final = 1.0
 

@@ -3,78 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Reopened, Scan
+from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Scan
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
-from watersmeet.binder import BoundQuery, as_emitted, bind_query, check_request
-from watersmeet.binder import bind_view as bind_view_query
+from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
-from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
+from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Source
 from watersmeet.circuit import operators
-from watersmeet.connectors.foreignstreams import OPTIONS_QUERY, starting_options
-from watersmeet.connectors.kafka.source import from_place, restarted
-from watersmeet.connectors.registry import check_connector
-from watersmeet.database.definitions import check_columns, new_relation, remove
+from watersmeet.database.committing import own_transaction
+from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
-from watersmeet.database.reading import batch_query, check_running, fetch, readable, runs_on
-from watersmeet.database.rebuild import by_source, moved, reading, reopened_scans, scan_of
+from watersmeet.database.reading import check_running, readable
+from watersmeet.database.rebuild import bound as bound_query
+from watersmeet.database.rebuild import requested
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
-from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.dialects.tree.statements import Select, Subscribe
 from watersmeet.errors import error
+from watersmeet.maintenance.querysources import with_own_sources
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_view
 from watersmeet.runtime.backfill import LateRowsError
+from watersmeet.sinkwriters.writers import begin
 from watersmeet.store.readers import Reader
 from watersmeet.values.types import Field
 from watersmeet.values.watermarks import Watermark
-
-
-def queried_options(session: Session, text: str) -> dict[str, str]:
-    """The options that the query `text` gives now: of its one row, by the names of its columns, those that are not
-    NULL. None if it has no row.
-
-    CONNECTOR_OPTION for several rows; FEATURE_NOT_SUPPORTED for a query that runs until it is stopped; errors of the
-    query.
-    """
-    language = language_named(session.dialect)
-    tree = read_tree(tokenize(text, language), text, language.grammar)
-    if runs_on(session, tree):
-        raise error(
-            "FEATURE_NOT_SUPPORTED", f"option {OPTIONS_QUERY} with a query that runs until it is stopped", sql=text
-        )
-    query = batch_query(session, tree, text)
-    rows = fetch(session, query, newest=True)
-    if rows.num_rows > 1:
-        raise error(
-            "CONNECTOR_OPTION",
-            f"option {OPTIONS_QUERY} has {rows.num_rows} rows, and one is needed",
-            hint="Use WHERE, LIMIT 1 or an aggregate.",
-        )
-    values = rows.to_pylist()[0].values() if rows.num_rows else ()
-    return {c.name: str(value) for c, value in zip(query.columns, values, strict=False) if value is not None}
-
-
-def begins_now(session: Session, connector: Mapping[str, str], text: str) -> dict[str, str]:
-    """The options of the connector of a topic for a query that begins to read it now.
-
-    text: of OPTIONS_QUERY; empty for none. CONNECTOR_OPTION; errors of the query.
-    """
-    found = starting_options(queried_options(session, text)) if text else {}
-    return restarted(connector, found) if found else dict(connector)
-
 
 _MEMO: Final = (
     "A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
@@ -95,65 +57,28 @@ def make_writing(session: Session, bound: Bound) -> None:
             database.follow()
 
 
+def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
+    """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
+    sink are.
+    """
+    if not stream.is_written_outside:
+        make_writing(session, bound)
+        return
+    with own_transaction(session):
+        make(session, bound)
+        begin(session.database, bound.relation.id, 1, snapshot=True)
+
+
 def make(session: Session, bound: Bound) -> None:
     """Compiles and fills a view. Raises the error of a view that it reads, if that was stopped."""
     check_running(session, bound.relation.depends_on)
-    bound, own = _with_own_sources(session, bound)
+    bound, own = with_own_sources(session, bound)
     try:
         _make(session, bound)
     except BaseException:
         if own:
             remove(session, own)
         raise
-
-
-def _with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
-    """The view with sources of its own for those that each query reads by itself, and their ids. They are in the
-    catalog then, and begin where the query does.
-    """
-    scans = reopened_scans(bound.tree)
-    if not scans:
-        return bound, set()
-    relation, tree = bound.relation, bound.tree
-    read = tree.ids.union(*[s.columns for n in walk(tree) for s in n.scalars])
-    number = session.catalog.next_number
-    made = []
-    for place, scan in enumerate(scans, 1):  # the number before theirs is the view's
-        made.append(_own_source(session, scan, relation.id, f"{QuerySource.family[0]}{number + place}", read))
-    for source in made:
-        session.put(source)
-    ids = by_source(made)
-    marks = {column: moved(mark, ids) for column, mark in relation.watermarks.items()}
-    depends_on = (*relation.depends_on, *(source.id for source in made))
-    changed = replace(
-        bound, tree=reading(tree, made), relation=replace(relation, watermarks=marks, depends_on=depends_on)
-    )
-    return changed, {source.id for source in made}
-
-
-def _own_source(session: Session, node: Reopened, owner: str, source_id: str, read: frozenset[str]) -> QuerySource:
-    """What a query reads of a source. read: the ids of the columns that it reads."""
-    scan = scan_of(node)
-    relation = session.catalog.relations[scan.relation_id]
-    assert isinstance(relation, Source)
-    unread = {c.name for c in scan.outputs if c.name in relation.unlisted and c.id not in read}
-    source = turned_into(
-        QuerySource,
-        relation,
-        id=source_id,
-        hidden=True,
-        owner=owner,
-        of=relation.id,
-        start=node.start,
-        shards=node.shards,
-        strict=node.strict,
-        reopened=False,
-        columns=tuple(c for c in relation.columns if c.name not in unread),
-        message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector=from_place(begins_now(session, relation.connector, relation.options_query), node.start, node.shards)
-        | ({"on_error": "stop"} if node.strict else {}),
-    )
-    return check_connector(source)
 
 
 def _make(session: Session, bound: Bound) -> None:
@@ -273,20 +198,7 @@ def bind_running(
     log: show its output as its dialect shows changes. Errors of `DialectRules.running_output`.
     """
     text = statement.text
-
-    def bind(now: int, closing_us: int | None) -> BoundQuery:
-        found = bind_query(
-            request.query,
-            readable(session.catalog),
-            text,
-            session.dialect,
-            moment=now,
-            closing_us=closing_us,
-        )
-        check_request(request, found.tree, text)
-        return found
-
-    bound = _current(session, lambda now: as_emitted(partial(bind, now), request.emission, text))
+    bound = _current(session, lambda now: requested(request, readable(session.catalog), text, session.dialect, now))
     session.notices.extend(bound.notices)
     whole = rules_of(session.dialect).running_output(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: bound.width])
@@ -314,7 +226,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         raise error_at(
             statement, statement.span, "FEATURE_NOT_SUPPORTED", f"option {name} of a materialized view is not supported"
         )
-    query = _current(session, lambda now: bind_view_query(statement, readable(session.catalog), session.dialect, now))
+    query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = new_relation(
@@ -329,6 +241,19 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
     )
     return Bound(query.tree, relation, fills=query.fills)
+
+
+def is_defined(session: Session, statement: CreateMaterializedView) -> bool:
+    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends on its query alone."""
+    if not statement.replaces or session.semantics.continuous != "never":
+        return False
+    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
+    if not isinstance(existing, MaterializedView) or existing.sql != statement.sql:
+        return False
+    if not is_same(existing, bind_view(session, statement).relation):
+        return False
+    session.notice(f"{existing.title} already has this definition")
+    return True
 
 
 def _most_join_rows(session: Session, query: BoundQuery) -> int:

@@ -1,50 +1,20 @@
-"""The parts of an open database that the runtime uses, and its clock: the time of epochs, now() and PROCTIME()."""
+"""The parts of an open database that the runtime uses."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.errors import error
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
-
-TICK_US: Final = 1_000_000
-
-
-class Clock:
-    """The time in microseconds since 1970 (UTC): that of the machine, until a test sets it. Thread-safe.
-
-    tick_us: the shortest time between epochs that only let time pass.
-    """
-
-    def __init__(self, tick_us: int = TICK_US) -> None:
-        self.tick_us = tick_us
-        self._set_us: int | None = None
-
-    def now_us(self) -> int:
-        """The time now."""
-        return time.time_ns() // 1000 if self._set_us is None else self._set_us
-
-    def wait(self, condition: threading.Condition, is_over: Callable[[], bool], seconds: float) -> None:
-        """Wait on the condition, which the caller holds, until `is_over` or the time has passed."""
-        condition.wait_for(is_over, seconds)
-
-    def set(self, time_us: int) -> None:
-        """The time is `time_us` until the next call. INVALID_PARAMETER if that would set it back."""
-        if self._set_us is not None and time_us < self._set_us:
-            raise error("INVALID_PARAMETER", "a clock can't be set back")
-        self._set_us = time_us
-
+from watersmeet.system.threads import Clock
 
 #: Names the columns of an operator in messages; the operators in the mapping are shown as relations.
 ColumnNames = Callable[[Circuit, Catalog, Mapping[str, Relation], str], Sequence[str]]

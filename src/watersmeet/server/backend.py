@@ -14,7 +14,6 @@ from typing import Final, ParamSpec, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.database import committing
-from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cursors import Flow
 from watersmeet.database.sessions.result import Result
@@ -37,6 +36,7 @@ from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_o
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
 from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.statements import preparing
+from watersmeet.system.threads import lock
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,8 +21,7 @@ from watersmeet.connectors.base.deadletters import letters_of_slice
 from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
-from watersmeet.database.reading import conformed, failed_query
-from watersmeet.database.writing import converted
+from watersmeet.database.reading import conformed, converted, failed_query
 from watersmeet.formats.valuetexts import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns

@@ -20,14 +20,14 @@ from watersmeet.catalog import Relation, Sink, TopicWriter
 from watersmeet.connectors.base.sources import Allowance
 from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, deliveries
 from watersmeet.connectors.registry import connector_of
-from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.workers import Service, Worker, Workers
+from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.positions import Delivered, StatusFile
 from watersmeet.store.readers import Reader
 from watersmeet.system.process import fault
+from watersmeet.system.threads import Worker, Workers
 
 #: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
 #: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that

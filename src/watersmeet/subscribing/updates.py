@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.transaction import Change, consolidated
-from watersmeet.database.workers import Service, Worker
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import EMPTY, Moment, past_moment
@@ -27,6 +26,7 @@ from watersmeet.store.commits import CommitLog
 from watersmeet.store.manifests import Commit, RelationChange
 from watersmeet.store.readers import ACTIVE, Reader
 from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.system.threads import Worker
 from watersmeet.values.types import arrow_schema
 
 #: No batch has more rows.

@@ -9,7 +9,7 @@ from tests.harness import Harness
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.runtime.database import Clock
+from watersmeet.system.threads import Clock
 
 
 def times(log):

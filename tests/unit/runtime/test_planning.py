@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StateDistribution, StoredContent
 from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
-from watersmeet.database.engines import default_parallelism
+from watersmeet.database.plans import default_parallelism
 from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.trace import CHUNK_BYTES
 from watersmeet.runtime import workers

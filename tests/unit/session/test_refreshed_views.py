@@ -15,7 +15,7 @@ from tests.faultysteps import raising
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.plans import RunningCircuit
 from watersmeet.kernel.operators import STEPS
 
 SETUP = (
@@ -193,7 +193,7 @@ def test_a_view_that_begins_at_a_moment(tmp_path: Path, into: str) -> None:
 def test_a_kill_around_the_commit(connection: watersmeet.Connection, tmp_path: Path, *, before: bool) -> None:
     """The copy of the directory is what a process leaves behind that is killed at that moment."""
     stop(connection)
-    method = OpenDatabase.refresh
+    method = RunningCircuit.refresh
 
     def killed(*arguments: Any) -> None:
         if not before:
@@ -201,7 +201,7 @@ def test_a_kill_around_the_commit(connection: watersmeet.Connection, tmp_path: P
         shutil.copytree(tmp_path / "db", tmp_path / "killed")
         raise KeyboardInterrupt
 
-    with mock.patch.object(OpenDatabase, "refresh", killed), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(RunningCircuit, "refresh", killed), pytest.raises(KeyboardInterrupt):
         connection.execute("REFRESH MATERIALIZED VIEW sums")
     with watersmeet.connect(tmp_path / "killed", runtime="inprocess") as reopened:
         assert {n for n, e in errors(reopened).items() if e} == ({"sums", "top"} if before else set())

@@ -64,7 +64,7 @@ def test_saved_plans_are_run_and_not_made_anew(tmp_path, monkeypatch):
         connection.execute(SETUP + "FLUSH")
         before = connection._session.database.plans.circuit.fingerprint
     monkeypatch.setattr("watersmeet.maintenance.views.compile_view", None)
-    monkeypatch.setattr("watersmeet.maintenance.views.bind_query", None)
+    monkeypatch.setattr("watersmeet.database.rebuild.bind_query", None)
     with connect(tmp_path) as connection:
         assert connection._session.database.plans.circuit.fingerprint == before
         connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
@@ -144,7 +144,7 @@ def test_one_writer(tmp_path):
 def test_a_failed_start_lets_go_of_the_database(tmp_path, monkeypatch):
     connect(tmp_path).close()
     with monkeypatch.context() as patch:
-        patch.setattr("watersmeet.database.opened.engines.make_engine", lambda *_: 1 / 0)
+        patch.setattr("watersmeet.database.opened.make_engine", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             connect(tmp_path)
     connect(tmp_path).close()

@@ -414,6 +414,27 @@ class System(abc.ABC):
         start, more = self.begin(connection, options)
         return start, tuple(dict.fromkeys((*made, *more)))
 
+    def drop(self, options: DatabaseOptions, made: tuple[str, ...], others: Sequence[DatabaseOptions]) -> str:  # noqa: ARG002
+        """Drops what `begin` and `publish` made for a database, unless others use it. A notice of what stays; may be
+        empty.
+
+        others: the options of all other captured databases of this system.
+        """
+        return ""
+
+    def unpublish(
+        self,
+        options: DatabaseOptions,  # noqa: ARG002
+        made: tuple[str, ...],  # noqa: ARG002
+        table: Captured,  # noqa: ARG002
+        others: Sequence[DatabaseOptions],  # noqa: ARG002
+    ) -> str:
+        """Lets the server write no more changes of a dropped table. A notice if it still does; may be empty.
+
+        made: as in `drop`. others: the options of the databases of which the table is still captured.
+        """
+        return ""
+
     @abc.abstractmethod
     def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
         """The changes from that place of a history on; empty: of any. LostPlaceError; errors of the client."""

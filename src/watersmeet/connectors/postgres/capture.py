@@ -48,8 +48,11 @@ from watersmeet.connectors.postgres.publications import (
     PostgresOptions,
     database_options,
     default_options,
+    drop_publication,
     ensure_publication,
+    other_slots,
     publication_entry,
+    unpublish,
     unwritten_columns,
     why_unpublished,
 )
@@ -62,7 +65,7 @@ from watersmeet.connectors.postgres.replication import (
     type_text,
 )
 from watersmeet.connectors.postgres.types import Column, described, without_forms
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
@@ -202,6 +205,42 @@ class PostgresSystem(System):
             drop_slot(connection, _own(options).slot)
         return super().begin_again(connection, options, made)
 
+    def drop(self, options: DatabaseOptions, made: tuple[str, ...], others: Sequence[DatabaseOptions]) -> str:
+        own = _own(options)
+        try:
+            with contextlib.closing(connect(own.server)) as connection:
+                if SLOT in made:
+                    drop_slot(connection, own.slot)
+                if PUBLICATION not in made or any(_same_publication(own, _own(o)) for o in others):
+                    return ""
+                if own.shares_publication and (slots := other_slots(connection, own)):
+                    return (
+                        f'publication "{own.publication}" is left in {own.server.shown}: replication slot '
+                        f'"{slots[0]}" may use it'
+                    )
+                drop_publication(connection, own.publication)
+        except (Error, library().Error) as problem:
+            reason = problem.message if isinstance(problem, Error) else str(problem)
+            return (
+                f'replication slot "{own.slot}" is left in {own.server.shown}, whose log grows until it is dropped: '
+                f"{reason}"
+            )
+        return ""
+
+    def unpublish(
+        self, options: DatabaseOptions, made: tuple[str, ...], table: Captured, others: Sequence[DatabaseOptions]
+    ) -> str:
+        own = _own(options)
+        if PUBLICATION not in made or any(_same_publication(own, _own(o)) for o in others):
+            return ""
+        why = ""
+        with contextlib.suppress(Error, library().Error), contextlib.closing(connect(own.server)) as connection:
+            if not (own.shares_publication and (slots := other_slots(connection, own))):
+                unpublish(connection, own.publication, table.schema, table.table)
+                return ""
+            why = f': replication slot "{slots[0]}" may use it'
+        return f'publication "{own.publication}" still has table "{table.schema}.{table.table}"{why}'
+
     def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
         return SlotStream(_own(options), place, history)
 
@@ -219,6 +258,10 @@ class PostgresSystem(System):
 
     def is_in_use(self, problem: BaseException) -> bool:
         return getattr(problem.__cause__, "sqlstate", None) == _IN_USE
+
+
+def _same_publication(one: PostgresOptions, other: PostgresOptions) -> bool:
+    return (one.server, one.publication) == (other.server, other.publication)
 
 
 class SlotStream(Stream):

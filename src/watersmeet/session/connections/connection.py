@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from watersmeet import errors
 from watersmeet.database import committing
-from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
@@ -25,6 +24,7 @@ from watersmeet.session.connections.execute import execute, execute_each, execut
 from watersmeet.session.handlers import function_named
 from watersmeet.store.layout import FilePermissions
 from watersmeet.system.process import lazy_import
+from watersmeet.system.threads import lock
 from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:

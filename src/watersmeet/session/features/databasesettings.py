@@ -224,5 +224,5 @@ def alter_database(session: Session, statement: AlterDatabase) -> Result:
             statement, statement.value_span, "INVALID_PARAMETER", f'parallelism is a whole number, not "{value}"'
         )
     with located(statement, statement.value_span):
-        session.database.rescale(int(value))
+        session.database.circuit.rescale(int(value))
     return Result(_COMMAND)

@@ -54,7 +54,7 @@ from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.maintenance.views import queried_options
+from watersmeet.maintenance.querysources import queried_options
 from watersmeet.session.clauses import event_time
 from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles

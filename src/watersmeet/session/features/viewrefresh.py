@@ -147,7 +147,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
         for view_id in lost:
             _check_lost(session, stopped[view_id])
         database.replace_content(lost)
-        database.refresh(plans, made)
+        database.circuit.refresh(plans, made)
     except BaseException:
         undo(session, set(made.values()))
         raise

@@ -471,4 +471,4 @@ def _put(session: Session, *relations: Input) -> None:
     with own_transaction(session):
         for relation in relations:
             session.put(relation)
-    session.database.reinstall()  # their sources are opened again
+    session.database.circuit.reinstall()  # their sources are opened again

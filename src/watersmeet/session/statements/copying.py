@@ -30,13 +30,13 @@ from watersmeet.database.reading import (
     described,
     failed_query,
     fetch,
+    omitted,
     reading,
     runs_on,
     table_tree,
 )
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
-from watersmeet.database.writing import omitted
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.tree.statements import Insert, Name, Statement

@@ -12,7 +12,7 @@ from watersmeet.algebra.nodes import Column, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks
-from watersmeet.binder import BoundQuery, bind_query
+from watersmeet.binder import BoundQuery
 from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import (
     KEY_COLUMN,
@@ -36,6 +36,7 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
 from watersmeet.database.reading import batch_query, fetch, readable, table_tree
+from watersmeet.database.rebuild import bound
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.schemas import schema_meant
@@ -266,7 +267,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
 
     Errors of the binder, with their places; UNDEFINED_RELATION for a missing target.
     """
-    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
+    query = bound(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     name = _target(statement)

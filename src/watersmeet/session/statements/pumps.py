@@ -27,8 +27,8 @@ from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
-from watersmeet.maintenance.views import bind_view
-from watersmeet.session.statements.views import make_delivered, target_of
+from watersmeet.maintenance.views import bind_view, make_delivered
+from watersmeet.session.statements.views import target_of
 from watersmeet.sinkwriters.writers import SinkWriters
 
 _PUMPS: Final = (Pump, StoppedPump)

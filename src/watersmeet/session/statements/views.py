@@ -5,22 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
+from watersmeet.catalog import ROWTIME, Merging, Relation, Stream, View
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
-from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
     add,
     check_columns,
     check_view,
-    is_same,
     may_create,
     named_columns,
     new_relation,
-    schema_for,
 )
-from watersmeet.database.filling import Bound
 from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at
@@ -29,8 +25,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.errors import NotSupportedError, did_you_mean
-from watersmeet.maintenance.views import bind_view, make, make_writing
-from watersmeet.sinkwriters.writers import begin
+from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
 from watersmeet.values.types import Schema
 
 
@@ -79,18 +74,6 @@ def target_of(
             f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
         )
     return stream
-
-
-def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
-    """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
-    sink are.
-    """
-    if not stream.is_written_outside:
-        make_writing(session, bound)
-        return
-    with own_transaction(session):
-        make(session, bound)
-        begin(session.database, bound.relation.id, 1, snapshot=True)
 
 
 def _check_outside(
@@ -215,7 +198,7 @@ def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[st
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
     """Binds, compiles and fills. When this returns, the view shows what its inputs have."""
-    if _is_there(session, statement) or not may_create(
+    if is_defined(session, statement) or not may_create(
         session, statement, statement.name, statement.name_span, statement.if_not_exists
     ):
         return Result("CREATE MATERIALIZED VIEW")
@@ -226,16 +209,3 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
         return Result("CREATE MATERIALIZED VIEW")
     make_delivered(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)), stream)
     return Result("CREATE MATERIALIZED VIEW")
-
-
-def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
-    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends only on its query."""
-    if not statement.replaces or session.semantics.continuous != "never":
-        return False
-    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
-    if not isinstance(existing, MaterializedView) or existing.sql != statement.sql:
-        return False
-    if not is_same(existing, bind_view(session, statement).relation):
-        return False
-    session.notice(f"{existing.title} already has this definition")
-    return True

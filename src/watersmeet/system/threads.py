@@ -1,60 +1,112 @@
-"""Services of an open database, and their threads: started, stopped, woken, and retried after failures in one way."""
+"""Threads of a process: the order of locks, the clock of a database, and workers, the background threads
+(docs/THREADS.md).
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, TypeVar
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
 
-from watersmeet.runtime.database import Clock
+from watersmeet.errors import error
 
-#: Many that wait for one server do not try it at the same moments.
+#: A thread that holds one of these may take only later ones, or one that it already holds.
+ORDER: Final = ("connection", "ddl", "upkeep", "outside", "guard")
+
+_checked = False
+_held = threading.local()
+
+
+def lock(name: str) -> Any:
+    """A reentrant lock, one of ORDER. If made inside `checked`, it asserts the order."""
+    return _Checked(name) if _checked else threading.RLock()
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """For tests: locks made inside the block assert their order."""
+    global _checked
+    before, _checked = _checked, True
+    try:
+        yield
+    finally:
+        _checked = before
+
+
+class _Checked:
+    def __init__(self, name: str) -> None:
+        self._name, self._rank = name, ORDER.index(name)
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> bool:
+        held: list[_Checked] = _held.__dict__.setdefault("locks", [])
+        if self not in held:
+            wrong = [h._name for h in held if h._rank >= self._rank]
+            assert not wrong, f"{self._name} is taken by a thread that holds {', '.join(wrong)}"
+        self._lock.acquire()
+        held.append(self)
+        return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held: list[_Checked] = _held.locks
+        held.reverse()
+        held.remove(self)
+        held.reverse()
+        self._lock.release()
+
+
+TICK_US: Final = 1_000_000
+
+
+class Clock:
+    """The time of a database's epochs, which now() and PROCTIME() return, in microseconds since 1970 (UTC): that of the
+    machine, until a test sets it. Safe for several threads.
+
+    tick_us: the shortest time between epochs in which only time passes.
+    """
+
+    def __init__(self, tick_us: int = TICK_US) -> None:
+        self.tick_us = tick_us
+        self._set_us: int | None = None
+
+    def now_us(self) -> int:
+        """The time now."""
+        return time.time_ns() // 1000 if self._set_us is None else self._set_us
+
+    def wait(self, condition: threading.Condition, is_over: Callable[[], bool], seconds: float) -> None:
+        """Wait for a notification after which `is_over` is true, or that long. The caller holds the condition."""
+        condition.wait_for(is_over, seconds)
+
+    def set(self, time_us: int) -> None:
+        """Stop the clock at `time_us` until the next call. INVALID_PARAMETER if that would set it back."""
+        if self._set_us is not None and time_us < self._set_us:
+            raise error("INVALID_PARAMETER", "a clock can't be set back")
+        self._set_us = time_us
+
+
+#: The shortest pause, as a part of the longest: workers that wait for one server retry at different moments.
 _LEAST_SHARE: Final = 0.5
-#: How long closing waits for a thread to release what it uses outside of the database.
+#: How long `Workers.end` waits for a thread to release external systems.
 _CLOSE_S: Final = 10.0
 
 
-class Service:
-    """Work that goes on beside the statements of a database. Each method is called by any thread.
-
-    `OpenDatabase` knows services by this class only, so that what they do stands above it.
-    """
-
-    def start(self) -> None:
-        """Begin. Called once, when the service is registered."""
-
-    def follow(self) -> None:
-        """Adapt to the definitions of the catalog, which have changed."""
-
-    def before_epochs(self) -> None:
-        """Commit what the views are to show, before `OpenDatabase.flush` lets them."""
-
-    def after_epochs(self) -> bool:
-        """Commit what follows from the views; whether there was any, so that another round is needed."""
-        return False
-
-    def delivered(self, *, wait: bool) -> dict[str, int]:
-        """The rows written to topics so far, by the id of the writer; wait: after all rows committed now."""
-        del wait
-        return {}
-
-    def catch_up(self) -> list[str]:
-        """Wait for what was committed in captured databases before. A notice for each that is not waited for."""
-        return []
-
-
 class Worker(threading.Thread):
-    """One background thread: it calls `work` until it is stopped. Its fields may be read by any thread.
+    """One background thread, which calls `work` until it is stopped. Any thread may read its fields.
 
-    state: a word for users. problem: why it is not running, if it is not.
+    state: a word for users. problem: why it isn't running, if so.
     """
 
     state: str = "starting"
 
     def __init__(self, name: str, clock: Clock, first_s: float = 0.0, last_s: float = 0.0) -> None:
-        """first_s: how long it waits after the first failure at most; each time twice that, up to last_s."""
+        """first_s: the longest pause after a first failure; each further pause is twice as long, up to last_s."""
         super().__init__(name=f"watersmeet-{name}", daemon=True)
         self.problem: str | None = None
         self.changed = threading.Condition()
@@ -67,7 +119,7 @@ class Worker(threading.Thread):
         self._woken = False
 
     def work(self) -> None:
-        """One attempt, or one round. Exceptions are for the subclass: one that leaves it ends the thread."""
+        """One attempt, or one round. An exception that leaves it ends the thread."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -97,11 +149,11 @@ class Worker(threading.Thread):
             return True
 
     def succeeded(self) -> None:
-        """Note that what it needs is available: the next failure is a first one."""
+        """Note a success: the next failure is a first one."""
         self._pause_s, self._since_us = self._first_s, None
 
     def failed(self, why: str) -> str:
-        """Note a failure. Returns why, and since when."""
+        """Note a failure. Returns the reason, and the time of the first failure in a row."""
         if self._since_us is None:
             self._since_us = self._clock.now_us()
         since = dt.datetime.fromtimestamp(self._since_us // 1_000_000, dt.UTC)
@@ -135,7 +187,7 @@ class Workers(Generic[W]):
         self._found: dict[str, W] = {}
 
     def reconcile(self, wanted: Mapping[str, Callable[[], W]]) -> None:
-        """Stop the workers that are no longer wanted, and start those that are missing. wanted: how each is made."""
+        """Stop workers that are not wanted any more, and start missing ones. wanted: makes each worker, by id."""
         with self._lock:
             gone = [self._found.pop(i) for i in self._found.keys() - wanted.keys()]
             for worker in gone:
@@ -156,7 +208,7 @@ class Workers(Generic[W]):
             return dict(self._found)
 
     def end(self, relation_ids: Iterable[str] | None = None) -> None:
-        """Stop workers, all of them without `relation_ids`, and wait a while for their threads."""
+        """Stop these workers (None: all), and wait a while for their threads."""
         with self._lock:
             ids = list(self._found if relation_ids is None else relation_ids)
             gone = [self._found.pop(i) for i in ids if i in self._found]

@@ -7,12 +7,12 @@ import threading
 import pytest
 from tests.harness import Harness, connect_without_connectors
 
-from watersmeet.database import locks
+from watersmeet.system import threads
 
 
 def test_the_wrong_order_is_caught():
-    with locks.checked():
-        guard, outside = locks.lock("guard"), locks.lock("outside")
+    with threads.checked():
+        guard, outside = threads.lock("guard"), threads.lock("outside")
     with outside, guard, outside:
         pass
     with guard, pytest.raises(AssertionError, match="outside is taken by a thread that holds guard"), outside:
@@ -22,8 +22,8 @@ def test_the_wrong_order_is_caught():
 
 
 def test_other_threads_have_an_order_of_their_own():
-    with locks.checked():
-        guard, outside = locks.lock("guard"), locks.lock("outside")
+    with threads.checked():
+        guard, outside = threads.lock("guard"), threads.lock("outside")
     failed = []
 
     def take():
@@ -43,7 +43,7 @@ def test_other_threads_have_an_order_of_their_own():
 def test_statements_take_locks_in_order():
     """Dictionaries are read from outside by statements and by upkeep: an INSERT that reads one holds no guard then."""
     with (
-        locks.checked(),
+        threads.checked(),
         connect_without_connectors(dialect="timeplus", runtime="inprocess") as connection,
     ):
         Harness(connection).set_external("mysql", "shop.p", "id string, name string", [["1", "a"]])
