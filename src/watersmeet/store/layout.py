@@ -35,8 +35,8 @@ from watersmeet.system.secretvalues import serve
 
 #: Changes whenever an older release could not read the files. 1 had neither writers nor an id, 2 another form of
 #: backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs, 6 a segment for each
-#: stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely; 13 other names.
-DATABASE_FORMAT_VERSION: Final = 13
+#: stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely; 14 other names.
+DATABASE_FORMAT_VERSION: Final = 14
 
 #: The permissions of a new database: for its user only, or by the process's umask.
 FilePermissions = Literal["private", "umask"]

@@ -34,6 +34,10 @@ SYSTEMS = {
             "KAFKA_TOPIC",
         )
     },
+    # One module has statement, reader and handler of an object of one dialect: the reader uses that dialect's clauses.
+    "session/features/dictionaries.py": {"watersmeet.dialects.timeplus.columns"},
+    "session/features/external.py": {"watersmeet.dialects.timeplus.columns", "timeplus"},
+    "session/features/foreign.py": {"watersmeet.dialects.sqlstream.ddl"},
     "connectors/registry.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
 }
 
