@@ -23,10 +23,8 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors.registry import connector_named
-from watersmeet.database.reading import BatchQuery, batch_query, converted, fetch, omitted, table_tree
+from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.database.transaction import Change
-from watersmeet.database.writing import apply
 from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
 from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
@@ -510,12 +508,3 @@ def merging_of(
                 )  # fmt: skip
         found.append(tuple(t.column.name for t in given))
     return Merging(*found)
-
-
-def insert_all(session: Session, relation: Relation, query: BatchQuery) -> int:
-    """Inserts the rows of a query, which has the columns of the relation. Returns their number."""
-    with session.database.guard:
-        targets = tuple(Target(c) for c in relation.columns)
-        rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
-        apply(session, relation, Change(rows))
-    return int(rows.num_rows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from watersmeet.algebra.nodes import Arrivals, Node, Reopened, Scan
+from watersmeet.algebra.nodes import Arrivals, LateRowFilter, Node, Reopened, Scan
+from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, transform_up, walk
+from watersmeet.algebra.watermarks import Watermarks, clocks, watermarks
 from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view, check_request
 from watersmeet.binder.context.emissions import Request
 from watersmeet.binder.dialects import rules_of
@@ -211,3 +213,20 @@ def _unplaced(op: Operator, circuit: Circuit, catalog: Catalog) -> Error:
         hint="Drop it and create it again; or close the database and open it with rebuild = True (watersmeet run "
         "--rebuild --parallelism N), which computes all state anew.",
     )
+
+
+def watermarks_of(tree: Node) -> dict[str, Watermark]:
+    """The watermarks of the columns by name, as the plan stores them."""
+    return _by_name(tree, watermarks)
+
+
+def clocks_of(tree: Node) -> dict[str, Watermark]:
+    """The greatest times so far of the columns by name, in the same form."""
+    return _by_name(tree, clocks)
+
+
+def _by_name(tree: Node, of: Callable[[Node], Watermarks]) -> dict[str, Watermark]:
+    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, LateRowFilter) for n in walk(tree)):
+        return {}
+    found = of(rewrite(tree))
+    return {c.name: found[c.id] for c in tree.columns if c.id in found}

@@ -660,3 +660,16 @@ def _stored(
             rows = [*run.arrays, pa.array(run.diff, pa.int64())]
             parts.append(pa.Table.from_arrays(rows, names=schema.names))
     return pa.concat_tables(parts, promote_options="permissive")
+
+
+def began(database: OpenDatabase, epoch: Commit, view: MaterializedView) -> int:
+    """The commit after which a view began, if it counts only later rows; else any number.
+
+    Its plan has it. Views that it reads are older.
+    """
+    if epoch.circuit is None:
+        return 0
+    circuit = kept_circuit(database.layout, epoch.circuit)
+    sink = circuit.sink_of.get(view.id)
+    upstream = circuit.upstream({sink.id}) if sink is not None else frozenset[str]()
+    return max((o.moment for o in map(circuit.by_id.__getitem__, upstream) if isinstance(o, operators.Cut)), default=0)

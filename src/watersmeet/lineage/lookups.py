@@ -58,8 +58,9 @@ from watersmeet.algebra.nodes import (
     Versions,
 )
 from watersmeet.algebra.properties import revision
+from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, null_of
-from watersmeet.algebra.trees import Rule, exactly, read, transform_up, walk, with_inputs
+from watersmeet.algebra.trees import Rule, exactly, filtered, read, transform_up, walk, with_inputs
 from watersmeet.values.types import BIGINT, BOOLEAN
 from watersmeet.values.watermarks import NOW
 
@@ -330,13 +331,17 @@ def as_of(node: Node, moment: Moment) -> Node:
     return moment.then(with_inputs(node, [as_of(i, moment) for i in node.inputs]))
 
 
-def what_comes(tree: Node) -> list[Node]:
-    """The parts of a tree of `reevaluated` that its rows come from before they are looked up."""
+def looking_up(tree: Node, conditions: Sequence[Scalar]) -> list[Node]:
+    """The inputs of a tree of `reevaluated` whose rows are looked up, with those of the conditions that hold there."""
+    return _first_inputs(push_filters(filtered(tree, conditions)))
+
+
+def _first_inputs(tree: Node) -> list[Node]:
     if isinstance(tree, Union):
-        return [part for i in tree.inputs for part in what_comes(i)]
+        return [part for i in tree.inputs for part in _first_inputs(i)]
     if not any(isinstance(n, (AsofJoin, Join, Union)) for n in walk(tree)):
         return [tree]
-    return what_comes(tree.inputs[0])
+    return _first_inputs(tree.inputs[0])
 
 
 #: So begin the ids of columns with commits.

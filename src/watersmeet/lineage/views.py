@@ -10,13 +10,10 @@ from functools import partial
 from typing import Final
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import Past, PastScan, Recursion, TopicScan
+from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.algebra.nodes import Column, Cut, Node, Project, Scan, TimeFilter, Versions
-from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, walk
 from watersmeet.binder import BoundQuery
@@ -34,76 +31,32 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.circuit import operators
-from watersmeet.database.reading import conformed, lent
+from watersmeet.database.reading import lent
 from watersmeet.database.rebuild import stored_query
 from watersmeet.database.scans import own_commit
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.errors import Error, error
-from watersmeet.lineage.history import Arrived, AsOf, Ever, History, as_of_commit, kept_by, kept_versions, versions_scan
-from watersmeet.lineage.lookups import CantTellError, what_comes
+from watersmeet.lineage.history import (
+    Arrived,
+    AsOf,
+    Ever,
+    History,
+    as_of_commit,
+    began,
+    kept_by,
+    kept_versions,
+    versions_scan,
+)
+from watersmeet.lineage.lookups import CantTellError, looking_up
 from watersmeet.lineage.origins import COMMIT, Came, Read
+from watersmeet.lineage.rounds import lend_rounds
 from watersmeet.lineage.steps import Asker, Names, names_of
-from watersmeet.lineage.subqueries import all_name, of_round, round_name
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
-from watersmeet.runtime.plans import kept_circuit
-from watersmeet.store.changes import quoted
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.store.readers import low_water_number
-from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
+from watersmeet.values.types import BIGINT, BOOLEAN
 from watersmeet.values.watermarks import NOW
-
-#: So many rounds one recursion may have.
-MOST_ROUNDS: Final = 1000
-
-_NUMBER: Final = Field("round", BIGINT, nullable=False)
-
-
-def lend_rounds(explained: Explained, asker: Asker, connection: duckdb.DuckDBPyConnection, entered: ExitStack) -> None:
-    """Lends what the rounds of all recursions of a query give, until `entered` ends.
-
-    FEATURE_NOT_SUPPORTED for a recursion of more than `MOST_ROUNDS`.
-    """
-    done = set()
-    for node in reversed(list(walk(explained.tree))):
-        if isinstance(node, Recursion) and node.name not in done:
-            done.add(node.name)
-            _lend(node, explained, asker, connection, entered)
-
-
-def _lend(
-    recursion: Recursion,
-    explained: Explained,
-    asker: Asker,
-    connection: duckdb.DuckDBPyConnection,
-    entered: ExitStack,
-) -> None:
-    fields = tuple(Field(f"c{i}", c.type) for i, c in enumerate(recursion.outputs))
-    schema = arrow_schema((*fields, _NUMBER), positional=False)
-    rounds, every = [schema.empty_table()], all_name(recursion)
-    for number in range(1, MOST_ROUNDS + 2):
-        tree = of_round(recursion, number)
-        names = ", ".join(quoted(c.id) for c in tree.columns)
-        text = f"SELECT {names} FROM ({asker.text(plain(tree, explained))})"
-        if recursion.distinct:
-            with lent(connection, pa.concat_tables(rounds).drop_columns([_NUMBER.name]), fields, every):
-                found = connection.execute(f"SELECT DISTINCT * FROM ({text}) EXCEPT SELECT * FROM {quoted(every)}")
-                rows = found.to_arrow_table()
-        else:
-            rows = connection.execute(text).to_arrow_table()
-        if not rows.num_rows:
-            break
-        rows = conformed(rows, arrow_schema(fields, positional=False))
-        entered.enter_context(lent(connection, rows, fields, round_name(recursion, number)))
-        rounds.append(rows.append_column(schema.field(_NUMBER.name), pa.array(np.full(rows.num_rows, number))))
-    else:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"a row of {explained.name} can't be explained",
-            detail=f"It has a recursion of more than {MOST_ROUNDS} rounds.",
-        )
-    entered.enter_context(lent(connection, pa.concat_tables(rounds), (*fields, _NUMBER), every))
-
 
 _NO_CONTENT: Final = "It is not the content of a query, but what a query has written"
 
@@ -328,7 +281,7 @@ class Views:
         """
         now = as_of_commit(relation, self.epoch.number, "now")
         every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
-        for part in what_comes(push_filters(filtered(every.tree, conditions))):
+        for part in looking_up(every.tree, conditions):
             number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
             commits += self._commits(Wide(every, part).node, number, 0, last)
         return every, commits
@@ -355,7 +308,7 @@ class Views:
         query = (
             None
             if isinstance(view, TopicWriter | Subscription)
-            else stored_query(view, self.catalog, self._began(view))
+            else stored_query(view, self.catalog, began(self.session.database, self.epoch, view))
         )
         if query is None:
             raise self._refused(view, _NO_CONTENT)
@@ -396,18 +349,6 @@ class Views:
         """The query of a processor of tables."""
         self._check_read(tree)
         return Explained.of_changes(view.title, tree, self.times())
-
-    def _began(self, view: MaterializedView) -> int:
-        """The commit after which a view began, if it counts only what came later; else any number.
-
-        Its plan has it. Views that it reads are older.
-        """
-        if self.epoch.circuit is None:
-            return 0
-        circuit = kept_circuit(self.session.database.layout, self.epoch.circuit)
-        sink = circuit.sink_of.get(view.id)
-        below = circuit.upstream({sink.id}) if sink is not None else frozenset[str]()
-        return max((o.moment for o in map(circuit.by_id.__getitem__, below) if isinstance(o, operators.Cut)), default=0)
 
     def _when_it_began(self, node: Node) -> Node:
         """What was there when a query began, in place of the Cut that keeps it (`lookups.standing_still`). Rows of a

@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Scan
-from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.nodes import Arrivals, Cut
 from watersmeet.algebra.trees import exactly, walk
-from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
@@ -24,7 +22,7 @@ from watersmeet.database.definitions import check_columns, is_same, new_relation
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
-from watersmeet.database.rebuild import requested
+from watersmeet.database.rebuild import requested, watermarks_of
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
@@ -36,7 +34,6 @@ from watersmeet.runtime.backfill import LateRowsError
 from watersmeet.sinkwriters.writers import begin
 from watersmeet.store.readers import Reader
 from watersmeet.values.types import Field
-from watersmeet.values.watermarks import Watermark
 
 _MEMO: Final = (
     "A non-append-only temporal join is used in the query. It would introduce an additional memo-table comparing to "
@@ -274,11 +271,3 @@ def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
             hint="Write a whole number; 0 means no limit.",
         )
     return int(value)
-
-
-def watermarks_of(tree: Node, of: Callable[[Node], Watermarks] = watermarks) -> dict[str, Watermark]:
-    """The watermarks of the columns by name, as the plan stores them."""
-    if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, LateRowFilter) for n in walk(tree)):
-        return {}
-    found = of(rewrite(tree))
-    return {c.name: found[c.id] for c in tree.columns if c.id in found}

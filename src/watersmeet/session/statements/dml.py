@@ -597,3 +597,12 @@ def _result(
 
     table = rows_read(session, shown, query.sql, statement.text)
     return rows_result(command, *described(table, query.columns), query.origins)
+
+
+def insert_all(session: Session, relation: Relation, query: BatchQuery) -> int:
+    """Inserts the rows of a query, which has the columns of the relation. Returns their number."""
+    with session.database.guard:
+        targets = tuple(Target(c) for c in relation.columns)
+        rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)
+        apply(session, relation, Change(rows))
+    return int(rows.num_rows)

@@ -11,7 +11,6 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Column, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
-from watersmeet.algebra.watermarks import clocks
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import (
@@ -36,7 +35,7 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
 from watersmeet.database.reading import batch_query, fetch, readable, table_tree
-from watersmeet.database.rebuild import bound
+from watersmeet.database.rebuild import bound, clocks_of
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.schemas import schema_meant
@@ -44,7 +43,7 @@ from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.payloads import split_window
-from watersmeet.maintenance.views import make, watermarks_of
+from watersmeet.maintenance.views import make
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, connector_for, partitions_wanted
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
@@ -328,7 +327,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
         Processor,
         columns,
         depends_on=query.depends_on,
-        watermarks=watermarks_of(tree, clocks),
+        watermarks=clocks_of(tree),
         topic=topic,
     )
     return Bound(tree, relation)

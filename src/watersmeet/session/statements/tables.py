@@ -13,7 +13,7 @@ from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.connectors.registry import check_connector
-from watersmeet.database.assignment import default_values, generated_columns, insert_all
+from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
@@ -30,6 +30,7 @@ from watersmeet.planner import compile_connector_table
 from watersmeet.session.clauses import OPTIONS, column_defaults, event_time, with_connections, with_schema_columns
 from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
+from watersmeet.session.statements.dml import insert_all
 from watersmeet.values.types import Field
 
 Made = TypeVar("Made", bound=Input)
