@@ -64,10 +64,10 @@ def test_nothing_stays(tmp_path: Path, moment: str) -> None:
 
 LONG = """
 import os, sys, time
-from watersmeet.cli import interrupts, main
+from watersmeet.cli import main, output
 from watersmeet.runtime.spark.jobs import EpochRunner
 
-interrupts._END_S = 0.5
+output._END_S = 0.5
 run = EpochRunner.run
 
 def long(self, circuit, intent, *failing):
@@ -79,7 +79,7 @@ def long(self, circuit, intent, *failing):
 
 EpochRunner.run = long
 sys.argv = ["watersmeet", *sys.argv[1:]]
-main.main()
+main()
 """
 
 

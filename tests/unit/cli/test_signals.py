@@ -39,10 +39,10 @@ def test_the_first_signal_sets_the_event_once_armed():
 
 LONG = """
 import os, sys, time
-from watersmeet.cli import interrupts, main
+from watersmeet.cli import main, output
 from watersmeet.runtime import inprocess
 
-interrupts._END_S = 0.5
+output._END_S = 0.5
 run_epoch = inprocess.run_epoch
 
 def long(db, circuit, intent, failures):
@@ -54,7 +54,7 @@ def long(db, circuit, intent, failures):
 
 inprocess.run_epoch = long
 sys.argv = ["watersmeet", "run", "script.sql", "--path", "db", "--runtime", "inprocess", "--json"]
-main.main()
+main()
 """
 
 
