@@ -19,7 +19,7 @@ from watersmeet.values import DIALECTS
 
 BINDER = Path(watersmeet.binder.__file__).parent
 #: Where the text of a query comes in, with the name of its dialect.
-ENTRIES = ("bounded.py", "emission.py", "query.py")
+ENTRIES = ("batch.py", "emission.py", "query.py")
 NAMES = (*DIALECTS, "proton", "ksqldb")
 SCRIPT = """
 CREATE TABLE orders (id int, customer int, rowtime timestamp, WATERMARK FOR rowtime AS rowtime) APPEND ONLY;
