@@ -273,7 +273,7 @@ def object_path(options: Mapping[str, str]) -> ObjectPath | None:
     if len(ways) + bool(given) != 1:
         raise error(
             "CONNECTOR_OPTION",
-            f"connector {connector} needs credentials, from one path",
+            f"connector {connector} needs credentials, from one place",
             hint=f"Give {' and '.join(names.keys)}, or {ENVIRONMENT} = 'true' for those of the environment, "
             f"or {ANONYMOUS} = 'true' for none.",
         )
