@@ -56,7 +56,7 @@ def forced(least: int = 4):
     with (
         mock.patch.object(shares, "LEAST_ROWS", 2),
         mock.patch.object(metrics, "LEAST_ROWS", 2),
-        mock.patch.multiple(splitting, LOOK_ROWS=1, LEAST_ROWS=least, PART=6),
+        mock.patch.multiple(splitting, SEARCH_ROWS=1, LEAST_ROWS=least, PART=6),
         mock.patch.object(committer, "split_segments", counting),
     ):
         yield made

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from urllib.request import Request, urlopen
@@ -50,8 +51,9 @@ def produce(broker, name, value, partition=0):
 
 def ends(process_id):
     """Waits until there is no such process, or nobody has asked for its end yet."""
-    while (stat := Path(f"/proc/{process_id}/stat")).exists() and stat.read_text().split()[2] != "Z":
-        time.sleep(0.05)
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{process_id}/stat").read_text().split()[2] != "Z":
+            time.sleep(0.05)
     return True
 
 

@@ -38,7 +38,7 @@ from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, r
 from watersmeet.connectors.base.sources import Condition, Reader, TableConnector
 from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable, connector_for
 from watersmeet.connectors.externalstreams import WRITTEN, properties_file
-from watersmeet.connectors.files import SOURCES as FILE_SOURCES
+from watersmeet.connectors.files.connectors import SOURCES as FILE_SOURCES
 from watersmeet.connectors.files.listing import ObjectListing
 from watersmeet.connectors.files.options import source_options, store_specs
 from watersmeet.connectors.files.source import FileSource

@@ -19,7 +19,6 @@ from watersmeet.connectors import (
     clickhouse,
     datagen,
     delta,
-    files,
     http,
     iceberg,
     jdbc,
@@ -43,6 +42,7 @@ from watersmeet.connectors.base.sources import (
 )
 from watersmeet.connectors.base.targets import Connector, Delivery
 from watersmeet.connectors.databases.captures import System
+from watersmeet.connectors.files import connectors as files
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.base import is_url

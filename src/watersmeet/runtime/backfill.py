@@ -294,9 +294,8 @@ def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: P
 
 def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
     """FEATURE_NOT_SUPPORTED if history now differs from the rows of which the views' content was made."""
-    for op in circuit.operators:
-        if (refusal := _refusal(op, circuit)) is not None:
-            what, detail, then = refusal
+    for kind, (what, detail, then) in _REFUSALS.items():
+        if any(isinstance(op, kind) and not _has_history(op, circuit) for op in circuit.operators):
             again = f"Drop the view, rebuild, and create it again: {then}"
             raise _no_rebuild(f"the state of a view {what}", detail, again)
     for sink in circuit.sinks:
@@ -349,10 +348,9 @@ _REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
 }
 
 
-def _refusal(op: Operator, circuit: Circuit) -> tuple[str, str, str] | None:
-    if isinstance(op, Records) and (op.keys is not None or circuit.by_id[op.inputs[0]].append_only):
-        return None
-    return next((refusal for kind, refusal in _REFUSALS.items() if isinstance(op, kind)), None)
+def _has_history(op: Operator, circuit: Circuit) -> bool:
+    """Whether history rebuilds the operator's state although it has a kind of `_REFUSALS`."""
+    return isinstance(op, Records) and (op.keys is not None or circuit.by_id[op.inputs[0]].append_only)
 
 
 def _no_rebuild(what: str, detail: str, hint: str) -> Error:

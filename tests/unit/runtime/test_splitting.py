@@ -142,7 +142,7 @@ def test_no_bucket_has_much_more_work_than_the_others(kind):
     with (
         watersmeet.connect(runtime="inprocess", parallelism=4) as connection,
         mock.patch.object(tasks, "run_stage", counted),
-        mock.patch.object(splitting, "LOOK_ROWS", 1000),
+        mock.patch.object(splitting, "SEARCH_ROWS", 1000),
         mock.patch.object(shares, "LEAST_ROWS", 100),
     ):
         connection.execute(SETUP.format(kind) + ROWS.format(1, 3000))

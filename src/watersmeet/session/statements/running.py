@@ -88,7 +88,7 @@ class _Hold:
             self._session.stopping.add(thread)
 
     def _release_quietly(self) -> None:
-        with contextlib.suppress(Error):  # of a database that is being closed: its next start removes the view
+        with contextlib.suppress(Error, OSError):  # the database is being closed: its next start removes the view
             self.release()
 
 
