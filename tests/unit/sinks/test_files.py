@@ -344,7 +344,7 @@ def test_kill_9_at_each_step(tmp_path):
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from tests.unit.sinks.test_files import faults, batch, target
+        from tests.unit.sinks.test_files import batch, process, target
         point = sys.argv[1]
         process.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
         sink = target(Path({str(tmp_path)!r}), partition_by="name")

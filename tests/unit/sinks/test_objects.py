@@ -248,7 +248,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_goes_on_with(bucket, 
         import os, signal
         from scripts.servers.s3 import S3
         from tests.servers import Bucket
-        from tests.unit.sinks.test_objects import faults, batch, target
+        from tests.unit.sinks.test_objects import batch, process, target
 
         process.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == {point!r} else None)
         sink = target(Bucket(S3({bucket.server.port}), {bucket.name!r}), partition_by="name")
