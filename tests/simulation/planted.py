@@ -131,7 +131,7 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "readers are not asked": _replaced(readers, "read_leases", lambda layout: []),
     "directories are not flushed": _replaced(files, "sync_directory", lambda directory: None),
     "checksums are not looked at": _replaced(segmentfiles._Mapped, "is_sound", lambda self, offset, length: True),
-    "a clean-up looks below the low_water": _replaced(Cleaner, "_old_enough", _below_the_low_water_mark),
+    "a clean-up looks below the low-water mark": _replaced(Cleaner, "_old_enough", _below_the_low_water_mark),
     "plans of later writers are deleted": _replaced(plans, "_discard", _discard_all),
     "what fails is not explained": _replaced(CommitLog, "explaining", lambda self: contextlib.nullcontext()),
     "tasks name their files as they like": _other_names_each_time,
