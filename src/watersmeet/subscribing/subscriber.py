@@ -481,7 +481,7 @@ def _arrived(waiter: asyncio.Future[None]) -> None:
 
 def subscribe(
     session: Session,
-    names: Sequence[str],
+    named: Sequence[str | Relation],
     *,
     after: int | None = None,
     up_to: int | None = None,
@@ -489,30 +489,8 @@ def subscribe(
     progress: bool = False,
     buffer_bytes: int | None = None,
 ) -> Subscriber:
-    """See `Connection.subscribe`."""
-    relations = [_named(session, name) for name in names]
-    return subscriber_of(
-        session,
-        relations,
-        after=after,
-        up_to=up_to,
-        snapshot=snapshot,
-        progress=progress,
-        buffer_bytes=buffer_bytes,
-    )
-
-
-def subscriber_of(
-    session: Session,
-    relations: Sequence[Relation],
-    *,
-    after: int | None = None,
-    up_to: int | None = None,
-    snapshot: bool = True,
-    progress: bool = False,
-    buffer_bytes: int | None = None,
-) -> Subscriber:
-    """A subscriber of relations that the session's catalog has. Errors as of `Connection.subscribe`."""
+    """A subscriber of relations, by their names or as the session's catalog has them. See `Connection.subscribe`."""
+    relations = [r if isinstance(r, Relation) else _named(session, r) for r in named]
     if not relations:
         raise error("INVALID_PARAMETER", "name at least one relation to subscribe to")
     if len({r.id for r in relations}) < len(relations):

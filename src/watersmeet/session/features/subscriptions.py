@@ -25,7 +25,7 @@ from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import commit_at, oldest_commit
 from watersmeet.store.readers import low_water_number
 from watersmeet.subscribing.forms import Envelope, Form, OperationForm, ShownUpdates, shown_columns
-from watersmeet.subscribing.subscriber import refusal, subscriber_of
+from watersmeet.subscribing.subscriber import refusal, subscribe
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
@@ -186,11 +186,11 @@ def _known(cursor: Cursor, name: Name) -> str:
 
 
 @handles(SubscribeChanges)
-def subscribe(session: Session, statement: SubscribeChanges) -> Result:
+def subscribe_statement(session: Session, statement: SubscribeChanges) -> Result:
     """Runs until its cursor is closed, or until UP TO."""
     form = _form(session, statement)
     with located(statement, statement.relations[0].span):
-        subscriber = subscriber_of(
+        subscriber = subscribe(
             session,
             form.relations,
             after=statement.after,
@@ -418,7 +418,7 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
                 span=name.span,
             )
     form = OperationForm(relation)
-    subscriber = subscriber_of(session, [relation], after=after, snapshot=beginning.kind == "full")
+    subscriber = subscribe(session, [relation], after=after, snapshot=beginning.kind == "full")
     shown = ShownUpdates(session, subscriber, form)
     return Result("DECLARE", shown.columns, running=shown)
 
