@@ -14,19 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, MessageFormat, Relation
-from watersmeet.connectors import (
-    blackhole,
-    clickhouse,
-    datagen,
-    delta,
-    http,
-    iceberg,
-    jdbc,
-    kafka,
-    mysql,
-    objects,
-    postgres,
-)
+from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
@@ -41,8 +29,13 @@ from watersmeet.connectors.base.sources import (
     rate_limit,
 )
 from watersmeet.connectors.base.targets import Connector, Delivery
+from watersmeet.connectors.clickhouse import connectors as clickhouse
 from watersmeet.connectors.databases.captures import System
 from watersmeet.connectors.files import connectors as files
+from watersmeet.connectors.iceberg import connectors as iceberg
+from watersmeet.connectors.kafka import connectors as kafka
+from watersmeet.connectors.mysql import connectors as mysql
+from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.base import is_url

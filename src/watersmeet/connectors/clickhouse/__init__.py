@@ -1,10 +1,1 @@
 """ClickHouse: client, types, content of tables, target."""
-
-from typing import Final
-
-from watersmeet.connectors.base.sources import TableConnector
-from watersmeet.connectors.clickhouse.client import SYSTEM, ClickhouseReader
-from watersmeet.connectors.clickhouse.target import CONNECTOR
-
-SINKS: Final = {"clickhouse": CONNECTOR}
-TABLES: Final = {"clickhouse": TableConnector(ClickhouseReader, SYSTEM.options)}
