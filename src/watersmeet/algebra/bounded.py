@@ -110,7 +110,7 @@ class TopicScan(Leaf):
     """The rows of the messages that a topic has now.
 
     relation_id: of a source that is `reopened`. name: of these rows in DuckDB, only for this scan. start, shards: see
-    `changes.Reopened`.
+    `arrivals.Reopened`.
     """
 
     relation_id: str

@@ -88,7 +88,7 @@ _METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, RECORD_PARTITION, RE
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One named relation; each is of a class of `catalog.kinds`.
+    """One named relation; each is of a class of `catalog.contents`.
 
     A relation of any class answers for what only others have, with nothing: `topic` is None for all but topics.
 

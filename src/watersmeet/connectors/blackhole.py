@@ -15,7 +15,7 @@ SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
 
 class Blackhole:
-    """See `base.Target`. It remembers no place."""
+    """See `base.targets.Target`. It remembers no place."""
 
     def open(self, generation: int) -> Place | None:  # noqa: ARG002 - of the contract
         return None

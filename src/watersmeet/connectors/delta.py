@@ -82,7 +82,7 @@ class _Options:
 
 
 class DeltaTarget:
-    """See `base.Target`."""
+    """See `base.targets.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         self._delivery = delivery
@@ -317,7 +317,7 @@ class DeltaLog:
 
     @property
     def what(self) -> str:
-        """What it is, for messages."""
+        """The table, for messages."""
         return f'Delta table "{self._location}"'
 
     def named(self, version: int) -> str:

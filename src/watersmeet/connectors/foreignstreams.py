@@ -368,7 +368,7 @@ def _avro_members(given: _Given, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
-    """Options of `formats.xmlpayloads` and of its writer."""
+    """Options of `formats.xmltext` and of its writer."""
     _encoded(given)
     options = {PATH + c: path for c, path in given.paths(columns, "XPATH").items()}
     if tags := given.take("PARSER_XML_ROW_TAGS"):

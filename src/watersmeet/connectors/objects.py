@@ -1,21 +1,19 @@
-"""Objects of S3, and of what speaks its protocol, as a table: what external tables of type s3 show and write.
+"""Objects of S3 and compatible stores: external tables of type s3 (Timeplus, "S3 External Table"), and sinks.
 
-Timeplus, "S3 External Table".
-
-The targets `s3`, `gcs` and `azblob`: objects of Parquet, JSON or CSV, each of which is there once, or not at all.
+The targets `s3`, `gcs` and `azblob` write objects of Parquet, JSON or CSV. Each part of a commit is written once.
 
     orders/
         day=2024-05-01/s12-00000001-000000000017-000000000000-0.parquet
-        .watersmeet/owner                   which sink the directory belongs to
-        .watersmeet/log/000000000042.json   how far it is, and which objects are part of it
+        .watersmeet/owner                   the sink that owns the directory
+        .watersmeet/log/000000000042.json   the newest place, and the objects added with it
 
-The log is a row of objects, each made only if its number is free. So of several writers one makes the next entry. Who
-opens the target makes one, too: all others are behind then, and what they try to add is refused. The entry with a
-place is the step in which everything up to that place is delivered.
+The log is a sequence of objects. An entry is created only if its number is free, so one of several writers creates the
+next entry. Opening the target also adds an entry, which fences all earlier writers. The entry with a place commits
+everything up to that place.
 
-Objects get their names before that. A name has the place of its rows, and the same place always has the same rows: what
-a writer leaves behind that did not come to its entry, the next one finds, or makes again. Objects of an earlier
-generation are removed when the first part of a new one is there, and whenever the target is opened.
+Data objects are written before their entry. The name of an object contains the place of its rows, and a place always
+has the same rows: the next writer reuses or rewrites objects of a writer that failed before its entry. Objects of an
+earlier generation are deleted when the first entry of a new one is written, and when the target is opened.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ ENVIRONMENT_SETTING: Final = "use_environment_credentials"
 #: Columns that show where a row is from, if they are declared: the part of the place.
 PLACES: Final = {"_path": "file", "_file": "base"}
 
-#: Settings that only say how the product reads and writes: what is written is one object for each part of a commit.
+#: Settings without an effect: each part of a commit is written as one object.
 _IDLE: Final = re.compile(r"s3_(?:min|max|upload|check)_\w+")
 
 #: By the ending of names: the format.
@@ -80,12 +78,12 @@ _WRITTEN: Final[dict[str, MessageFormat]] = {
     "parquet": MessageFormat(encoding="parquet"),
 }
 
-#: Formats whose columns have names, so that some can be read alone.
+#: Formats with column names, so that a subset of columns can be read.
 _NAMED: Final = ("csvwithnames", "tsvwithnames", "tabseparatedwithnames", "jsoneachrow", "json", "parquet", "avro")
 
 _MAGIC: Final = re.compile(r"[*?{]")
 
-#: What is special for options of files, too.
+#: Characters with a meaning in the options of files.
 _SPECIAL: Final = re.compile(r"[*?{\[]")
 
 _RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
@@ -98,7 +96,7 @@ _PARTITION: Final = "{_partition_id}"
 
 @dataclass(frozen=True)
 class ObjectTable:
-    """Where the objects of a table are. bucket: as options of connector s3, which say how it is reached, too.
+    """The location of the objects of a table. bucket: as options of connector s3, including its credentials.
     read_from: a pattern of names; empty where nothing is read. write_to: a name; empty where nothing is written.
     """
 
@@ -138,7 +136,7 @@ class ObjectReader(Reader):
         return f"columns {', '.join(c.name for c in columns)} of {self._table.read_from}"
 
     def written(self) -> dict[str, str]:
-        """See `connectors.objects.target`."""
+        """See `ObjectTarget`."""
         table = self._table
         if not table.write_to:
             return {}
@@ -242,7 +240,7 @@ def _format(name: str) -> str:
 
 
 def _check_written(table: ObjectTable) -> None:
-    """FEATURE_NOT_SUPPORTED for what can be read alone."""
+    """FEATURE_NOT_SUPPORTED for locations and formats that can only be read."""
     name = table.write_to
     if _PARTITION in name:
         raise error("FEATURE_NOT_SUPPORTED", f"{_PARTITION} in write_to is not supported")
@@ -258,7 +256,7 @@ def _check_written(table: ObjectTable) -> None:
 
 
 def _read_from(write_to: str) -> str:
-    """The names of what is written, which have something before their ending: see `connectors.objects.target`."""
+    """The pattern of written objects, whose names have a part before the ending."""
     directory, slash, name = write_to.rpartition("/")
     stem, point, ending = name.rpartition(".")
     return f"{directory}{slash}{stem}.*.{ending}" if point else f"{directory}{slash}{name}.*"
@@ -317,8 +315,9 @@ _WRITERS: Final = 8
 
 
 class ObjectTarget:
-    """See `base.Target`. With the option `object_name`, `data.json` for instance, several targets share a directory:
-    the names of objects have that at both ends, and each target has a log of its own.
+    """See `base.targets.Target`. With the option `object_name`, such as `data.json`, several targets share a
+    directory:
+    it begins and ends the names of objects, and each target has its own log.
     """
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
@@ -423,7 +422,7 @@ class ObjectTarget:
     def _write_piece(self, name: str, rows: pa.Table) -> None:
         data = io.BytesIO()
         self._files.write(data, rows)
-        self._store.create(self._root + name, data.getvalue())  # one that is there has the same rows
+        self._store.create(self._root + name, data.getvalue())  # an existing one has the same rows
 
     def _stem(self, place: Place) -> str:
         return f"{self._name}-{stem_of(place)}"
@@ -432,11 +431,11 @@ class ObjectTarget:
         return f"{self._state}/log/{number:012}.json"
 
     def _last_number(self) -> int:
-        """The number of the newest entry; 0 if there is none. Numbers have no gaps: few questions find the last one."""
+        """The number of the newest entry; 0 without entries. Numbers have no gaps: binary search is enough."""
         step = 1
         while self._exists(step):
             step *= 2
-        last = step // 2  # is there, or 0
+        last = step // 2  # exists, or 0
         while step > last + 1:
             middle = (last + step) // 2
             if self._exists(middle):
@@ -461,8 +460,8 @@ class ObjectTarget:
         return True
 
     def _add(self, names: list[str], time_us: int | None = None) -> bool:
-        """Makes the next entry: the newest place, and the objects that have come with it; False if another writer has
-        made it.
+        """Creates the next entry: the newest place, and the objects added with it; False if another writer has
+        created it.
         """
         number = self._number + 1
         entry = {
@@ -481,8 +480,8 @@ class ObjectTarget:
         return True
 
     def _withdraw(self, names: list[str]) -> None:
-        """Deletes objects of ours that a newer generation does not know of. In the same generation they are the same as
-        those of the other writer.
+        """Deletes this writer's objects if a newer generation took over. In the same generation the other writer's
+        objects are identical.
         """
         if self._entry(self._last_number())["generation"] > self._generation:
             self._store.delete(self._root + name for name in names)
@@ -509,7 +508,7 @@ class ObjectTarget:
 
 
 def _place(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
-    """Where the objects are, and what is in them. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The location of the objects, and their content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     place = object_path(delivery.connector)
     assert place is not None
     known = sink_options(delivery.connector)
@@ -530,7 +529,7 @@ def sink_options(connector: Mapping[str, str]) -> OptionSet:
 
 
 def _object_name(delivery: Delivery) -> tuple[str, str | None]:
-    """(what names begin with, what they end with, None: the format). Both without the option."""
+    """(prefix of names, ending; None: by the format). The same without the option."""
     name = delivery.connector.get(_NAME, "")
     stem, point, ending = name.rpartition(".")
     return (f"{stem}.", ending) if point else (f"{name}." if name else "", "" if name else None)

@@ -74,7 +74,7 @@ class Service:
         return {}
 
     def catch_up(self) -> list[str]:
-        """Wait until earlier commits of captured databases are here. A notice for each that is not waited for."""
+        """Wait until earlier commits of captured databases have arrived. Returns a notice for each that is skipped."""
         return []
 
 

@@ -191,7 +191,7 @@ LENSES: Final = (
         "defaults.topic.watermark_idle_timeout",
         "interval",
         "",
-        "How long a new topic may be silent before it holds nobody back any more; empty: for ever (Lenses).",
+        "How long a new topic may be silent before joins stop waiting for it; empty: forever (Lenses).",
         effect=True,
     ),
     *(_configuration(name) for name in TOPIC_CONFIGURATION),

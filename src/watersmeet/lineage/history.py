@@ -1,11 +1,10 @@
-"""What came in earlier commits: the changes of relations that history keeps, as rows that a query can read.
+"""Changes of earlier commits, as rows that a query can read.
 
-Commits, as the scans of a view see them: one, all that came up to now, or all of them at once.
+The scans of a view read one commit, all commits up to now, or each commit by itself.
 
-The versions of a table's rows that a join keeps, as of an epoch: rows that a query can read.
-
-They are read from the state itself, as nothing else has them. Of versions behind the watermarks the state has to keep
-the newest of each key alone; others may still be there, and don't count: what is left of them says nothing.
+The versions of a table's rows that a join keeps are read from its state, the only place that has them. Of versions
+older than the watermarks the state must keep only the newest of each key. It may still contain others; they are
+ignored.
 """
 
 from __future__ import annotations
@@ -445,21 +444,21 @@ class Explaining(Protocol):
     asker: Asker
 
     def times(self, commit: int | None = None) -> dict[str, int]:
-        """How far time had come as of a commit, by default now."""
+        """The watermarks as of a commit, by default now."""
 
     def then(self, node: Node, past: PastScan) -> Node:
         """A scan as of an earlier moment."""
 
 
 def as_of_commit(view: Relation, commit: int, name: str | None = None) -> PastScan:
-    """What stands for a commit, as a moment of a view. name: by default that of the commit."""
+    """A scan that stands for a commit of a view. name: by default that of the commit."""
     return PastScan(view.id, name or f"commit {commit}", Past("commit", str(commit)), (), None)
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts. waited: what
-    had come before may have waited.
+    """A commit, as the scans of a view read it (`lineage.lookups.Moment`). last: the last one that counts. waited:
+    whether earlier rows may have waited.
     """
 
     explaining: Explaining
@@ -503,7 +502,7 @@ class AsOf:
 
 
 class Arrived(AsOf):
-    """All that came up to now, with the commit in which it came. What is looked up is as it is now."""
+    """All rows inserted up to now, with the commit of each. Rows that they look up are those of now."""
 
     @property
     def commit(self) -> int | None:
@@ -519,8 +518,8 @@ class Arrived(AsOf):
 
 @dataclass(frozen=True)
 class Ever:
-    """All commits up to one, as the scans of a view see them (`lineage.told.Ever`). lenders: by name, what lends what
-    was ever there.
+    """All commits up to one, as the scans of a view read them (`lineage.lookups.Ever`). lenders: by name, the function
+    that lends all rows that a relation ever had.
     """
 
     explaining: Explaining
@@ -588,7 +587,7 @@ _MADE: Final = (f"{ADDED}since", f"{ADDED}live")
 
 
 def kept_by(database: OpenDatabase, epoch: Commit, view: Relation, node: Versions) -> operators.Versions | None:
-    """The operator whose versions a view reads; None if there is none, or more than one that might be it."""
+    """The operator whose versions a view reads; None without one, and if several qualify."""
     if epoch.circuit is None:
         return None
     circuit = kept_circuit(database.layout, epoch.circuit)
@@ -602,7 +601,7 @@ def kept_by(database: OpenDatabase, epoch: Commit, view: Relation, node: Version
 
 
 def versions_scan(node: Versions, operator: operators.Versions, epoch: Commit) -> PastScan:
-    """What stands for the versions: rows that are lent by `kept_versions` under the scan's name."""
+    """A scan of the versions, whose rows `kept_versions` lends under its name."""
     names = (*node.scan.source_names, *_MADE)
     outputs = (Column(c.id, n, c.type, c.nullable) for c, n in zip(node.columns, names, strict=True))
     oldest = Column(f"{node.made[0].id}.oldest", OLDEST, BOOLEAN, nullable=False)
@@ -647,7 +646,7 @@ def kept_versions(
 def _stored(
     database: OpenDatabase, epoch: Commit, circuit: Circuit, operator: operators.Versions, fields: Sequence[Field]
 ) -> pa.Table:
-    """What is stored of the state in all buckets: rows that came and went, with the column `DIFF`."""
+    """The stored state of all buckets: inserted and deleted rows, with the column `DIFF`."""
     schema = arrow_schema((*fields, Field(DIFF, BIGINT)), positional=False)
     parts = [schema.empty_table()]
     for bucket in range(circuit.buckets):

@@ -1,28 +1,27 @@
-"""Views whose rows are looked up, once, in what changes: they are re-evaluated as of the moment at which they came.
+"""Views that look each row up once, in a relation that changes: rows are re-evaluated as of their own commit.
 
-A row of such a view comes out in the epoch in which its left row comes, with the right rows as they are at the end of
-that epoch. So as of that commit nothing is open: what came in it on the left, joined with what was there on the right,
-is what came out. It takes the history since that commit.
+Such a view outputs a row in the epoch in which its left row arrives, with the right rows as of the end of that epoch.
+As of that commit the output is exactly the left rows inserted in it, joined with the right rows then present. That
+takes the history since that commit.
 
-Left rows that may be deleted take what they met with them. An update of any column is a new look-up (`whole_rows`), so
+Deleting a left row also deletes its output. An update of any column is a new look-up (`whole_rows`), so
 a row has met the right rows as of the commit in which it was inserted or last updated.
 
-Where rows wait, those that had come before are candidates as of each commit: as many as there are rows that came in it
-are the rows themselves.
+Where rows wait, earlier rows are candidates as of each commit: as many candidates as rows inserted in it are the rows
+themselves.
 
-Where the right side stands still since the view began, nothing is decided at all: it is a join with what was there.
+If the right side has not changed since the view began, the view is an ordinary join with its rows.
 
-Views whose rows were decided once, when they came: on arrival, by clocks, or by the moment at which the view began.
+Other views fix a row when it arrives: on arrival, by clocks, or by the moment at which the view began.
 
-Run again now, such a query gives candidates: all rows that the view has, and perhaps others that were decided
-otherwise. As many candidates with the values of a row as there are such rows are the rows themselves. That holds as
-long as no row is taken back that a candidate is made of, and every operator above goes row by row.
+Run again now, such a query returns candidates: all rows of the view, and perhaps others that were then rejected. As
+many candidates with the values of a row as there are such rows are the rows themselves. That holds as long as no row
+is taken back that a candidate is made of, and every operator above goes row by row.
 
-What was decided once, as content: all rows that came out, from what came in each commit and what was there then.
-
-So it may stand below anything: groups, windows, LIMIT, other joins. It takes the history since the first of its rows.
-A row carries the commit in which it came; what is looked up has all that was ever there, with the commits as of which
-it was (`MOMENT` begins the ids of these columns).
+Such decisions can also be computed as content: all output rows, from the rows inserted in each commit and those then
+present. So the view may be the input of anything: groups, windows, LIMIT, other joins. That takes the history since its
+first row. A row carries the commit in which it was inserted; the relation in which it looks up has every row that it
+ever had, with the commits as of which it was present (`MOMENT` begins the ids of these columns).
 """
 
 from __future__ import annotations
@@ -352,35 +351,33 @@ _Numbered = tuple[Node, Column]
 
 
 class CantTellError(Exception):
-    """Why it can't be told what was decided once, as a sentence without its point."""
+    """The reason why an earlier decision can't be reconstructed, as a sentence without its period."""
 
 
 class Ever(Protocol):
     """All commits up to one, as scans see them."""
 
     def came(self, scan: Scan, began: int | None, number: Column) -> Node:
-        """All that came to a relation that only grows, with the commit in which it was read. began: as in
-        `lookups.Moment`.
-        """
+        """All rows of a relation that only grows, with the commit in which each was read. began: as in `Moment`."""
         ...
 
     def stayed(self, scan: Scan, number: Column) -> Node:
-        """The rows of a scan that are present, with the commit in which each looked up, as in `lookups.Moment`."""
+        """The rows of a scan that are present, with the commit in which each looked up, as in `Moment`."""
         ...
 
     def there(self, scan: Scan, since: Column, until: Column) -> Node:
-        """All rows that a relation ever had, with the first commit as of which each was there, and the first as of
-        which it no longer was.
+        """All rows that a relation ever had, with the first commit as of which each was present, and the first as of
+        which it was no longer.
         """
         ...
 
     def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
-        """The same of what came to a relation that only grows, each row until a newer one with equal keys came."""
+        """The same for a relation that only grows: each row until a newer one with equal keys arrived."""
         ...
 
 
 def with_what_was_decided(tree: Node, ever: Ever) -> Node:
-    """The same rows as those that came out of the tree, as a query over content alone. CantTellError."""
+    """A query over content only, with the same rows as the tree's output. CantTellError."""
     return _Teller(ever).content(tree)
 
 
@@ -391,7 +388,7 @@ class _Teller:
         self._stayed: dict[Scan, _Numbered] = {}
 
     def content(self, node: Node) -> Node:
-        """A tree with what was decided in it as content."""
+        """A tree with its decisions as content."""
         if not gives_candidates(node):
             return node
         if decision(node) is None:
@@ -439,7 +436,7 @@ class _Teller:
         return Union(tuple(made), (*node.columns, number)), number
 
     def _looked_up(self, node: Join | TemporalJoin) -> _Numbered:
-        """Each left row with what was there as of the commit in which it came."""
+        """Each left row, joined with the right rows present as of its commit."""
         if isinstance(node, TemporalJoin) and (node.waits or node.ttl_us is not None):
             raise CantTellError(_why(node))
         if not isinstance(node, TemporalJoin) and (node.partners is not None or node.keeps_right):
@@ -452,7 +449,7 @@ class _Teller:
         return Join(left, right, node.kind, node.keys, residual, span=node.span), number
 
     def _stays(self, node: TemporalJoin) -> None:
-        """Has the rows of the left side that are there read with the commit in which each looked up."""
+        """Reads the present rows of the left side with the commit in which each looked up."""
         why = untold(node)
         if why is not None:
             raise CantTellError(why)
@@ -506,7 +503,7 @@ class _Teller:
         return self._ever.newest(rows, cut.moment, keys, since, until), since, until
 
     def _met(self, node: Join) -> _Numbered:
-        """Of a join on arrival: all pairs, which come with their second row, and rows that had no partner then."""
+        """A join on arrival: all pairs, in the commit of their second row, and rows that had no partner then."""
         (left, came), (right, other) = map(self.numbered, node.inputs)
         number = self._column()
         newest = exp.func("greatest", column_ref(came.id), column_ref(other.id))
@@ -522,7 +519,7 @@ class _Teller:
         return Union(tuple(parts), parts[0].outputs), number
 
     def _alone(self, node: Join, side: _Numbered, other: _Numbered, number: Column) -> Project:
-        """The rows of one side that had no partner when they came, with NULLs in the place of the other."""
+        """The rows of one side that had no partner when they arrived, with NULLs for the other side."""
         rows, came = side
         keys = (
             node.keys if rows.ids >= node.left.ids else tuple(replace(k, left=k.right, right=k.left) for k in node.keys)
@@ -538,7 +535,7 @@ def _compared(kind: type[exp.Binary], left: Column, right: Column) -> Scalar:
 
 
 def _why(node: Node) -> str:
-    """Why a node's rows can't be told."""
+    """The reason why the rows of a node can't be reconstructed."""
     if isinstance(node, AsofJoin):
         return "In it the nearest rows are looked up once, and which these were is told as of one commit alone"
     said = decision(node)

@@ -9,7 +9,7 @@ it comes from, up to the nodes that make one row of many.
 Expressions that fail for some rows, in a view: the innermost part that fails is NULL (docs/SEMANTICS.md).
 
 A query that ends fails. So each part of the expressions of a view's query that can fail is put inside of TRY, as
-`kernel.evaluation.tolerant` does.
+`kernel.evaluation.recovery.tolerant` does.
 """
 
 from __future__ import annotations

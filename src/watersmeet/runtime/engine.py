@@ -13,7 +13,7 @@ from watersmeet.store.commits import Commit
 
 
 class Engine(Protocol):
-    """Keeps the views of one database up to date. Implemented by `InProcessEngine` and `spark.SparkEngine`.
+    """Keeps the views of one database up to date. Implemented by `InProcessEngine` and `spark.engine.SparkEngine`.
 
     The engine reads the catalog through the `Database`, so the session saves it before each call. Methods raise the
     error that stopped the engine: VIEW_FAILED, or an error of the store or a source. `start` may be called again after

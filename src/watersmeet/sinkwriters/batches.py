@@ -316,7 +316,7 @@ class DeadLetterBatches:
 
 
 def _row(letter: dict[str, Any]) -> dict[str, Any]:
-    """A letter with the columns of `connectors.base.deliveries.dead_letter_delivery`."""
+    """A letter with the columns of `connectors.base.targets.dead_letter_delivery`."""
     key, value = (base64.b64decode(letter[part]) if part in letter else None for part in ("key", "value"))
     said = {name: str(letter[name]) for name in ("topic", "partition", "offset", "reason")}
     return {"key": key, "value": value, **said}

@@ -86,10 +86,10 @@ class Progress:
     """What an epoch passes on to later ones, in addition to state and positions. All of it decides their output.
 
     time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: the sources' numbers, see
-    `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices of new input that the epoch took,
-    by which the sources remember what they emitted. held, failed: see `runtime.limits`. late: by relation, the number
-    of its late rows since it was created. left_out: by view, the number of late rows it dropped since it was created.
-    split: by spread side, the hashes of the keys that are split, see `circuit.splitting`.
+    `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: by source, the slices of new input that the
+    epoch took, from which sources know what they emitted. held, failed: see `runtime.limits`. late: by relation, the
+    number of its late rows since it was created. left_out: by view, the number of late rows it dropped since it was
+    created. split: by spread side, the hashes of the keys that are split, see `circuit.circuit`.
     """
 
     time_us: int = 0
@@ -128,7 +128,7 @@ class FailedPart(NamedTuple):
 class RelationTotals(NamedTuple):
     """Totals of a relation since it was created.
 
-    rows, size_bytes, dead, ahead, expression_errors: of a source, see `runtime.receipts.SourceCounts`. inserted,
+    rows, size_bytes, dead, ahead, expression_errors: of a source, see `runtime.taskcontract.SourceCounts`. inserted,
     deleted: rows of its changes. rows_in: of a relation that the circuit writes, the rows from scans for it.
     """
 

@@ -11,8 +11,8 @@ The hash is that of the checksums and the footer, which is as good as one of the
 without the others. Names contain the writer, so that an overtaken writer never writes or deletes another's file.
 
 Each process checks each block once, wherever it comes from. Fetched blocks are kept in the local copies
-(`objectstores.cache`). Close blocks are fetched together with the gap, as a request costs as much as some bytes;
-several requests run at a time.
+(`objectstores.databasefiles`). Close blocks are fetched together with the gap, as a request costs as much as
+some bytes; several requests run at a time.
 """
 
 from __future__ import annotations

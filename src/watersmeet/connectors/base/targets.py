@@ -1,6 +1,6 @@
-"""What is delivered, and the contract of targets: where a sink writes what its relation changes.
+"""Deliveries of a catalog, and the contract of the targets to which they are written.
 
-What a catalog delivers. No other module knows what in a catalog is delivered.
+Only this module decides which relations of a catalog have a delivery.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SinkBatch:
 
 
 def rows_that_came(batch: SinkBatch) -> pa.Table:
-    """The rows of a batch that came, each as often as it did."""
+    """The inserted rows of a batch, each as often as it was inserted."""
     if (batch.diff == 1).all():
         return batch.rows
     times = np.maximum(batch.diff, 0)
@@ -109,8 +109,8 @@ def newest_rows(
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """(a row for each key that changed, whether the key has no row any more).
 
-    names: the columns. keys: writes a key, equal bytes for equal keys. Within a batch a row replaces one of the same
-    key; one that goes in a later batch is gone.
+    names: the columns. keys: writes a key, equal bytes for equal keys. Within a batch an inserted row replaces one
+    of its key; a deletion in a later batch removes it.
     """
     rows = pa.concat_tables([p.rows.select(names) for p in batches])
     of = np.repeat(np.arange(len(batches)), [len(p.diff) for p in batches])
@@ -137,14 +137,14 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
 
 
 class Target(Protocol):
-    """One sink's place outside. Not thread-safe.
+    """The external system or directory that one sink writes. Not thread-safe.
 
-    Law: each batch is there once, or not at all, whatever happens between any two calls: `deliver` writes rows and
-    their place in one step, and `open` tells which place was written last.
+    Law: a target always contains each batch once or not at all, whatever happens between two calls: `deliver` writes
+    rows and their place in one step, and `open` returns the place that was written last.
     """
 
     def open(self, generation: int) -> Place | None:
-        """Shuts out all writers of before, then gives the place of the newest batch that is there; None: none is.
+        """Fences all earlier writers, then returns the place of the newest batch; None if the target has no batch.
 
         The place may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
@@ -152,18 +152,16 @@ class Target(Protocol):
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         """Writes batches, in this order, and the place of the last one. Returns when the target has acknowledged all.
 
-        A target that can't write several in one step writes one after the other. Unavailable: of the first batches any
-        number may be there; `open` again tells. WRITER_FENCED if a later writer was opened. Any other `Error` stops the
-        sink: a row that the target never takes.
+        A target that can't write several in one step writes them in sequence. Unavailable: any number of the first
+        batches may be written; `open` then returns the newest. WRITER_FENCED if a later writer was opened. Any other
+        `Error`, such as of a row that the target never accepts, stops the sink.
         """
 
     def rest(self) -> None:
-        """Nothing is to be delivered for now: time to finish what was held back. Called again and again. Unavailable;
-        WRITER_FENCED.
-        """
+        """Writes buffered rows while nothing is to be delivered. Called repeatedly. Unavailable; WRITER_FENCED."""
 
     def close(self) -> None:
-        """Gives up what is under way, and lets go of everything. May be called again."""
+        """Cancels writes and releases all resources. May be called again."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ class Connector:
     keeps places, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
     append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
     function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
-    nobody else changes the table. None: statements can't change rows there. options: those that users write.
+    no other process changes the table. None: statements can't change its rows. options: those that users write.
     """
 
     check: Callable[[Delivery], None]
@@ -191,7 +189,7 @@ class CheckedTarget(Target, Protocol):
     """A target that a statement can check before its sink is created."""
 
     def look(self) -> None:
-        """Whether it exists and takes the rows. Unavailable; other errors for what never works."""
+        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
 
 
 Made = TypeVar("Made", bound=CheckedTarget)
@@ -267,7 +265,7 @@ _DEAD_LETTER_PARTS: Final = {"key": "key", **{c.name: f"header:{c.name}" for c i
 
 
 def deliveries(catalog: Catalog) -> list[Delivery]:
-    """All deliveries of what is committed; a sink that an open transaction has made is not among them."""
+    """All deliveries of committed relations, without sinks of an open transaction."""
     known = catalog.relations
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
@@ -282,7 +280,7 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
 
 
 def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
-    """What a processor delivers that writes a topic of Kafka."""
+    """The delivery of a processor that writes a Kafka topic."""
     return Delivery(
         writer.id,
         writer.title,
@@ -300,8 +298,8 @@ def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
 
 
 def dead_letter_delivery(relation: Relation) -> Delivery | None:
-    """What goes to the dead-letter topic of a topic: the key and value of each record that could not be decoded, its
-    place and the reason as headers; None for others.
+    """The delivery to the dead-letter topic of a topic: key and value of each record that could not be decoded, with
+    its offset and the reason as headers; None if the topic has no dead-letter topic.
     """
     topic = relation.topic
     if topic is None or not topic.dead_letters or not relation.connector:
@@ -324,7 +322,7 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
 
 
 def statement_delivery(relation: Relation, columns: Schema, merging: Merging | None = None) -> Delivery:
-    """What a statement writes to these columns of an external table. merging: of a MERGE."""
+    """The delivery of a statement that writes these columns of an external table. merging: of a MERGE."""
     assert relation.external is not None
     return Delivery(
         relation.id,
@@ -342,8 +340,8 @@ def statement_delivery(relation: Relation, columns: Schema, merging: Merging | N
 
 
 def view_delivery(view: Relation, stream: Relation, merging: Merging | None = None) -> Delivery:
-    """What a view delivers that writes to a relation outside of the database, in the types of its columns. Rows
-    that go are left out, as they are of what is written to any stream. merging: of a pump that runs a MERGE.
+    """The delivery of a view that writes to an external relation, in the types of that relation's columns. Deletions
+    are left out, as for every stream. merging: of a pump that runs a MERGE.
     """
     there = {c.name: c for c in stream.columns}
     columns = tuple(replace(c, type=there.get(c.name, c).type) for c in view.columns)
@@ -375,7 +373,7 @@ def _merging_there(relation: Relation, merging: Merging | None) -> Merging | Non
 
 
 def written_to(stream: Relation) -> dict[str, str]:
-    """The options of the target that a relation outside of the database is: those that do not say how it is read."""
+    """The options of an external relation as a target, without those for reading."""
     if stream.external is not None:
         return stream.external.target
     if stream.connector["connector"] == "rotating_file":
@@ -384,7 +382,7 @@ def written_to(stream: Relation) -> dict[str, str]:
 
 
 def delivery_of(sink: Sink) -> Delivery:
-    """What a sink delivers."""
+    """The delivery of a sink."""
     return Delivery(
         sink.id,
         sink.title,

@@ -120,7 +120,7 @@ class _Table:
 
 
 class ClickhouseTarget:
-    """See `base.Target`. It keeps no place."""
+    """See `base.targets.Target`. It keeps no place."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         check_form(delivery)

@@ -1,8 +1,7 @@
-"""What a system whose databases are captured gives: its options, what statements need of its servers, and a stream.
+"""The contract of change data capture: options, what statements require of a server, and a stream of changes.
 
-A place is how far a server's log is, in the words of the system: the LSN of PostgreSQL, the set of GTIDs of MySQL.
-
-What captured changes mean for a table: the last row of each key, with the values that changes left as they were.
+A place is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applied to a table, changes
+leave the last row of each key, with its unchanged values.
 """
 
 from __future__ import annotations
@@ -575,7 +574,7 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[st
     key = list(changes.key)
     codes = row_codes(pa.concat_tables([there.select(key), changes.keys()]))
     before, gone, written = there.num_rows, len(changes.gone_at), len(changes.written_at)
-    # Events: the rows that were there, those that go, those that come.
+    # Events: existing rows, deleted rows, inserted rows.
     times = np.concatenate([np.full(before, -1, np.int64), changes.gone_at, changes.written_at])
     order = np.lexsort((times, codes))
     is_last = np.ones(len(order), np.bool_)
@@ -592,9 +591,7 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[st
 
 
 def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: int, written: int) -> Numbers:
-    """Of each row that comes, the row that it replaces: by its number among those that were there and those that come;
-    -1 if there is none.
-    """
+    """For each inserted row the row that it replaces: its number among existing and inserted rows, -1 without one."""
     previous = np.full(len(order), -1, np.int64)
     same = codes[order][1:] == codes[order][:-1]
     previous[order[1:][same]] = order[:-1][same]
@@ -637,5 +634,5 @@ def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[p
 
 
 def concatenated(masks: Sequence[Mask]) -> Mask:
-    """Masks one after the other."""
+    """All masks as one."""
     return np.concatenate(masks) if masks else np.zeros(0, np.bool_)

@@ -81,7 +81,7 @@ Rows = TypeVar("Rows")
 
 
 class DatabaseTarget(abc.ABC, Generic[Rows]):
-    """See `base.Target`. Rows: those of batches, in the form in which they are written.
+    """See `base.targets.Target`. Rows: those of batches, in the form in which they are written.
 
     microseconds: what to do about a column there of times that has none.
     """

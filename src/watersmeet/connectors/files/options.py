@@ -35,7 +35,7 @@ _FORMATS: Final[dict[str, Format]] = {
 }
 #: Formats of which a file is read as a whole, once it no longer grows.
 WHOLE: Final[tuple[Format, ...]] = ("xml", "avro")
-#: Options of the readers of JSON and XML (`formats.jsonpaths`, `formats.xmlpayloads`).
+#: Options of the readers of JSON and XML (`formats.jsonpayloads`, `formats.xmltext`).
 _READERS: Final = (ROW_PATH, ROW_TAGS, ATTRIBUTES)
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000

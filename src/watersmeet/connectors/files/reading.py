@@ -351,7 +351,7 @@ def read_file_slice(
     columns: Sequence[Field],
     dead_letters: DeadLetterSink,
 ) -> SourceRows:
-    """The rows of a slice of a file (`reading.read_slice`)."""
+    """The rows of a slice of a file (`registry.read_slice`)."""
     if isinstance(piece, RenamingSlice):
         return nothing(columns)
     if isinstance(piece, AsideSlice):

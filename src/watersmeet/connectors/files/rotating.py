@@ -3,7 +3,7 @@ again.
 
     orders/
         orders-2024-05-01_10:00:00.csv
-        .watersmeet/<database>-<sink>/commits/…     see `files.writing`
+        .watersmeet/<database>-<sink>/commits/…     see `files.target`
         .watersmeet/<database>-<sink>/writers/00000001-00000003/7.growing
 
 A file grows in the directory of its writer. A manifest says how long it is with everything that is delivered. The next
@@ -138,7 +138,7 @@ def _written(delivery: Delivery) -> Schema:
 
 
 class RotatingTarget:
-    """See `base.Target`."""
+    """See `base.targets.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str, clock_us: Callable[[], int]) -> None:
         self._rotation = _rotation(delivery)

@@ -57,7 +57,7 @@ class FileSource:
     Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
     is replaced under its name is not read again, nor one that only has a new name (`identity`). With the option
     `repeat` all files that were read are read once more, as often as it says; then files that are new are left alone.
-    See `base.Source` for the life of a source.
+    See `base.sources.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:

@@ -1,23 +1,16 @@
-"""The target `file`: a directory of Parquet, JSON or CSV files, each of which is there whole, once, or not at all.
+"""The target `file`: a directory of Parquet, JSON or CSV files. Each batch is written once, and only as a whole.
 
     orders/
         day=2024-05-01/s12-00000001-000000000017-000000000250-0.parquet
-        .watersmeet/owner                   which sink the directory belongs to
-        .watersmeet/writers/00000001-00000003/   where the newest writer prepares files
+        .watersmeet/owner                   the sink that owns the directory
+        .watersmeet/writers/00000001-00000003/   files that the newest writer prepares
         .watersmeet/commits/00000001-000000000017-000000.manifest
 
-Rows are prepared in the writer's own directory. Then the manifest is created: that is the step in which they are
-delivered. Only then the files are moved to their names. Whoever opens the target next moves what was left behind.
+A writer prepares files in its own directory. Creating the manifest commits them; then they are moved to their names.
+The next writer moves files that a failed writer left.
 
-`files.writing` shuts out earlier writers.
-
-What targets of files have in common: one writer at a time, and manifests, which say what is delivered.
-
-    .watersmeet/writers/00000001-00000003/   where the newest writer prepares files
-    .watersmeet/commits/00000001-000000000017-000000.manifest
-
-A writer is shut out by renaming its directory: everything that it does later goes through that name, and fails. So it
-doesn't matter where it was stopped, and for how long.
+Renaming its directory fences a writer: all its later accesses use the old name and fail, wherever and for however long
+it was stopped.
 """
 
 from __future__ import annotations
@@ -56,7 +49,7 @@ from watersmeet.values.types import BIGINT, SMALLINT, Field, Schema
 
 
 class Writers:
-    """The writers of a target. root: what the target is, for messages. state: the directory of what it knows.
+    """The writers of a target. root: the target, for messages. state: the directory of manifests and writers.
 
     own: the directory of this writer, after `enter`.
     """
@@ -73,7 +66,7 @@ class Writers:
             files.make_directory(directory)
 
     def enter(self, generation: int) -> None:
-        """Makes a directory of this writer alone, with the highest number. WRITER_FENCED by a newer generation."""
+        """Creates the directory of this writer, with the highest number. WRITER_FENCED by a newer generation."""
         while True:
             numbers = [_number(n) for n in files.list_names(self._writers)]
             generations = [g for g, _ in numbers] + [int(n[:8]) for n in self.manifests()[-1:]]
@@ -108,7 +101,7 @@ class Writers:
         return files.list_names(self.commits)
 
     def manifest(self, name: str) -> dict[str, Any]:
-        """What a manifest says."""
+        """The content of a manifest."""
         found: dict[str, Any] = json.loads(files.read_file(self.commits / name))
         return found
 
@@ -133,7 +126,7 @@ class Writers:
 
     @contextlib.contextmanager
     def shut_out_as_error(self) -> Iterator[None]:
-        """WRITER_FENCED for what failed because the writer's directory is no longer there."""
+        """Turns failures after the writer's directory was renamed into WRITER_FENCED."""
         own = self.own
         try:
             yield
@@ -155,7 +148,7 @@ class Writers:
 
 @contextlib.contextmanager
 def unavailable(target: Path | str) -> Iterator[None]:
-    """Unavailable for what the system refuses, with the target and the reason: no space is left, say."""
+    """Turns errors of the file system, such as a full disk, into Unavailable with the target and the reason."""
     try:
         yield
     except Unavailable:
@@ -169,7 +162,7 @@ def unavailable(target: Path | str) -> Iterator[None]:
 
 
 def is_after(place: Place, newest: Place | None) -> bool:
-    """Whether a place comes after the newest one that is delivered."""
+    """Whether a place is after the newest delivered one."""
     return newest is None or place[:3] > newest[:3]
 
 
@@ -217,7 +210,7 @@ _OP: Final = Field("__op", SMALLINT)
 _COMMIT: Final = Field("__commit", BIGINT)
 _INSERT, _DELETE, _UPDATE = 1, 2, 3
 
-#: What Hive, and all that read its directories, call the directory of NULL.
+#: The directory of NULL, as Hive and all readers of its layout name it.
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -352,7 +345,7 @@ SINK_OPTIONS: Final = OptionSet(
 
 
 class FileTarget:
-    """See `base.Target`."""
+    """See `base.targets.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         self._files = RowFiles(delivery, SINK_OPTIONS)

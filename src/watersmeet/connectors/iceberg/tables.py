@@ -2,11 +2,9 @@
 
 Timeplus, "Iceberg External Stream".
 
-The snapshots of a table of Apache Iceberg, by its catalog.
-
-The catalog says which snapshot is the newest one; each names its parent, and has manifests, which say what it did with
-data files. Columns are known by their ids. Source: Iceberg's table specification, "Snapshots", "Manifests", "Column
-Projection", "Sequence Numbers".
+The catalog names the newest snapshot. Each snapshot names its parent, and its manifests list the data files that it
+added and removed. Columns are matched by their ids. Source: Iceberg's table specification, "Snapshots", "Manifests",
+"Column Projection", "Sequence Numbers".
 """
 
 from __future__ import annotations
@@ -293,7 +291,7 @@ class IcebergLog:
         with self._explained():
             table = self._open()
             current = table.schema()
-            # What came later is said by the snapshots that are read.
+            # Snapshots that are read name all later changes.
             first = self._options.snapshot and not self._options.ids
             snapshot = table.current_snapshot() if first else None
             problem = self._lacking(table, current)
@@ -337,7 +335,7 @@ class IcebergLog:
             return [self._step(table, snapshot) for snapshot in self._chain(table, mark.version, number)[:most]]
 
     def _chain(self, table: Any, version: int, number: str) -> list[Any]:
-        """The snapshots behind one that was read, the oldest first. number: its sequence number, if known.
+        """The snapshots after one that was read, the oldest first. number: its sequence number, if known.
 
         A snapshot without a parent follows that one if its number is the next: catalogs may forget parents that have
         expired.
@@ -369,7 +367,7 @@ class IcebergLog:
         return LakeProblem(f"snapshots of {self.what} since {since} have expired", passes=False)
 
     def _step(self, table: Any, snapshot: Any) -> Step:
-        """What a snapshot did."""
+        """The changes of a snapshot."""
         status, content = self._manifest.ManifestEntryStatus, self._manifest.DataFileContent
         number = snapshot.snapshot_id
         self._check_place(snapshot.manifest_list)
@@ -420,7 +418,7 @@ class IcebergLog:
         )
 
     def _lacking(self, table: Any, schema: Any) -> str | None:
-        """What the table has that can't be read, with columns as in `schema`."""
+        """The feature of the table that can't be read, with columns as in `schema`; None if it can."""
         if _NAMES in table.properties:
             return f"files without field ids ({_NAMES}) are not supported"
         wanted = self._ids or {f.name: f.field_id for f in schema.fields if f.name in self._names or not self._names}
@@ -479,7 +477,7 @@ def _schema_of(table: Any, snapshot: Any) -> Any:
 
 
 def _shape(kind: Any) -> Any:
-    """What is within a type, by ids and names."""
+    """The fields inside a type, by ids and names."""
     names = ("element_field", "key_field", "value_field")
     parts = kind.fields if kind.is_struct else [getattr(kind, name) for name in names if hasattr(kind, name)]
     return tuple((part.field_id, part.name, _shape(part.field_type)) for part in parts)

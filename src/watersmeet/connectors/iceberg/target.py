@@ -82,7 +82,7 @@ class _Options:
 
 
 class IcebergTarget:
-    """See `base.Target`."""
+    """See `base.targets.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         self._delivery = delivery

@@ -48,7 +48,7 @@ class KafkaSource:
 
     Laws: every message from the start on is read once, or counted as lost with a reason. What expired or was made anew
     stops this source alone (`on_data_loss`). A partition that is new is read from its first message, wherever the
-    source began. See `base.Source` for the life of a source.
+    source began. See `base.sources.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:

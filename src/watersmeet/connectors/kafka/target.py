@@ -109,7 +109,7 @@ class _Progress:
 
 
 class KafkaTarget:
-    """See `base.Target`. stopping: whether what waits should give up."""
+    """See `base.targets.Target`. stopping: whether what waits should give up."""
 
     def __init__(
         self, delivery: Delivery, options: KafkaSinkOptions, database_id: str, stopping: Callable[[], bool]

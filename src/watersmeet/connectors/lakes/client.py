@@ -1,7 +1,4 @@
-"""Tables of lakes: the connectors for them, and what their libraries call the options that sources and sinks share.
-
-The options of sources of lakes, checked.
-"""
+"""Clients of lake tables, and the checked options of sources and sinks of lakes, with the names that libraries use."""
 
 from __future__ import annotations
 
@@ -163,7 +160,7 @@ class IcebergPlace:
 
     @property
     def what(self) -> str:
-        """What it is, for messages."""
+        """The table, for messages."""
         return f'Iceberg table "{".".join(self.table)}"'
 
 
@@ -263,21 +260,18 @@ def first_line(cause: BaseException) -> str:
 
 
 OnDelete = Literal["stop", "skip", "follow"]
+#: Settings of a `Location`.
 Settings = tuple[tuple[str, str], ...]
 
-"""Those of a `Location`."""
-
+#: The option that CREATE adds without a snapshot: reading begins after this version.
 START: Final = "start.version"
 
-"""The option that CREATE adds where no snapshot is wanted: the version behind which reading begins."""
-
+#: The option that CREATE adds for Iceberg tables: the field id of each column, JSON.
 IDS: Final = "column.ids"
-
-"""The option that CREATE adds for tables of Iceberg: by column, its id there, JSON."""
 
 DEFAULT_REFRESH_S: Final = 10
 
-#: What our options of stores are called by the library that reads objects.
+#: Options of stores by the names of the library that reads objects.
 _SETTINGS: Final = {
     "s3.endpoint": "endpoint",
     "s3.access.key": "access_key_id",
@@ -289,14 +283,13 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """What the user said about a source of a lake.
+    """Options of a source of a lake.
 
-    root: where the table is: a directory, absolute, or what the names of its objects begin with; empty: its files have
-    URLs of stores. store: where it is made of objects. settings: how the stores of its files are reached. ids: by
-    column, its id in the table; empty where columns are known by their names. on_delete: what happens at a version that
-    removes rows. snapshot: whether the rows that are there come first. start: otherwise, the version behind which
-    reading begins; None: not known yet. refresh_s: how often a table that is far, where it takes time to ask, is asked
-    for new versions.
+    root: the absolute directory of the table, or the prefix of its objects; empty if its files are URLs of stores.
+    store: of a table of objects. settings: access to the stores of its files. ids: the field id of each column; empty
+    where columns are matched by name. on_delete: the effect of a version that removes rows. snapshot: whether existing
+    rows are read first. start: otherwise, the version after which reading begins; None: not known yet. refresh_s: how
+    often a remote table is polled for new versions.
     """
 
     root: str
@@ -321,7 +314,7 @@ class LakeSpec(SourceSpec):
     options: LakeOptions
 
 
-#: What sources of both systems have.
+#: Options of the sources of both systems.
 _SHARED: Final = (
     OptionSpec(
         "on_delete",
@@ -357,7 +350,7 @@ ICEBERG_SOURCE: Final = OptionSet(
 
 
 def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOptions:
-    """The options of a source. may_lose_rows: whether rows of what it feeds may go. CONNECTOR_OPTION,
+    """The options of a source. may_lose_rows: whether the relation that it feeds accepts deletions. CONNECTOR_OPTION,
     FEATURE_NOT_SUPPORTED.
     """
     settings = _settings(connector)

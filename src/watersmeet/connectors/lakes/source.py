@@ -135,7 +135,7 @@ _KINDS: Final = {"deleted": ("delete", "update_preimage"), "inserted": ("insert"
 def read_lake_slice(
     piece: LakeSlice | VersionSlice, spec: LakeSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice (`reading.read_slice`). base.Unavailable if the file can't be read.
+    """The rows of a slice (`registry.read_slice`). base.Unavailable if the file can't be read.
 
     What is wrong with a row that goes was said when it came.
     """
@@ -224,7 +224,7 @@ class LakeSource:
     Laws: the rows of the version at which it begins come once, then those that each later version adds, in the order of
     versions. Files without changed rows, as those of a compaction, give nothing. A version that removes rows stops the
     source, is skipped as a whole, or is followed (`LakeOptions.on_delete`); what it does is never cut. See
-    `base.Source` for the life of a source.
+    `base.sources.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation, open_log: OpenLog) -> None:

@@ -1,7 +1,4 @@
-"""MariaDB as a system whose databases are captured: its binary log, places by GTID, snapshots that know their place.
-
-What capturing changes needs of a MariaDB server: its settings, tables, and rows that are there already.
-"""
+"""Change data capture from MariaDB: required settings, tables, snapshots with their GTID, and the binary log."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ SELECT COLUMN_NAME FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND EXTRA LIKE '%%VIRTUAL GENERATED%%'
 """
 
-#: What the server has to write, and what its settings say of that.
+#: Settings that the server must have: (name, value, the problem of another value, the remedy).
 _SETTINGS: Final = (
     ("log_bin", "ON", "Its log of changes is off.", "Start the server with log_bin."),
     ("binlog_format", "ROW", "Its log has statements, not rows.", "Run SET GLOBAL binlog_format = ROW there."),
@@ -80,7 +77,7 @@ _UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "
 
 class Rows(NamedTuple):
     """Rows that were read. texts: by column. upto: the texts of the greatest key; empty: to the end. place: the
-    snapshot has everything up to there, and nothing behind.
+    snapshot contains all transactions up to it, and no later ones.
     """
 
     texts: list[pa.Array]
@@ -168,7 +165,7 @@ def _words(column: Column) -> str:
 def read_rows(
     connection: Any, there: TableThere, columns: Sequence[str], after: Sequence[str], rows: int
 ) -> Rows | None:
-    """The next rows behind the key `after`; None if the table has other columns now. Errors of the library;
+    """The next rows after the key `after`; None if the table has other columns now. Errors of the library;
     FEATURE_NOT_SUPPORTED for a key of a type that is not ordered as its texts are.
     """
     known = {c.name: c for c in there.columns if isinstance(c, Column)}
@@ -192,7 +189,7 @@ def read_rows(
         file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
         ((place,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
         receive(connection, query, received, f'table "{there.shown}"')
-        # As it was read, nobody changes its columns before the end, and nobody did behind the snapshot.
+        # The read locks its columns until the end, and none changed after the snapshot.
         if _columns(connection, there.schema, there.name)[0] != there.columns:
             return None
     finally:
@@ -204,7 +201,7 @@ def read_rows(
 
 
 def _form(column: Column) -> SqlType:
-    """As what a column is read, so that its texts are those that the log gives."""
+    """The type in which a column is read, so that its texts equal those of the log."""
     return SqlType("bytea") if column.kind in BYTES else VARCHAR
 
 

@@ -114,7 +114,7 @@ class Session:
     _thread: threading.local = field(default_factory=threading.local)
 
     def parse(self, text: str, parameters: Parameters = ()) -> list[Statement]:
-        """The statements of a text in the session's dialect. As `dialects.parse`; QUERY_CANCELED."""
+        """The statements of a text in the session's dialect. As `dialects.parsing.parse`; QUERY_CANCELED."""
         return self.cancellation.computing(self.reader, text, self.dialect, parameters)
 
     @property

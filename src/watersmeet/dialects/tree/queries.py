@@ -381,7 +381,7 @@ def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expressio
 
 
 def _interval_text(value: dt.timedelta) -> str:
-    """The text of an interval; one that keeps its months apart (`database.values.Interval`) keeps them."""
+    """The text of an interval; one that keeps its months apart (`database.sessions.result.Interval`) keeps them."""
     months = getattr(value, "months", None)
     if months is not None:
         days, microseconds = getattr(value, "month_days", 0), getattr(value, "microseconds_of_day", 0)

@@ -1,4 +1,4 @@
-"""Statements, the results of `dialects.parse`. Frozen, without the meaning of names.
+"""Statements, the results of `dialects.parsing.parse`. Frozen, without the meaning of names.
 
 Names are already folded by the dialect's rule (unquoted names in lower case). Queries and expressions are sqlglot trees
 in the source dialect whose nodes have a span in `text`; `binder` gives them meaning.

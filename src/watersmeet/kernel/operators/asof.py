@@ -100,7 +100,7 @@ class Candidates:
         return found
 
     def chosen(self, found: col.Positions) -> tuple[Run | None, col.Positions]:
-        """The candidates `found` as a run, and the row in it of each, or NONE; no run if all are NONE."""
+        """The candidates `found` as a run, and the row in it of each, or NONE; without candidates no run."""
         met = found != NONE
         marked = np.zeros(len(self._rows), np.bool_)
         marked[found[met]] = True
