@@ -23,14 +23,14 @@ def test_each_test_runs_once(workers, on_spark, others):
         assert all(i.get_closest_marker("spark") for i in found[:on_spark]), "one worker alone has them"
 
 
-def test_of_the_slow_cases_of_a_test_the_first_and_each_third_behind_it_are_a_sample():
+def test_a_sample_has_every_sixth_slow_case_of_each_test_and_all_quick_cases():
     def case(test, number, *marks):
         found = item(number, *marks)
         found.nodeid = f"test_x.py::{test}[{number}]"
         return found
 
-    slow = [case(test, n, "slow") for n in range(7) for test in ("test_a", "test_b")]
-    quick = [case("test_a", n) for n in range(7, 12)]
-    single = case("test_c", 12, "slow")
+    slow = [case(test, n, "slow") for n in range(13) for test in ("test_a", "test_b")]
+    quick = [case("test_a", n) for n in range(13, 18)]
+    single = case("test_c", 18, "slow")
     found = sampled([*slow, *quick, single])
-    assert found == [*(i for i in slow if i.number in (0, 3, 6)), *quick, single]
+    assert found == [*(i for i in slow if i.number in (0, 6, 12)), *quick, single]
