@@ -134,14 +134,16 @@ def test_a_relation_that_is_dropped_ends_the_stream_with_its_reason(serving):
 
 def test_quiet_streams_say_that_they_go_on(serving, monkeypatch):
     monkeypatch.setattr(clientsessions, "STILL_THERE_S", 0.05)
-    monkeypatch.setattr("watersmeet.server.web.clientsessions.STILL_THERE_S", 0.05)
+    monkeypatch.setattr(clientsessions, "ALIVE_S", 0.05)
     served = serving(TABLES, http_port=0)
-    for path in ("/subscribe?view=sums", "/api/live?session=a"):
-        with served.events(path) as events:
-            events.next()
-            while not events.comments:
-                line = events.response.readline().decode()
-                events.comments += [line] if line.startswith(": still") else []
+    with served.events("/subscribe?view=sums") as events:
+        events.next()
+        while not events.comments:
+            line = events.response.readline().decode()
+            events.comments += [line] if line.startswith(": still") else []
+    with served.events("/api/live?session=a") as events:
+        events.next("snapshot")
+        assert events.next("alive").data == {}
 
 
 def test_who_takes_nothing_is_cut_off_and_keeps_nobody_waiting(serving):

@@ -9,6 +9,7 @@ clients give `after`. See docs/SERVING.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -100,6 +101,8 @@ class WebClient:
 #: The pause before a comment is sent, as proxies close silent connections.
 STILL_THERE_S: Final = 15.0
 STILL_THERE: Final = b": still here\n\n"
+#: The pause before a page gets an event without news. A page that gets none for three pauses takes the server for gone.
+ALIVE_S: Final = 5.0
 #: The error of views for users without the privilege to see its cause.
 _BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views have stopped", "hint": None}
 #: The most events that wait for a page; senders block beyond.
@@ -132,6 +135,9 @@ def event(name: str, data: object, number: int | None = None) -> bytes:
     """A server-sent event. number: its id."""
     lines = [f"event: {name}", *([] if number is None else [f"id: {number}"]), f"data: {compact(data)}", "", ""]
     return "\n".join(lines).encode()
+
+
+_ALIVE: Final = event("alive", {})
 
 
 class Frames:
@@ -212,16 +218,17 @@ class ClientSession:
 
     async def stream(self, response: web.StreamResponse, frames: Frames, slow_s: float) -> None:
         """Sends events until the page disconnects. TimeoutError if it reads nothing for `slow_s` seconds."""
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
         while True:
-            for part in self._parts(frames):
+            for part in self._parts(frames) or ([_ALIVE] if loop.time() - sent_s >= ALIVE_S else []):
                 async with asyncio.timeout(slow_s):
                     await response.write(part)
-            try:
-                async with asyncio.timeout(STILL_THERE_S):
+                sent_s = loop.time()
+            # Each snapshot wakes it, also one without news.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, sent_s + ALIVE_S - loop.time())):
                     await self._wake.wait()
-            except TimeoutError:
-                async with asyncio.timeout(slow_s):
-                    await response.write(STILL_THERE)
             self._wake.clear()
 
     def _parts(self, frames: Frames) -> list[bytes]:

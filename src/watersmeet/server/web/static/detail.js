@@ -41,7 +41,7 @@ class Detail {
       ["rows_in", hour("Rows in", rate)], ["rows_out", hour("Rows out", rate)], ["rows", hour("Content", (n) => `${short(n)} rows`)],
       ["lag_s", hour("Lag", duration)], ["size_bytes", hour("Size", size)],
     ];
-    this.stops = [on("snapshot", ({ changed, gone }) => (gone.includes(id) ? this.gone() : changed.has(id) && this.fill()))];
+    this.stops = [on("connected", () => this.fill()), on("snapshot", ({ changed, gone }) => (gone.includes(id) ? this.gone() : changed.has(id) && this.fill()))];
     this.timer = setInterval(() => this.history(), HISTORY_MS);
     this.state = h("p", { class: "state" });
     this.facts = h("dl", { class: "facts" });

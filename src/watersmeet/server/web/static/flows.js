@@ -2,7 +2,7 @@
 
 import { h, mark, say } from "./dom.js";
 import { behindClock, duration, healthName, rate, short, size, whole } from "./format.js";
-import { known, on } from "./live.js";
+import { isLost, known, on } from "./live.js";
 
 const backlog = (x) => (x.backlog_messages != null ? `${short(x.backlog_messages)} messages` : x.backlog_bytes != null ? size(x.backlog_bytes) : "–");
 
@@ -12,13 +12,13 @@ function place(x) {
 }
 
 const SOURCES = [
-  ["Source", (x) => x.name], ["Connector", (x) => x.connector?.connector ?? "table"], ["State", (x) => x.state ?? "running"],
+  ["Source", (x) => x.name], ["Connector", (x) => x.connector?.connector ?? "table"], ["State", (x) => (isLost() ? "unknown" : x.state ?? "running")],
   ["Rows/s", (x, f) => (f ? short(f.rows_in) : ""), true], ["Rows read", (x) => short(x.rows), true], ["Left to read", backlog, true],
   ["Set aside", (x) => whole(x.dead), true], ["Late", (x) => whole(x.late), true],
   ["Event time", (x) => (x.watermark ? `${x.watermark} (${duration(behindClock(x.watermark))} ago)${x.idle ? ", idle" : ""}` : "")], ["Place", place], ["Problem", (x) => x.reason ?? x.problem ?? ""],
 ];
 const SINKS = [
-  ["Sink", (x) => x.name], ["Connector", (x) => x.connector], ["State", (x) => x.state ?? "not known"], ["Rows delivered", (x) => (x.delivered_rows === null ? "–" : short(x.delivered_rows)), true],
+  ["Sink", (x) => x.name], ["Connector", (x) => x.connector], ["State", (x) => (isLost() ? "unknown" : x.state ?? "unknown")], ["Rows delivered", (x) => (x.delivered_rows === null ? "–" : short(x.delivered_rows)), true],
   ["Commits behind", (x) => (x.commits_behind === null ? "–" : whole(x.commits_behind)), true], ["Rows left", (x) => (x.rows_behind === null ? "–" : short(x.rows_behind)), true],
   ["Lag", (x) => (x.lag_seconds === null ? "–" : duration(x.lag_seconds)), true], ["Delivered commit", (x) => (x.delivered_commit === null ? "–" : whole(x.delivered_commit)), true], ["Problem", (x) => x.detail ?? ""],
 ];
@@ -33,8 +33,8 @@ export function show(main, query, go) {
     page[1].draw(known.sinks);
   };
   draw();
-  const stop = on("snapshot", draw);
-  return () => { stop(); page = null; };
+  const stops = [on("snapshot", draw), on("connected", draw)];
+  return () => { stops.forEach((stop) => stop()); page = null; };
 }
 
 function table(title, columns, nothing, go) {

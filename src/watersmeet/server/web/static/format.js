@@ -1,5 +1,7 @@
 // Numbers, times and states as people read them. All times are UTC, as in SQL.
 
+import { isLost, known } from "./live.js";
+
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export const whole = (n) => (n === null || n === undefined ? "–" : WHOLE.format(n));
@@ -34,6 +36,9 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.round((seconds % 86400) / 3600)} h`;
 }
 
+/** A duration that is shown every second: 23 s, 4 min, 2 h 5 min. */
+export const age = (seconds) => (seconds < 60 ? `${Math.max(0, Math.round(seconds))} s` : duration(seconds));
+
 export const rate = (n) => `${short(n)} rows/s`;
 
 export const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
@@ -44,11 +49,12 @@ export function behindClock(text) {
   return Number.isNaN(time) ? null : Math.max(0, (Date.now() - time) / 1000);
 }
 
-/** The class of a health of freshness. */
-export const healthName = (health) => ["fresh", "late", "stale"][health] ?? "unknown";
+/** The class of a health. Without a connection nothing is known. */
+export const healthName = (health) => (isLost() ? "unknown" : ["fresh", "late", "stale"][health] ?? "unknown");
 
-/** How fresh something is, in words. */
+/** How fresh a relation is, in words. */
 export function freshness(f) {
+  if (isLost()) return `unknown since ${clock(known.heard / 1000)}`;
   if (!f) return "not known";
   if (f.state === "filling") return f.progress === null ? "filling" : `filling, ${Math.floor(f.progress * 100)} %`;
   if (f.state !== "running") return f.state;

@@ -2,8 +2,14 @@
 
 import { get } from "./api.js";
 
-/** What is known. metrics: by relation id, objects; they are replaced, never changed. */
-export const known = { session: null, database: null, version: 0, metrics: new Map(), sources: [], sinks: [], connected: false };
+/**
+ * The newest state of the database. metrics: by relation id, objects; they are replaced, never changed.
+ * heard: the time of the last event of the server in milliseconds, 0 before the first.
+ */
+export const known = { session: null, database: null, version: 0, metrics: new Map(), sources: [], sinks: [], connected: false, heard: 0 };
+
+/** Whether there was a connection and is none, so that all values are old. */
+export const isLost = () => known.heard > 0 && !known.connected;
 
 /** Tells `snapshot` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
 export const bus = new EventTarget();
@@ -12,8 +18,12 @@ export let clientSession = "";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10000;
+const SILENCE_MS = 16000; // the server sends an event every five seconds
+const CHECK_MS = 1000;
 let stream = null;
 let pause = FIRST_PAUSE_MS;
+let again = null;
+let askUser = () => null;
 
 const tell = (name, detail) => bus.dispatchEvent(new CustomEvent(name, { detail }));
 
@@ -45,21 +55,37 @@ function update(data) {
   tell("snapshot", { changed, gone: data.gone ?? [], version: data.version });
 }
 
-/** Begins the stream, and again whenever it breaks. `loggedOut` is called when the server wants to know who this is. */
+/** Opens the stream, and again whenever it breaks. loggedOut: called when the server requires a login. */
 export function connect(loggedOut) {
+  askUser = loggedOut;
   clientSession = randomName();
   stream = new EventSource(`/api/live?session=${clientSession}`);
-  stream.addEventListener("snapshot", (e) => update(JSON.parse(e.data)));
-  for (const name of ["rows", "ended"]) stream.addEventListener(name, (e) => tell(name, JSON.parse(e.data)));
-  stream.onerror = async () => {
-    disconnect();
-    try {
-      if (!(await get("/api/session")).lets_in) return loggedOut();
-    } catch { /* it is away: try again */ }
-    setTimeout(() => { if (stream === null) connect(loggedOut); }, pause);
-    pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
-  };
+  stream.addEventListener("snapshot", (e) => { known.heard = Date.now(); update(JSON.parse(e.data)); });
+  stream.addEventListener("alive", () => { known.heard = Date.now(); });
+  for (const name of ["rows", "ended"]) stream.addEventListener(name, (e) => { known.heard = Date.now(); tell(name, JSON.parse(e.data)); });
+  stream.onerror = broken;
 }
+
+async function broken() {
+  disconnect();
+  try {
+    if (!(await get("/api/session")).lets_in) {
+      known.heard = 0;
+      return askUser();
+    }
+  } catch { /* no answer: try again */ }
+  again = setTimeout(retry, pause);
+  pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+}
+
+/** Connects again now, unless there is a connection. */
+export function retry() {
+  clearTimeout(again);
+  if (stream === null) connect(askUser);
+}
+
+// A server that is cut off closes nothing: silence is the only sign.
+setInterval(() => { if (known.connected && Date.now() - known.heard > SILENCE_MS) broken(); }, CHECK_MS);
 
 export function disconnect() {
   stream?.close();

@@ -2,8 +2,8 @@
 
 import { get, login, post, ApiError } from "./api.js";
 import { h, mark, say } from "./dom.js";
-import { duration, whole } from "./format.js";
-import { bus, connect, disconnect, known, on } from "./live.js";
+import { age, clock, duration, whole } from "./format.js";
+import { bus, connect, disconnect, isLost, known, on, retry } from "./live.js";
 import { closeDetail, openDetail } from "./detail.js";
 import { openSearch } from "./search.js";
 import * as topology from "./topology.js";
@@ -62,8 +62,8 @@ function pulse() {
   const d = known.database;
   if (!known.connected || !d) {
     mark($("pulse"), "class", "pulse unknown");
-    say($("pulse"), known.connected ? "" : "connecting …");
-    return;
+    say($("pulse"), isLost() ? "no connection" : "connecting …");
+    return banner();
   }
   const health = d.state !== "running" ? "stale" : d.lag_s >= 60 ? "stale" : d.lag_s >= 1 ? "late" : "fresh";
   mark($("pulse"), "class", `pulse ${health}`);
@@ -72,9 +72,30 @@ function pulse() {
   parts.push(`epoch ${whole(d.epoch)}`);
   say($("pulse"), parts.join("  ·  "));
   mark($("pulse"), "title", `The newest epoch read ${whole(d.rows)} rows in ${duration(d.duration_us / 1e6)}. Commit ${whole(d.commit)}.`);
-  const notice = d.error ? `${d.error.condition}: ${d.error.message}. ${d.error.hint ?? ""}` : "";
-  $("notice").hidden = !notice;
-  say($("notice"), notice);
+  banner();
+}
+
+/** Above all pages: the age of values that are old, or why the database has stopped. */
+function banner() {
+  const d = known.database;
+  const stands = d?.state === "stopped" && !d.error;
+  const [kind, text, since] = isLost()
+    ? ["lost", `The server does not answer. These are the values of ${clock(known.heard / 1000)} UTC, they are`, known.heard]
+    : d?.error ? ["failed", `${d.error.condition}: ${d.error.message}. ${d.error.hint ?? ""}`]
+    : stands ? ["lost", "No process writes this database. Its newest commit is", d.time_us / 1000] : ["", ""];
+  document.documentElement.classList.toggle("lost", isLost());
+  mark($("notice"), "class", `notice ${kind}`);
+  $("notice").hidden = !text;
+  say($("why"), text);
+  $("age").hidden = !since;
+  mark($("age"), "data-since", since ?? null);
+  $("again").hidden = !isLost();
+  tick();
+}
+
+function tick() {
+  const since = Number($("age").dataset.since);
+  if (since) say($("age"), `${age((Date.now() - since) / 1000)} old.`);
 }
 
 function theme() {
@@ -192,6 +213,8 @@ async function begin() {
 
 window.addEventListener("hashchange", () => { if (!$("bar").hidden) route(); });
 window.addEventListener("keydown", keys);
+$("again").addEventListener("click", retry);
+setInterval(tick, 1000);
 on("snapshot", pulse);
 on("connected", pulse);
 begin();

@@ -35,7 +35,7 @@ let page = null;
 
 export function show(main, query, go) {
   page = new Relations(main, go);
-  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => there && page.load())];
+  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => (there ? page.load() : page.draw()))];
   page.load();
   return () => {
     stops.forEach((stop) => stop());

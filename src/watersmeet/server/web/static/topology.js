@@ -2,8 +2,8 @@
 
 import { get } from "./api.js";
 import { h, mark, s, say } from "./dom.js";
-import { freshness, healthName, rate, short, whole } from "./format.js";
-import { known, on } from "./live.js";
+import { count, freshness, healthName, rate, short, whole } from "./format.js";
+import { isLost, known, on } from "./live.js";
 import { overview } from "./overview.js";
 
 const NAMED = 0.5; // below this scale the texts can't be read: they are left out
@@ -29,7 +29,7 @@ export function show(main, query, go) {
   page = new Topology(main, go);
   page.around = query.get("around");
   page.load();
-  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => there && page.load())];
+  const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => (there ? page.load() : page.fillAll()))];
   return () => {
     stops.forEach((stop) => stop());
     page.end();
@@ -145,8 +145,7 @@ class Topology {
     const name = this.graph.boxes.find((b) => b.id === this.around)?.name;
     this.scope.hidden = !this.around;
     this.scope.replaceChildren(`What feeds ${name ?? "it"}, and what it feeds`, h("button", { type: "button", class: "button", onclick: () => this.go(null, { around: null }) }, "Show all"));
-    for (const box of this.graph.boxes) this.fill(box.id);
-    this.count();
+    this.fillAll();
     this.choose(this.chosen, true);
   }
 
@@ -164,10 +163,17 @@ class Topology {
       onpointerenter: () => this.near("pointed", box.id), onpointerleave: () => this.near("pointed", null),
     },
     s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.health, parts.done,
-    s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name),
-    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), parts.metrics, parts.glyph);
+    // The spaces separate the words for those who listen.
+    s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name), " ",
+    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), " ", parts.metrics, parts.glyph);
     this.boxes.set(box.id, { box, node, ...parts });
     return node;
+  }
+
+  fillAll() {
+    for (const box of this.graph.boxes) this.fill(box.id);
+    this.count();
+    this.overview.draw(this.graph, this.view, this.svg);
   }
 
   fill(id) {
@@ -182,10 +188,11 @@ class Topology {
       source: f.state === "running" ? `${rate(f.rows_in)}  ·  ${held}` : f.state,
       sink: f.lag_s === null ? f.state : `${short(f.rows)} rows  ·  ${fresh}`,
     }[kind] ?? (f.state === "running" ? `${rate(f.rows_in)}  ·  ${fresh}` : fresh);
-    say(drawn.metrics, f.errors ? `${text}  ·  ${short(f.errors)} ${f.errors === 1 ? "error" : "errors"}` : text);
+    const said = isLost() ? fresh : f.errors ? `${text}  ·  ${count(f.errors, "error")}` : text;
+    say(drawn.metrics, said);
     mark(drawn.node, "data-health", healthName(f.health));
     mark(drawn.node, "data-state", f.state);
-    mark(drawn.node, "aria-label", `${drawn.box.what} ${drawn.box.name}: ${text}${f.note ? `, ${f.note}` : ""}`);
+    mark(drawn.node, "aria-label", `${drawn.box.name} ${drawn.box.what} ${said}${f.note ? `, ${f.note}` : ""}`);
     mark(drawn.done, "width", f.progress === null ? 0 : Math.round((drawn.box.width - 12) * f.progress));
   }
 
@@ -194,7 +201,7 @@ class Topology {
     const found = { stale: [], late: [], filling: [] };
     for (const { box } of this.boxes.values()) {
       const f = known.metrics.get(box.id);
-      if (!f) continue;
+      if (!f || isLost()) continue;
       if (f.state === "filling") found.filling.push(box);
       else if (f.health === 2) found.stale.push(box);
       else if (f.health === 1) found.late.push(box);
