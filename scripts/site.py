@@ -62,9 +62,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for source, name in _ROOT_PAGES.items():
         markdown = markdown.replace(f"]({up}../{source}", f"]({up}{name or source}")
     markdown = re.sub(rf"\[([^\]]*)\]\((?:{re.escape(up)}\.\./)(?!\.\.)[^)]*\)", r"\1", markdown)
-    markdown = re.sub(r"\]\(LICENSE\)", "]", markdown)
-    # The second heading of a name has _1 behind it in the site.
-    return re.sub(r"(\]\([^)#]*CONNECTORS\.md#[\w-]*)-(\d\))", r"\1_\2", markdown)
+    return re.sub(r"\]\(LICENSE\)", "]", markdown)
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:

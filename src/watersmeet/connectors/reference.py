@@ -1,22 +1,13 @@
-"""The options of all connectors: for SHOW CONNECTORS, and for the page that `scripts/connectors_page.py` writes."""
+"""The options of all connectors, for SHOW CONNECTORS and the pages of the reference (`scripts/reference.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from watersmeet.connectors import externalstreams, foreignstreams
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
-from watersmeet.connectors.registry import BUILT_IN, SINKS, SOURCES, SYSTEMS, TABLES
-
-#: The beginning of the page.
-_HEAD: Final = """# Options of connectors
-
-All options of all connectors, by their use. Other names of an option stand in parentheses after it. An option in
-**bold** is required. `scripts/connectors_page.py` writes this page; `SHOW CONNECTORS` has the same content.
-[SOURCES.md](SOURCES.md) and [SINKS.md](SINKS.md) explain how connectors behave.
-"""
+from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 
 
 def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
@@ -35,43 +26,14 @@ def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
 def rows() -> list[tuple[str, ...]]:
     """The rows of SHOW CONNECTORS: connector, use, option, type, default, whether it is secret, description."""
     return [
-        (connector, use, spec.name, _type(spec), _default(spec), "yes" if spec.secret else "no", spec.doc)
+        (connector, use, spec.name, type_of(spec), default_of(spec), "yes" if spec.secret else "no", spec.doc)
         for connector, use, known in option_sets()
         for spec in known.shown
     ]
 
 
-def page() -> str:
-    """The reference page, in Markdown. Connectors with the same options share a table."""
-    parts: dict[tuple[str, tuple[OptionSpec, ...]], list[str]] = {}
-    for connector, use, known in option_sets():
-        if use == "source" and connector not in BUILT_IN:
-            continue
-        parts.setdefault((use, known.shown), []).append(connector)
-    text, last = [_HEAD], ""
-    for (use, specs), connectors in parts.items():
-        if not specs:
-            continue
-        if use != last:
-            text.append(f"\n## As {'an' if use[0] in 'aeiou' else 'a'} {use}\n")
-            last = use
-        text.append("\n### " + ", ".join(f"`{c}`" for c in connectors) + "\n")
-        text += ["| option | type | default | meaning |", "|---|---|---|---|"]
-        text += [f"| {_named(s)} | {_type(s)} | {_quoted(_default(s))} | {_meaning(s)} |" for s in specs]
-    return "\n".join(text).replace("\n\n\n", "\n\n") + "\n"
-
-
-def _quoted(text: str) -> str:
-    return f"`{text}`" if text else ""
-
-
-def _named(spec: OptionSpec) -> str:
-    begin = f"`{spec.name}…`" if spec.kind == "prefix" else f"`{spec.name}`"
-    others = f" ({', '.join(f'`{n}`' for n in spec.aliases)})" if spec.aliases else ""
-    return (f"**{begin}**" if spec.is_needed else begin) + others
-
-
-def _type(spec: OptionSpec) -> str:
+def type_of(spec: OptionSpec) -> str:
+    """The type of an option, or its values."""
     if spec.kind == "choice":
         return ", ".join(spec.among)
     if spec.kind == "integer" and spec.unit:
@@ -79,11 +41,8 @@ def _type(spec: OptionSpec) -> str:
     return {"prefix": "text", "flag": "boolean"}.get(spec.kind, spec.kind)
 
 
-def _default(spec: OptionSpec) -> str:
+def default_of(spec: OptionSpec) -> str:
+    """The default of an option as text; empty without one."""
     if spec.default is None or spec.default == "":
         return ""
     return str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
-
-
-def _meaning(spec: OptionSpec) -> str:
-    return spec.doc.replace("|", "\\|") + (" Secret." if spec.secret else "")

@@ -1,21 +1,13 @@
-"""Every connector declares its options: the reference page, SHOW CONNECTORS and what is secret follow from that."""
-
-from pathlib import Path
+"""Every connector declares its options: the pages, SHOW CONNECTORS and what is secret follow from that."""
 
 import pytest
 
 import watersmeet
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.reference import option_sets, page, rows
+from watersmeet.connectors.reference import option_sets, rows
 from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 from watersmeet.errors import Error
 from watersmeet.errors.secretnames import is_secret
-
-
-def test_the_reference_page_is_up_to_date():
-    """If it is not: python scripts/connectors_page.py."""
-    found = Path(__file__).parents[3] / "docs" / "CONNECTORS.md"
-    assert found.read_text(encoding="utf-8") == page()
 
 
 def test_every_connector_declares_its_options():

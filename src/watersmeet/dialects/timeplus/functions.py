@@ -27,7 +27,7 @@ _RENAMED: Final[dict[str, str]] = {
     "mid": "$substring", "substr": "$substring", "replace_all": "replace", "trim_left": "ltrim", "trim_right": "rtrim",
     "trim_both": "btrim",
     "if_null": "coalesce", "null_if": "nullif", "pow": "power", "ln": "ln", "log": "ln", "truncate": "trunc",
-    "position_utf8": "strpos", "locate": "strpos", "to_string_utf8": "to_string",
+    "position_utf8": "strpos", "locate": "strpos",
     "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
     "concat": "$concat", "to_time": "$moment", "parse_datetime_best_effort": "$moment",
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$day", "to_date32": "$day",
@@ -298,6 +298,7 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     # name: numbers of arguments (None: any that is odd and at least 3), tree
     "multi_if": (None, _case),
     **{f"to_{name}": ((1,), _cast(name)) for name in _CASTS},
+    "to_string_utf8": ((1,), _cast("string")),
     **{f"to_{name}": ((2,), _decimal(name)) for name in _DECIMALS},
     **{name: ((2,), _pair(kind)) for name, kind in _OPERATORS.items()},
     "divide": ((2,), _divided),

@@ -1,0 +1,290 @@
+"""Meanings of what the pages of docs/reference list: `reference.py` finds the names in the code."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from typing import Final
+
+#: By the words after SHOW; the columns in their order. One column Name: a list of names.
+SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "jobs": (
+        "The progress of each view, source and captured table.",
+        (
+            "relation",
+            "kind of relation",
+            "`running`, `filling`, `failed` or `paused`; of captured tables, a [state](../CAPTURE.md)",
+            "rows of the content",
+            "input rows read since creation",
+            "changes output since creation",
+            "rows kept for joins and aggregates",
+            "bytes of these",
+            "transactions that the view does not reflect yet",
+            "age of the oldest of them",
+            "failed expressions; of sources, dead letters and unreadable files",
+            "reason of the state, or a problem of a running view",
+            "time below which no rows can arrive",
+            "input whose watermark is the lowest",
+            "bytes that wait for a merge",
+            "keys with the most rows, heaviest first",
+        ),
+    ),
+    "errors": (
+        "All errors since creation.",
+        (
+            "relation; NULL: the database",
+            "kind of error",
+            "file or partition",
+            "line or offset",
+            "what happened, and the remedy if one exists",
+        ),
+    ),
+    "dead letters": (
+        "Unreadable records, with their text. FROM: of one source.",
+        ("source or table", "file or partition", "line or offset", "why it can't be read", "first bytes of the record"),
+    ),
+    "sources": (
+        "Sources and captured databases ([states](../SOURCES.md#states)).",
+        (
+            "source",
+            "`running`, `paused`, `waiting`, `blocked` or `stalled`",
+            "why it is not `running`",
+            "unread messages",
+            "unread bytes of a captured server's log",
+            "bytes that the server keeps for the capture",
+        ),
+    ),
+    "sinks": (
+        "Sinks and their delivery.",
+        (
+            "sink",
+            "connector",
+            "`append-only`, `upsert` or `debezium`",
+            "`running` or another [state](../SINKS.md#states)",
+            "newest delivered commit",
+            "rows delivered since creation",
+            "undelivered commits",
+            "undelivered changes",
+            "bytes of these",
+            "age of the oldest of these",
+            "why it is not `running`",
+        ),
+    ),
+    "subscriptions": (
+        "Subscriptions with stored history ([statements](../SUBSCRIPTIONS.md#risingwaves-subscriptions)).",
+        (
+            "subscription",
+            "relation",
+            "for how long changes are kept",
+            "oldest readable commit",
+            "its time",
+            "changes kept",
+            "bytes of these",
+        ),
+    ),
+    "queries": (
+        "Running queries, and subscriptions without a reader.",
+        (
+            "id for KILL QUERY",
+            "start",
+            "text",
+            "`runs`, `waits` (no reader) or `lost`",
+            "commits kept for an absent reader",
+            "bytes of these",
+        ),
+    ),
+    "commits": (
+        "Commits, newest first; `FROM v` and `LIMIT n` select some ([the past](../SUBSCRIPTIONS.md#the-past)).",
+        (
+            "number, for AS OF",
+            "time",
+            "`epoch`, `transaction` or another kind",
+            "changed relations",
+            "inserted rows",
+            "deleted rows",
+        ),
+    ),
+    "memory": (
+        "Memory of the processes on this machine; Linux only.",
+        (
+            "`main`: this process; `workers`: of Python; `java`: of Spark; `segments`, `commits`: caches of `main`",
+            "private bytes",
+            "bytes of mapped files, which the system can drop",
+        ),
+    ),
+    "parameters": ("Settings of the database.", ("setting", "value")),
+    "all": ("[Session variables](../dialects/risingwave.md#session-variables).", ("variable", "value", "effect")),
+    "connectors": (
+        "Options of connectors, as in [CONNECTORS](../CONNECTORS.md); LIKE selects connectors.",
+        ("connector", "use", "option", "type", "default", "`yes` if SHOW hides the value", "meaning"),
+    ),
+    "functions": (
+        "[Functions of SQL](../dialects/risingwave.md#functions-of-sql).",
+        ("function", "types of its parameters", "type of its result", "`sql`", "always NULL"),
+    ),
+    "roles": (
+        "[Roles](../SERVING.md#roles-and-grants).",
+        ("role", "`true` if it can log in", "roles that contain it", "limit of its connections"),
+    ),
+    "grants": ("[Grants](../SERVING.md#roles-and-grants).", ("role", "relation", "privileges")),
+    "topics": (
+        "Topics; SHOW TABLES in Lenses' dialect has the same columns.",
+        ("topic", "format of keys", "format of values", "partitions", "processor that writes it"),
+    ),
+    "processors": (
+        "Lenses' processors.",
+        ("processor", "`running`, `filling`, `failed`, or why its topic is not written", "text"),
+    ),
+    "pumps": ("SQLstream's pumps.", ("pump", "`STARTED` or `STOPPED`", "stream that it writes")),
+    "indexes": ("Indexes.", ("index", "relation", "columns")),
+    "connections": ("[Connections](../SECRETS.md).", ("connection", "`kafka`, `schema_registry` or `iceberg`")),
+    "relations": ("All relations.", ("relation", "kind")),
+    "columns": (
+        "`SHOW COLUMNS FROM r`; DESCRIBE has the same columns, and rows for keys, indexes and watermarks.",
+        ("column or property", "type, or the property's value", "whether it is part of the primary key"),
+    ),
+    "create": ("`SHOW CREATE TABLE t` and so on: the statement that creates it.", ("relation", "statement")),
+}
+
+#: Lists of names.
+LISTED: Final = {
+    "tables": "tables; with streams, topics and dictionaries where the dialect calls them tables",
+    "streams": "streams and sources of SQLstream and Timeplus", "dictionaries": "Timeplus' dictionaries",
+    "views": "views", "materialized views": "materialized views", "servers": "SQLstream's servers",
+    "format schemas": "Timeplus' format schemas", "named collections": "Timeplus' named collections",
+    "databases": "the database; in Timeplus its schemas", "schemas": "schemas", "secrets": "secrets, without values",
+    "internal tables": "always empty: state is not in tables",
+}  # fmt: skip
+
+#: Environment variables that are no options of commands: default and meaning.
+ENVIRONMENT: Final = {
+    "WATERSMEET_MASTER": ("`local[…]`", "Spark's master, such as `spark://host:7077`"),
+    "WATERSMEET_CONNECTORS": (
+        "–", "modules with [connectors of other packages](../SOURCES.md#connectors-of-other-packages), separated by commas",
+    ),
+    "WATERSMEET_WORKER_BYTES": (
+        "half of the container's memory, divided by the workers", "[memory of a worker](../MONITORING.md#memory-of-workers)",
+    ),
+    "WATERSMEET_MERGE_BYTES": ("268435456", "state that each bucket of a stage merges in an epoch"),
+    "WATERSMEET_CACHE_DIR": ("a temporary directory", "local copies of objects ([cache](../OBJECT-STORES.md))"),
+    "WATERSMEET_CACHE_BYTES": ("10737418240", "limit of these copies"),
+    "WATERSMEET_READING_SECONDS": ("600", "how long an object store keeps files for readers"),
+    "WATERSMEET_STORE_PATIENCE_SECONDS": ("60", "how long failing requests to a store are retried; 0: never"),
+}  # fmt: skip
+
+#: Variables of other programs and libraries.
+OTHERS: Final = {
+    "`JAVA_HOME`, `SPARK_HOME`, `PYSPARK_PYTHON`": "Java, Spark and the Python of its workers",
+    "`SPARK_LOCAL_DIRS`": "directories of temporary files of Spark",
+    "`AWS_…`, `AZURE_…`, `GOOGLE_…`": "[access to object stores](../OBJECT-STORES.md#access)",
+    "`OTEL_…`": "where [traces](../MONITORING.md#logs-and-traces) are sent",
+    "`FORCE_COLOR`, `NO_COLOR`": "colors of the command line",
+}
+
+_RW, _TP, _SS, _LS = (
+    "../dialects/risingwave.md", "../dialects/timeplus.md", "../dialects/sqlstream.md", "../dialects/lenses.md",
+)  # fmt: skip
+
+#: By their first words: meaning and page.
+STATEMENTS: Final = {
+    "SELECT": ("read at one moment; in Timeplus and SQLstream also a query that runs", "../SEMANTICS.md#what-a-reader-sees"),
+    "VALUES": ("rows of expressions", _RW), "WITH": ("a query with named subqueries", _RW),
+    "INSERT": ("insert rows; in Lenses also: create a processor", "../SEMANTICS.md#relations"),
+    "UPDATE": ("change rows of a table", "../SEMANTICS.md#relations"),
+    "DELETE": ("delete rows of a table", "../SEMANTICS.md#relations"),
+    "MERGE": ("write a foreign table by key", f"{_SS}#foreign-tables"),
+    "TRUNCATE": ("delete all rows", "../CLIENTS.md#same-as-postgresql"),
+    "COPY": ("write or read a file", f"{_RW}#copy"),
+    "CREATE TABLE": ("a table, or a topic in Lenses", "../SEMANTICS.md#relations"),
+    "CREATE STREAM": ("a stream", "../SEMANTICS.md#relations"),
+    "CREATE MUTABLE STREAM": ("a stream with a primary key", _TP),
+    "CREATE SOURCE": ("rows of a connector", "../SOURCES.md"),
+    "CREATE SINK": ("delivery to another system", "../SINKS.md"),
+    "CREATE VIEW": ("a named query", "../SEMANTICS.md#relations"),
+    "CREATE MATERIALIZED VIEW": ("a query whose result is kept", "../SEMANTICS.md#relations"),
+    "CREATE INDEX": ("a copy of a relation, found by other columns", _RW), "CREATE PUMP": ("a query that writes a stream", _SS),
+    "CREATE SCHEMA": ("a namespace of relations", _RW), "CREATE DATABASE": ("a schema, or tables of a lake's catalog", _TP),
+    "CREATE SECRET": ("a named password", "../SECRETS.md#secrets"),
+    "CREATE CONNECTION": ("named options", _RW), "CREATE FUNCTION": ("a function of SQL", f"{_RW}#functions-of-sql"),
+    "CREATE SUBSCRIPTION": ("stored history", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
+    "CREATE DICTIONARY": ("a look-up table with a source", f"{_TP}#outside-of-the-database"),
+    "CREATE EXTERNAL TABLE": ("a table of another system", f"{_TP}#outside-of-the-database"),
+    "CREATE EXTERNAL STREAM": ("a topic or file", f"{_TP}#outside-of-the-database"),
+    "CREATE FORMAT SCHEMA": ("a schema of messages", f"{_TP}#outside-of-the-database"),
+    "CREATE NAMED COLLECTION": ("named options", f"{_TP}#outside-of-the-database"),
+    "CREATE SERVER": ("options of foreign tables and streams", f"{_SS}#foreign-tables"),
+    "CREATE FOREIGN TABLE": ("a table of another system", f"{_SS}#foreign-tables"),
+    "CREATE FOREIGN STREAM": ("a topic or files", f"{_SS}#foreign-streams"),
+    "CREATE ROLE": ("a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
+    "ALTER": ("change or rename a relation", "../SEMANTICS.md#replacing-and-altering"),
+    "ALTER DATABASE": ("number of buckets", "../OPERATIONS.md#parallelism"),
+    "ALTER SYSTEM": ("retention of history; clock", "../OPERATIONS.md#damage-and-clocks"),
+    "ALTER SUBSCRIPTION": ("retention of a subscription", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
+    "ALTER ROLE": ("password, limits; also USER, GROUP", "../SERVING.md#roles-and-grants"),
+    "RENAME": ("rename a stream", _TP), "RESET SOURCE": ("start a capture again", "../CAPTURE.md"),
+    "REFRESH": ("compute a stopped view again", "../OPERATIONS.md#stopped-views"),
+    "START": ("begin a transaction; in Lenses also: resume a processor", "../SEMANTICS.md#transactions"),
+    "STOP": ("stop a processor", _LS), "RECOVER": ("resume a view", _TP), "UNSUBSCRIBE": ("stop a view", _TP),
+    "DROP": ("delete an object", "../SEMANTICS.md#replacing-and-altering"),
+    "DROP SECRET": ("delete a secret", "../SECRETS.md#secrets"), "DROP FUNCTION": ("delete a function", _RW),
+    "DROP ROLE": ("delete a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
+    "GRANT": ("give a right", "../SERVING.md#roles-and-grants"),
+    "REVOKE": ("take a right back", "../SERVING.md#roles-and-grants"),
+    "BEGIN": ("begin a transaction", "../SEMANTICS.md#transactions"),
+    "COMMIT": ("end a transaction; also END", "../SEMANTICS.md#transactions"),
+    "ROLLBACK": ("undo a transaction; also ABORT", "../SEMANTICS.md#transactions"),
+    "SAVEPOINT": ("a point to roll back to", "../CLIENTS.md#same-as-postgresql"),
+    "RELEASE": ("forget a savepoint", "../CLIENTS.md#same-as-postgresql"),
+    "FLUSH": ("wait until all views reflect all input", "../SEMANTICS.md#what-a-reader-sees"),
+    "WAIT": ("as FLUSH", "../SEMANTICS.md#what-a-reader-sees"),
+    "SUBSCRIBE": ("the content of a relation, then its changes", "../SUBSCRIPTIONS.md#in-sql"),
+    "DECLARE": ("open a cursor", "../SUBSCRIPTIONS.md"), "FETCH": ("read from a cursor", "../SUBSCRIPTIONS.md"),
+    "MOVE": ("skip rows of a cursor", "../CLIENTS.md#same-as-postgresql"),
+    "CLOSE": ("close a cursor", "../CLIENTS.md#same-as-postgresql"),
+    "PREPARE": ("name a statement", "../CLIENTS.md#same-as-postgresql"),
+    "EXECUTE": ("run a prepared statement", "../CLIENTS.md#same-as-postgresql"),
+    "DEALLOCATE": ("forget a prepared statement", "../CLIENTS.md#same-as-postgresql"),
+    "DISCARD": ("reset the session", "../CLIENTS.md#same-as-postgresql"),
+    "UNLISTEN": ("accepted, no effect", "../CLIENTS.md#same-as-postgresql"),
+    "SET": ("a session variable", f"{_RW}#session-variables"), "RESET": ("a session variable to its default", f"{_RW}#session-variables"),
+    "SET ROLE": ("act as a role; also SET SESSION, SET LOCAL", "../SERVING.md#roles-and-grants"),
+    "RESET ROLE": ("act as the user again", "../SERVING.md#roles-and-grants"),
+    "USE": ("the current schema", _TP), "KILL": ("end a running query", "../OPERATIONS.md"),
+    "SHOW": ("lists and states", "show.md"), "SHOW COMMITS": ("numbers and times of commits", "../SUBSCRIPTIONS.md#the-past"),
+    "DESCRIBE": ("columns and keys; also DESC", "show.md"), "EXPLAIN": ("the plan", f"{_RW}#explain"),
+    "EXPLAIN ANALYZE": ("what operators did", f"{_RW}#explain-analyze"),
+    "EXPLAIN ROW": ("origins of a row, also MISSING ROW", "../LINEAGE.md"),
+}  # fmt: skip
+
+#: Other words of a statement of the table.
+SYNONYMS: Final = {
+    "END": "COMMIT", "ABORT": "ROLLBACK", "DESC": "DESCRIBE", "SET SESSION ROLE": "SET ROLE",
+    "SET LOCAL ROLE": "SET ROLE",
+    **{f"{verb} {word}": f"{verb} ROLE" for verb in ("CREATE", "ALTER", "DROP") for word in ("USER", "GROUP")},
+}  # fmt: skip
+
+#: By page of docs/reference/connectors: title, connectors, and where their behavior is described.
+CONNECTORS: Final = {
+    "files": ("Files", ("file", "posix_fs", "fs"), "[sources](../../FILES.md)"),
+    "s3": ("Amazon S3", ("s3", "s3_v2"), "[sources](../../FILES.md#objects), [sinks](../../SINKS.md#objects)"),
+    "gcs": ("Google Cloud Storage", ("gcs",), "[sources](../../FILES.md#objects), [sinks](../../SINKS.md#objects)"),
+    "azblob": ("Azure Blob Storage", ("azblob",), "[sources](../../FILES.md#objects), [sinks](../../SINKS.md#objects)"),
+    "kafka": ("Kafka", ("kafka",), "[sources](../../SOURCES.md), [sinks](../../SINKS.md#kafka)"),
+    "postgresql": (
+        "PostgreSQL", ("postgres", "postgresql", "postgres-cdc"),
+        "[capture](../../CAPTURE.md#postgresql), [sinks](../../SINKS.md#postgresql)",
+    ),
+    "mysql": (
+        "MySQL and MariaDB", ("mysql", "mysql-cdc"),
+        "[capture](../../CAPTURE.md#mariadb), [sinks](../../SINKS.md#mysql-and-mariadb)",
+    ),
+    "jdbc": (
+        "JDBC", ("jdbc", "SYS_JDBC"),
+        "[sinks](../../SINKS.md#postgresql), [foreign tables](../../dialects/sqlstream.md#foreign-tables)",
+    ),
+    "clickhouse": ("ClickHouse", ("clickhouse",), "[sinks](../../SINKS.md#clickhouse)"),
+    "delta": ("Delta Lake", ("delta", "deltalake"), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#delta-lake)"),
+    "iceberg": ("Iceberg", ("iceberg",), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#iceberg)"),
+    "http": ("HTTP", ("http",), "[dictionaries](../../dialects/timeplus.md#outside-of-the-database)"),
+    "datagen": ("Generated rows", ("datagen",), "[sources](../../dialects/risingwave.md#connector-datagen)"),
+}  # fmt: skip
