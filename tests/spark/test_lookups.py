@@ -23,7 +23,7 @@ def documents():
 
 
 @pytest.mark.slow
-def test_upkeep_brings_what_is_outside_to_the_rows_that_come(tmp_path, postgres):
+def test_maintenance_updates_external_rows_for_rows_that_arrive(tmp_path, postgres):
     file = tmp_path / "f.csv"
     file.write_text("1,file\n")
     postgres.execute("CREATE TABLE p (id int PRIMARY KEY, name text); INSERT INTO p VALUES (1, 'pen')")
@@ -52,7 +52,7 @@ def test_upkeep_brings_what_is_outside_to_the_rows_that_come(tmp_path, postgres)
         file.write_text("1,FILE\n")
         server.documents["/d.csv"] = 200, b"1,WEB\n"
         postgres.execute("UPDATE p SET name = 'ink'")
-        # Upkeep reads all that is outside in each round, the document last.
+        # Each round of maintenance reads all external relations, the document last.
         asked = len(server.asked)
         while len(server.asked) < asked + 4:
             time.sleep(0.05)

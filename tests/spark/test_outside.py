@@ -1,4 +1,4 @@
-"""Dictionaries on Spark: the same answers, with epochs and upkeep in the background."""
+"""Dictionaries on Spark: the same answers, with epochs and maintenance in the background."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.capture import capturing
-    from watersmeet.maintenance import upkeep
+    from watersmeet.maintenance import maintaining
     from watersmeet.session import status
     from watersmeet.session.statements import running
     from watersmeet.session.status import TopologyFormat
@@ -41,7 +41,7 @@ else:
     subscriber = lazy_import("watersmeet.subscribing.subscriber")
     running = lazy_import("watersmeet.session.statements.running")
     status = lazy_import("watersmeet.session.status")
-    upkeep = lazy_import("watersmeet.maintenance.upkeep")
+    maintaining = lazy_import("watersmeet.maintenance.maintaining")
 
 Runtime = Literal["spark", "inprocess"]
 
@@ -123,7 +123,7 @@ def connect(
     )
     if not read_only:
         try:
-            database.add(upkeep.Upkeep(Session(database, Variables(dialect))))
+            database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
             database.add(writers.SinkWriters(database))
             database.add(capturing.Captures(Session(database, Variables(dialect))))
         except BaseException:

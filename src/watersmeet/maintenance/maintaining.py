@@ -59,7 +59,7 @@ _PAUSE_S: Final = 1.0
 _STOP_S: Final = 10.0
 
 
-class Upkeep(Service):
+class Maintenance(Service):
     """Keeps dictionaries, their cache streams, and the streams that views write. Safe for several threads.
 
     A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
@@ -71,7 +71,7 @@ class Upkeep(Service):
         """session: one of its own, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
-        self._lock = lock("upkeep")
+        self._lock = lock("maintenance")
         self._wrote = False
         self._problems = session.database.unwritten
 
@@ -196,18 +196,18 @@ class Upkeep(Service):
 
 
 class _Rounds(Worker):
-    """Does the upkeep regularly, until the database is closed."""
+    """Maintains views regularly until the database is closed."""
 
-    def __init__(self, database: OpenDatabase, upkeep: Callable[[], None]) -> None:
-        super().__init__("upkeep", database.clock)
+    def __init__(self, database: OpenDatabase, work: Callable[[], None]) -> None:
+        super().__init__("maintenance", database.clock)
         self._database = database
-        self._upkeep = upkeep
+        self._work = work
 
     def work(self) -> None:
         if self.stopping.wait(_PAUSE_S):
             return
         try:
-            self._upkeep()
+            self._work()
         except Exception:
             if not self._database.is_closed:
                 raise
