@@ -76,7 +76,7 @@ def read(lines):
         depth, own = parts(step)
         if skipped is not None and depth > skipped:
             continue
-        skipped = depth if own in ("gone", "no partner") else None
+        skipped = depth if own in ("deleted", "no partner") else None
         if own == "topic":
             found.add((relation, row["_key"], row["c"], row["n"]))
     return found
@@ -93,7 +93,7 @@ def check(connection, name, processor):
         made = (lineage for k, v, lineage in processor.out if (k, *v) == (key, *values))
         assert read(lines) == frozenset().union(*made), (processor.kind, where, lines)
         assert any("as of commit" in (detail or "") for *_, detail in lines)
-        assert any(parts(step)[1] == "gone" for step, *_ in lines) == (values == [None, None])
+        assert any(parts(step)[1] == "deleted" for step, *_ in lines) == (values == [None, None])
     for key in {1, 2, 3, 4} - {k for k, *_ in found}:
         lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE _key = {key}").fetchall()
         ends = {relation for _, relation, *_ in lines} - {name, "passed", None}

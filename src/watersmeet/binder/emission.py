@@ -143,8 +143,8 @@ def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bound
             span=said.span,
             detail="A view writes its rows as soon as its inputs change.",
         )
-    told = f"{words}: without effect in a view, which shows changes of its inputs as soon as they come."
-    return replace(query, notices=(*query.notices, told))
+    notice = f"{words}: without effect in a view, which shows changes of its inputs as soon as they come."
+    return replace(query, notices=(*query.notices, notice))
 
 
 def check_request(request: Request, tree: Node, text: str) -> None:

@@ -480,10 +480,10 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
     """Undo what was made on servers for dropped databases and tables; in a transaction, when it commits. Notices name
     what stays there.
     """
-    gone = list(relations)
-    ids = {r.id for r in gone}
+    dropped = list(relations)
+    ids = {r.id for r in dropped}
     actions: list[Callable[[], None]] = []
-    for relation in gone:
+    for relation in dropped:
         if isinstance(relation, CapturedDatabase) and relation.made:
             actions.append(dropping(session, relation))
         elif isinstance(relation, CapturedTable) and relation.captured.database not in ids:

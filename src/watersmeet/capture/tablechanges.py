@@ -200,7 +200,7 @@ def _keyed(
     """The changes behind `emptied` that are to be made, in the types of the table. letters: see `changed`."""
     read = read_columns(table)
     keys = tuple(c for c in read if c.name in table.primary_key)
-    gone, gone_at, written, written_at = [], [], [], []
+    deleted, deleted_at, written, written_at = [], [], [], []
     kept: dict[str, list[Mask]] = {c.name: [] for c in read}
     for rows in own:
         places = {name: i for i, name in enumerate(rows.table.types)}
@@ -236,14 +236,14 @@ def _keyed(
                 removed = exactly(plain, keys, _shown(table)).rows.select(list(table.primary_key))
                 removed_at = 2 * at[wants]
             known = ~_has_null(removed)  # of no other key there is a row
-            gone.append(removed.filter(pa.array(known)))
-            gone_at.append(removed_at[known])
+            deleted.append(removed.filter(pa.array(known)))
+            deleted_at.append(removed_at[known])
     schema = arrow_schema(table.columns, positional=False)
     key_schema = pa.schema([schema.field(k) for k in table.primary_key])
     return KeyedChanges(
         table.primary_key,
-        pa.concat_tables([key_schema.empty_table(), *(g.cast(key_schema) for g in gone)]),
-        np.concatenate([np.zeros(0, np.int64), *gone_at]),
+        pa.concat_tables([key_schema.empty_table(), *(g.cast(key_schema) for g in deleted)]),
+        np.concatenate([np.zeros(0, np.int64), *deleted_at]),
         pa.concat_tables([schema.empty_table(), *written]),
         np.concatenate([np.zeros(0, np.int64), *written_at]),
         {n: concatenated(m) for n, m in kept.items()},

@@ -245,8 +245,8 @@ class Catalog:
             known = forms.get(relation.id)
             if known is None or known[0] is not relation:
                 forms[relation.id] = relation, to_json(relation)
-        for gone in forms.keys() - self.relations.keys():
-            del forms[gone]
+        for name in forms.keys() - self.relations.keys():
+            del forms[name]
         return {**to_json(stored), "relations": [forms[i][1] for i in self.relations]}
 
     @staticmethod

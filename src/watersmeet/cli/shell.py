@@ -143,7 +143,7 @@ class Shell:
         self._err = err or errors_output()
         self._timing = False
         self._expanded = False
-        self._told: object = None
+        self._shown: object = None
 
     def interact(self) -> None:
         r"""Reads from the terminal until `\q` or Ctrl-D."""
@@ -252,9 +252,9 @@ class Shell:
     def _tell_failure(self) -> None:
         """Says once that the views have stopped, as nothing else would."""
         found = status_of(self.connection).error
-        if found is not None and found != self._told:
+        if found is not None and found != self._shown:
             print_error(error_from_json(found), console=self._err)
-        self._told = found
+        self._shown = found
 
     def _names(self) -> list[str]:
         """Names of relations, for completion."""

@@ -34,10 +34,10 @@ def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> No
         session.role = transaction.role
     else:
         session.variables.put_back(transaction.local)
-    gone = [n for n, c in session.cursors.items() if c.declared and not c.held]
+    closed = [n for n, c in session.cursors.items() if c.declared and not c.held]
     if rolled_back:
-        gone += [n for n, c in session.cursors.items() if c.declared and n not in transaction.cursors]
-    session.cursors.drop(gone)
+        closed += [n for n, c in session.cursors.items() if c.declared and n not in transaction.cursors]
+    session.cursors.drop(closed)
 
 
 def flush(session: Session) -> None:
@@ -104,11 +104,11 @@ def _commit(session: Session, transaction: Transaction) -> None:
             "the transaction had failed and was rolled back",
             hint="Use ROLLBACK after an error, then begin again.",
         )
-    if gone := transaction.changes.keys() - database.catalog.relations.keys():
+    if missing := transaction.changes.keys() - database.catalog.relations.keys():
         raise error(
             "TRANSACTION_STATE",
             "the transaction was rolled back: a table that it changed was dropped",
-            detail=f"{len(gone)} of its tables are gone.",
+            detail=f"{len(missing)} of its tables no longer exist.",
         )
     check_writers(transaction, database.catalog, database.log)
     catalog = None
@@ -143,8 +143,8 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
     """Carries out what follows from the committed definitions. After a crash the next start does it."""
     database, definitions = session.database, transaction.definitions
     if definitions:
-        gone = set(definitions.dropped)
-        clear_away(session, gone)
+        closed = set(definitions.dropped)
+        clear_away(session, closed)
         install_remaining(session, definitions.stopped)
         database.follow()
     transaction.ends.close()

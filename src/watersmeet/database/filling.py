@@ -76,22 +76,22 @@ def undo(session: Session, ids: set[str]) -> None:
         _take_out(session, ids, stored=stored)
 
 
-def clear_away(session: Session, gone: set[str]) -> None:
+def clear_away(session: Session, dropped: set[str]) -> None:
     """Removes relations that are no longer in the catalog from the circuit and the disk, and ends their readers."""
     database = session.database
     for query in session.queries():
-        if query.id in gone:
+        if query.id in dropped:
             query.kill()
-    for relation_id in gone:
+    for relation_id in dropped:
         session.acknowledgements.pop(relation_id, None)
     with database.guard:
-        for relation_id in gone:
+        for relation_id in dropped:
             database.content.drop(relation_id)
     database.follow()
-    database.positions.forget(gone)
-    database.sink_positions.forget(gone)
-    install_remaining(session, gone)
-    for relation_id in gone:
+    database.positions.forget(dropped)
+    database.sink_positions.forget(dropped)
+    install_remaining(session, dropped)
+    for relation_id in dropped:
         storage.remove_directory(database.layout.dead(relation_id))
 
 
@@ -106,20 +106,20 @@ def stop_feeding(session: Session, ids: set[str]) -> None:
     install_remaining(session, ids)
 
 
-def install_remaining(session: Session, gone: set[str]) -> None:
+def install_remaining(session: Session, dropped: set[str]) -> None:
     """Installs the circuit without the relations `gone`. If that fails, the old circuit goes on, with a notice to the
     user.
     """
     try:
-        _take_out(session, gone, stored=True)
+        _take_out(session, dropped, stored=True)
     except Error as err:
         session.notice(f"the views keep their old plan: {err.message}")
 
 
-def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:
+def _take_out(session: Session, dropped: set[str], *, stored: bool) -> None:
     database = session.database
-    if database.plans.producers.keys() & gone:
-        database.plans.remove(gone, stored=stored)
+    if database.plans.producers.keys() & dropped:
+        database.plans.remove(dropped, stored=stored)
         database.circuit.reinstall()
 
 

@@ -166,11 +166,11 @@ class Plans:
 
     def remove(self, relation_ids: Iterable[str], *, stored: bool = True) -> None:
         """Forget relations that the catalog no longer has. stored False: the catalog on disk still has them."""
-        gone = [i for i in relation_ids if i in self.producers]
-        for relation_id in gone:
+        dropped = [i for i in relation_ids if i in self.producers]
+        for relation_id in dropped:
             del self.producers[relation_id]
         if stored:
-            _discard(writer_files(self._layout.plans), gone, self._log.writer)
+            _discard(writer_files(self._layout.plans), dropped, self._log.writer)
 
     def discard_unused(self) -> None:
         """Delete what writers before this one saved of relations that the catalog does not have."""

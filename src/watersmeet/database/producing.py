@@ -167,7 +167,7 @@ class _Producer:
         failed: list[Any] = []
         ends: dict[int, int] = {}
 
-        def told(problem: Any, message: Any) -> None:
+        def delivered(problem: Any, message: Any) -> None:
             if problem is not None:
                 failed.append(problem)
             else:
@@ -177,7 +177,7 @@ class _Producer:
         try:
             client = self._opened()
             client.begin_transaction()
-            self._send(client, topic, messages, told)
+            self._send(client, topic, messages, delivered)
             client.flush(_TIMEOUT_S)
             committing = not failed
             if committing:
@@ -224,7 +224,7 @@ class _Producer:
             self._client.init_transactions(_TIMEOUT_S)
         return self._client
 
-    def _send(self, client: Any, topic: str, messages: Encoded, told: Any) -> None:
+    def _send(self, client: Any, topic: str, messages: Encoded, delivered: Any) -> None:
         """The client keeps a limited number of messages: it is given time where it has too many."""
         times = [0] * len(messages) if messages.times_ms is None else messages.times_ms.to_pylist()
         headers = [None] * len(messages) if messages.headers is None else messages.headers.to_pylist()
@@ -239,7 +239,7 @@ class _Producer:
                 given["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
             while True:
                 try:
-                    client.produce(topic, value=value, key=key, partition=partition, on_delivery=told, **given)
+                    client.produce(topic, value=value, key=key, partition=partition, on_delivery=delivered, **given)
                     break
                 except BufferError:
                     client.poll(0.1)

@@ -21,7 +21,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import quoted
-from watersmeet.store.checkpoints import PastContent, check_there, commit_at, gone, hold_past, shown_time
+from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, hold_past, shown_time
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.values.types import Field
@@ -49,7 +49,7 @@ def held_past(
             with _placed(scan, text):
                 if scan.past.by == "own commit":
                     if not hold.try_pin(number):
-                        raise gone(database.layout, database.log, f"commit {number}")
+                        raise expired(database.layout, database.log, f"commit {number}")
                     upto = number
                 else:
                     upto = hold_past(database.layout, database.log, hold, number).upto(relation)
@@ -101,7 +101,7 @@ def _commit(database: OpenDatabase, past: Past) -> int:
     if not number:
         raise error("HISTORY_GONE", f"the database had no commits at {time}", hint="SHOW COMMITS lists those it has.")
     if number == low_water:
-        raise gone(database.layout, database.log, time)
+        raise expired(database.layout, database.log, time)
     return number
 
 

@@ -161,13 +161,13 @@ class Definitions:
         """Take relations out; those that can go at once, as nobody else sees them."""
         known = catalog.relations
         self.there |= known.keys()
-        gone = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
-        later = {i for i in ids if i in catalog.relations} - gone
+        unstored = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
+        later = {i for i in ids if i in catalog.relations} - unstored
         # What works for a view that others see goes when that goes.
-        gone -= {i for i in gone if catalog.relations[i].owner in later}
-        self.dropped |= set(ids) - gone
-        self.made -= gone
-        return gone
+        unstored -= {i for i in unstored if catalog.relations[i].owner in later}
+        self.dropped |= set(ids) - unstored
+        self.made -= unstored
+        return unstored
 
 
 @dataclass(frozen=True)
@@ -315,8 +315,10 @@ def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
             raise _dependent(relation, f'schema "{relation.schema}"')
         own = relation.id in definitions.made or relation.id in definitions.there
         if not own and not definitions.dropped.isdisjoint(relation.depends_on):
-            gone = next(i for i in relation.depends_on if i in definitions.dropped)
-            raise _dependent(relation, catalog.relations[gone].title if gone in catalog.relations else "a relation")
+            missing = next(i for i in relation.depends_on if i in definitions.dropped)
+            raise _dependent(
+                relation, catalog.relations[missing].title if missing in catalog.relations else "a relation"
+            )
 
 
 def _alike(one: Relation, other: Relation) -> bool:

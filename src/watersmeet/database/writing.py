@@ -205,9 +205,9 @@ def settled(relation: Relation, incoming: pa.Table, statement: Statement | None)
                 statement,
                 "_value can only be NULL, which makes a tombstone.",
             )
-        gone = pa.repeat(pa.scalar(True), incoming.num_rows)
+        tombstones = pa.repeat(pa.scalar(True), incoming.num_rows)
         place = incoming.column_names.index(TOMBSTONE)
-        incoming = incoming.set_column(place, TOMBSTONE, gone).drop_columns([VALUE_COLUMN])
+        incoming = incoming.set_column(place, TOMBSTONE, tombstones).drop_columns([VALUE_COLUMN])
     deleted = incoming.column(TOMBSTONE)
     for column in relation.columns:
         if column.name in (TOMBSTONE, RECORD_TIME) or not column.nullable:
@@ -423,13 +423,13 @@ def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
     """The change by the last row of each key of a changelog: an inserted row (1) becomes the key's row, a deleted one
     (-1) removes it.
     """
-    came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    inserted = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
     old = rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN]))
     if old.num_rows:
         session.require("UPDATE", relation, None)
-    if came.num_rows < last.num_rows:
+    if inserted.num_rows < last.num_rows:
         session.require("DELETE", relation, None)
-    return replacement(old, came)
+    return replacement(old, inserted)
 
 
 def replacement(old: pa.Table, new: pa.Table) -> Change:
@@ -444,14 +444,14 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
     A deleted row cancels one of the rows before it: the newest that no other has cancelled, of those equal in all
     columns, or else of those equal in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
     """
-    came = pc.greater(written.column(DELTA_COLUMN), 0)
+    is_insert = pc.greater(written.column(DELTA_COLUMN), 0)
     rows = written.drop_columns([DELTA_COLUMN])
-    if pc.all(came).as_py() in (True, None):
+    if pc.all(is_insert).as_py() in (True, None):
         return Change(rows)
     session.require("DELETE", relation, None)
-    old = _equal_rows(session, relation, rows.filter(pc.invert(came)))
+    old = _equal_rows(session, relation, rows.filter(pc.invert(is_insert)))
     all_rows = pa.concat_tables([old, rows.cast(old.schema)])
-    comes = np.concatenate([np.ones(old.num_rows, bool), came.to_numpy(zero_copy_only=False)])
+    comes = np.concatenate([np.ones(old.num_rows, bool), is_insert.to_numpy(zero_copy_only=False)])
     left = _left(session, all_rows, comes)
     lacking = int(np.count_nonzero(left & ~comes))
     if lacking:
@@ -462,9 +462,11 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
             hint="A row with this sign deletes one that is equal in all columns.",
         )
     stored = np.arange(len(comes)) < old.num_rows
-    gone, fresh = stored & ~left, ~stored & left & comes
-    diff = np.concatenate([np.full(np.count_nonzero(gone), -1, np.int64), np.ones(np.count_nonzero(fresh), np.int64)])
-    return Change(pa.concat_tables([all_rows.filter(pa.array(gone)), all_rows.filter(pa.array(fresh))]), diff)
+    deleted, fresh = stored & ~left, ~stored & left & comes
+    diff = np.concatenate(
+        [np.full(np.count_nonzero(deleted), -1, np.int64), np.ones(np.count_nonzero(fresh), np.int64)]
+    )
+    return Change(pa.concat_tables([all_rows.filter(pa.array(deleted)), all_rows.filter(pa.array(fresh))]), diff)
 
 
 def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:

@@ -218,7 +218,7 @@ class _Binder:
             extra = (coerce(values[1], kind, self.ctx, self.call.node).finish(),)
         if name == "count" and not self._distinct and not scalar.nullable:
             return self._count_rows()
-        order = (self._order() or self._as_they_came()) if name in _ORDERED else ()
+        order = (self._order() or self._in_arrival_order()) if name in _ORDERED else ()
         if self._distinct and self.call.order:
             self._check_distinct(order, [s.expression for s in (first.finish(), scalar, *extra)])
         return AggregateCall(name, scalar, self.filter, self._distinct, kind, extra, order, constant)
@@ -291,7 +291,7 @@ class _Binder:
             items.append(SortKey(value.finish(), bool(node.args.get("desc")), bool(node.args.get("nulls_first"))))
         return tuple(items)
 
-    def _as_they_came(self) -> tuple[SortKey, ...]:
+    def _in_arrival_order(self) -> tuple[SortKey, ...]:
         """The order of the rows, for calls without ORDER BY; of lists where it is known."""
         rows, name = self.ctx.row_order, self.name
         if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg"):

@@ -93,7 +93,7 @@ class Search:
 
     def _found(self, node: Node, conditions: Conditions) -> Found:
         """Rows that are there, or candidates."""
-        return self.origins.found(self.explained, node, conditions, came_out=not self.explained.decisions)
+        return self.origins.found(self.explained, node, conditions, was_output=not self.explained.decisions)
 
     def _text(self, conditions: Conditions) -> str:
         return conditions_text(conditions, self.names)
@@ -194,7 +194,7 @@ class Search:
 
     def _otherwise(self, found: Read, view: Explained, conditions: Conditions) -> Step:  # noqa: ARG002
         """Rows that could have come out of a view, but did not: it was decided so when they came."""
-        rows = self.origins.found(view, view.tree, conditions, came_out=False)
+        rows = self.origins.found(view, view.tree, conditions, was_output=False)
         return Step("decided", detail=f"{counted(rows.total)} could have come: {view.decisions}", below=rows.steps)
 
     def _left_out(self, found: Read, view: Explained, conditions: Conditions) -> Step:
@@ -260,7 +260,7 @@ class Search:
             detail = f"{counted(found.total)}, waiting for the first watermark of {name}"
             return [Step("Time Filter", detail=detail, below=found.steps)]
         kind = "the watermark" if node.comparison[0] == "<" else "the bound"
-        verb = "waiting" if node.comparison[0] == "<" else "gone"
+        verb = "waiting" if node.comparison[0] == "<" else "expired"
 
         def away(row: Row) -> str:
             cell = row.cells[column.id]

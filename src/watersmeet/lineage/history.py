@@ -65,7 +65,7 @@ class History:
         self._connection, self._entered = connection, entered
         self._lent: dict[str, int] = {}
         """By name, the first commit whose rows it has."""
-        self._stayed: dict[str, pa.Table] = {}
+        self._present: dict[str, pa.Table] = {}
         reader = Reader(database.layout)
         entered.callback(reader.close)
         reader.pin(low_water_number(database.layout))
@@ -97,7 +97,7 @@ class History:
         outputs = (*columns, *_numbers(COMMIT))
         return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
 
-    def came(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
+    def inserted(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
         """What came to a relation in the epoch of a commit."""
         name = f"came in {moment.name} {relation.id}"
         if name not in self._lent:
@@ -117,7 +117,7 @@ class History:
             parts, filled = list[pa.Table](), 0
             first = 0 if began is None else self._own_commit(relation, began)
             if began is not None and first < self._low_water:
-                raise self.gone(relation)
+                raise self.expired(relation)
             for epoch in self._epochs():
                 is_first = self._is_first(epoch)
                 if began is None and (is_first or epoch.catalog_version < view.since):
@@ -156,10 +156,10 @@ class History:
         outputs = (*_outputs(scan), *_numbers(COMMIT, DIFF))
         return PastScan(relation.id, name, Past("commit", str(last)), outputs, None)
 
-    def came_ever(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
+    def all_inserted(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
         """Lends what came to a relation, as `arrived`. HISTORY_GONE if some of it came before the history."""
         arrived = self.arrived(view, relation, scan, began, moment)
-        self.check_told(relation, arrived.name)
+        self.check_complete(relation, arrived.name)
 
     def there_ever(self, view: Relation, relation: Relation, scan: Scan, last: int) -> None:
         """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was there,
@@ -193,21 +193,21 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             rows = self._connection.execute(text).to_arrow_table()
             self._lend(name, columns, [conformed(rows, _schema(columns))], 0)
 
-    def stayed(self, view: Relation, relation: Relation, scan: Scan, last: int, commit: int | None) -> PastScan:
+    def present(self, view: Relation, relation: Relation, scan: Scan, last: int, commit: int | None) -> PastScan:
         """The rows of a scan that are present as of a commit, `last`, and were inserted or last updated in `commit`;
         None: all of them, each with that commit as the column `COMMIT`.
         """
-        whole = stayed_name(view, relation, scan, last)
+        whole = present_name(view, relation, scan, last)
         columns = tuple(Field(n, c.type) for c, n in zip(scan.outputs, scan.source_names, strict=True))
         numbered, outputs = (*columns, *_number_fields(COMMIT)), _outputs(scan)
-        if whole not in self._stayed:
+        if whole not in self._present:
             events = self.events(view, relation, scan, last)
             own, number = ", ".join(quoted(c.name) for c in columns), quoted(COMMIT)
-            self._stayed[whole] = self._connection.execute(f"""
+            self._present[whole] = self._connection.execute(f"""
 WITH changes AS (SELECT {own}, {number}, sum({quoted(DIFF)}) AS n FROM {quoted(events.name)} GROUP BY {own}, {number})
 SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP BY {own} HAVING sum(n) > 0
 """).to_arrow_table()
-        name, rows, shown = whole, self._stayed[whole], numbered
+        name, rows, shown = whole, self._present[whole], numbered
         if commit is None:
             outputs = (*outputs, *_numbers(COMMIT))
         else:
@@ -216,12 +216,12 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
             self._lend(name, shown, [conformed(rows.select(range(len(shown))), _schema(shown))], commit or 0)
         return PastScan(relation.id, name, Past("commit", str(last if commit is None else commit)), outputs, None)
 
-    def check_told(self, relation: Relation, name: str) -> None:
+    def check_complete(self, relation: Relation, name: str) -> None:
         """HISTORY_GONE for rows that are lent without the commit in which they looked up."""
         text = f"SELECT min({quoted(COMMIT)}) FROM {quoted(name)}"
         first = (self._connection.execute(text).fetchone() or (None,))[0]
         if first is not None and first <= 0:
-            raise self.gone(relation)
+            raise self.expired(relation)
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
@@ -234,7 +234,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
             assert epoch.frontier is not None
             upto, began = self._last_of(relation, epoch), self._own_commit(relation, rows.commit)
             if began < min(self._low_water, upto):
-                raise self.gone(relation)
+                raise self.expired(relation)
             parts = []
             if rows.replaced:
                 there = self._content(relation, began)
@@ -308,7 +308,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         """The first commit whose rows a view of the connection has; 0 for those with all rows."""
         return self._lent.get(name, 0)
 
-    def gone(self, relation: Relation) -> Error:
+    def expired(self, relation: Relation) -> Error:
         """The error for rows of a relation that came before the history that is kept."""
         return error(
             "HISTORY_GONE",
@@ -348,7 +348,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
     def _read(self, relation: Relation, number: int) -> Commit:
         commit = self._log.find(number)
         if commit is None:
-            raise self.gone(relation)
+            raise self.expired(relation)
         return commit
 
     def _rows(self, relation: Relation, change: RelationChange, *, replaced: bool = False) -> pa.Table:
@@ -358,8 +358,8 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
             diff = rows.column(DIFF).to_numpy()
             if not replaced and (diff < 0).any():
                 raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
-            came = np.repeat(np.arange(rows.num_rows), np.maximum(diff, 0))
-            parts.append(rows.drop_columns([DIFF]).take(pa.array(came)))
+            inserted = np.repeat(np.arange(rows.num_rows), np.maximum(diff, 0))
+            parts.append(rows.drop_columns([DIFF]).take(pa.array(inserted)))
         return pa.concat_tables(parts)
 
     def _changed(self, relation: Relation, change: RelationChange) -> list[pa.Table]:
@@ -390,7 +390,7 @@ def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
     return f"newest of {relation.id} by {', '.join(keys)} for {view.id}"
 
 
-def stayed_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
+def present_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
     """Under which name `History` lends the rows of a relation that are there, with the commits of all."""
     return f"stayed {', '.join(scan.source_names)} of {_events_name(view, relation, last)}"
 
@@ -471,10 +471,10 @@ class AsOf:
     def times(self) -> dict[str, int]:
         return self.explaining.times(int(self.moment.past.sql))
 
-    def came(self, scan: Scan, began: int | None) -> Node:
+    def inserted(self, scan: Scan, began: int | None) -> Node:
         history, relation = self.explaining.history, self.explaining.catalog.relations[scan.relation_id]
         if history.shows(self.view, int(self.moment.past.sql)):
-            return history.came(relation, scan, self.moment)
+            return history.inserted(relation, scan, self.moment)
         return self.then(scan) if began is None else self.since(Since(scan, began))  # all that it was filled with
 
     @property
@@ -482,9 +482,9 @@ class AsOf:
         """The commit in which rows came; None for those of all commits."""
         return int(self.moment.past.sql)
 
-    def stayed(self, scan: Scan) -> Node:
+    def present(self, scan: Scan) -> Node:
         relation = self.explaining.catalog.relations[scan.relation_id]
-        return self.explaining.history.stayed(self.view, relation, scan, self.last, self.commit)
+        return self.explaining.history.present(self.view, relation, scan, self.last, self.commit)
 
     def before(self, node: Node) -> Node:
         commit, history = int(self.moment.past.sql), self.explaining.history
@@ -508,7 +508,7 @@ class Arrived(AsOf):
     def commit(self) -> int | None:
         return None
 
-    def came(self, scan: Scan, began: int | None) -> Node:
+    def inserted(self, scan: Scan, began: int | None) -> Node:
         relation = self.explaining.catalog.relations[scan.relation_id]
         return self.explaining.history.arrived(self.view, relation, scan, began, self.moment)
 
@@ -527,22 +527,22 @@ class Ever:
     last: int
     lenders: dict[str, Callable[[History], None]]
 
-    def came(self, scan: Scan, began: int | None, number: Column) -> Node:
+    def inserted(self, scan: Scan, began: int | None, number: Column) -> Node:
         relation = self._stored(scan)
         found = self._scan(scan, arrived_name(self.view, relation, began), {COMMIT: number})
-        self.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, self._moment)
+        self.lenders[found.name] = lambda h: h.all_inserted(self.view, relation, scan, began, self._moment)
         if self.last == self.explaining.epoch.number:
             return found
         upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
         return filtered(found, [Scalar(upto, BOOLEAN)])
 
-    def stayed(self, scan: Scan, number: Column) -> Node:
+    def present(self, scan: Scan, number: Column) -> Node:
         relation = self._stored(scan)
-        found = self._scan(scan, stayed_name(self.view, relation, scan, self.last), {COMMIT: number})
+        found = self._scan(scan, present_name(self.view, relation, scan, self.last), {COMMIT: number})
 
         def lend(history: History) -> None:
-            history.stayed(self.view, relation, scan, self.last, None)
-            history.check_told(relation, found.name)
+            history.present(self.view, relation, scan, self.last, None)
+            history.check_complete(relation, found.name)
 
         self.lenders[found.name] = lend
         return found

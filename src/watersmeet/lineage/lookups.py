@@ -266,13 +266,13 @@ class Moment(Protocol):
         """How far time had come then: the numbers of the sources, for `watermarks.value`."""
         ...
 
-    def came(self, scan: Scan, began: int | None) -> Node:
+    def inserted(self, scan: Scan, began: int | None) -> Node:
         """What came to a relation in it. began: the commit after which the query began, if only what came later
         counts.
         """
         ...
 
-    def stayed(self, scan: Scan) -> Node:
+    def present(self, scan: Scan) -> Node:
         """The rows of a scan that are present and looked up in it: that were inserted or last updated in it."""
         ...
 
@@ -292,7 +292,7 @@ class Moment(Protocol):
 def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
     """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
     if isinstance(tree, Scan):
-        return moment.came(tree, began)
+        return moment.inserted(tree, began)
     if isinstance(tree, Cut):
         return reevaluated(tree.input, moment, tree.moment)
     if not _looks_up(tree):
@@ -301,7 +301,7 @@ def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
     if isinstance(tree, TemporalJoin) and tree.waits:
         return _with_those_that_waited(tree, right, moment, began)
     if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
-        left = transform_up(left, lambda n: moment.stayed(n) if isinstance(n, Scan) else n)
+        left = transform_up(left, lambda n: moment.present(n) if isinstance(n, Scan) else n)
     else:
         left = reevaluated(left, moment, began)
     if isinstance(tree, TemporalJoin):
@@ -357,11 +357,11 @@ class CantTellError(Exception):
 class Ever(Protocol):
     """All commits up to one, as scans see them."""
 
-    def came(self, scan: Scan, began: int | None, number: Column) -> Node:
+    def inserted(self, scan: Scan, began: int | None, number: Column) -> Node:
         """All rows of a relation that only grows, with the commit in which each was read. began: as in `Moment`."""
         ...
 
-    def stayed(self, scan: Scan, number: Column) -> Node:
+    def present(self, scan: Scan, number: Column) -> Node:
         """The rows of a scan that are present, with the commit in which each looked up, as in `Moment`."""
         ...
 
@@ -385,7 +385,7 @@ class _Teller:
     def __init__(self, ever: Ever) -> None:
         self._ever = ever
         self._numbers = count(1)
-        self._stayed: dict[Scan, _Numbered] = {}
+        self._present: dict[Scan, _Numbered] = {}
 
     def content(self, node: Node) -> Node:
         """A tree with its decisions as content."""
@@ -397,12 +397,12 @@ class _Teller:
 
     def numbered(self, node: Node) -> _Numbered:
         """The rows of a tree, with the commit in which each came out, or looked up."""
-        if isinstance(node, Scan) and node in self._stayed:
-            return self._stayed[node]
+        if isinstance(node, Scan) and node in self._present:
+            return self._present[node]
         if isinstance(node, Scan):
-            return self._came(node, None)
+            return self._inserted(node, None)
         if isinstance(node, Cut) and node.keeps == "after" and isinstance(node.input, Scan):
-            return self._came(node.input, node.moment)
+            return self._inserted(node.input, node.moment)
         if isinstance(node, _PASSING):
             below, number = self.numbered(node.input)
             return with_inputs(node, [below]), number
@@ -420,12 +420,12 @@ class _Teller:
     def _column(self) -> Column:
         return Column(f"{MOMENT}{next(self._numbers)}", "commit", BIGINT, False)
 
-    def _came(self, scan: Scan, began: int | None) -> _Numbered:
+    def _inserted(self, scan: Scan, began: int | None) -> _Numbered:
         taken = revision(scan)
         if taken is not None:
             raise CantTellError(f"{taken}, and which of its rows were there when each was decided is not told")
         number = self._column()
-        return self._ever.came(scan, began, number), number
+        return self._ever.inserted(scan, began, number), number
 
     def _together(self, parts: Sequence[_Numbered], node: Node) -> _Numbered:
         """Rows of several parts, each with the columns of a node in their order."""
@@ -457,15 +457,15 @@ class _Teller:
             return  # its own left rows are read so
         (scan,) = [n for n in walk(node.left) if isinstance(n, Scan)]
         number = self._column()
-        self._stayed[scan] = self._ever.stayed(scan, number), number
+        self._present[scan] = self._ever.present(scan, number), number
 
     def _then(self, node: Node, number: Column) -> tuple[Node, list[Scalar]]:
         """All that was ever in the right side of a look-up, and under which conditions it was as of a commit."""
         if stands_still(node):
             return node, []
         if revision(node) is None and not any(isinstance(n, Arrivals) for n in walk(node)):
-            made, came = self.numbered(node)
-            return made, [_compared(exp.LTE, came, number)]
+            made, inserted = self.numbered(node)
+            return made, [_compared(exp.LTE, inserted, number)]
         made, since, until = self._versions(node)
         return made, [_compared(exp.LTE, since, number), _compared(exp.LT, number, until)]
 
@@ -504,30 +504,30 @@ class _Teller:
 
     def _met(self, node: Join) -> _Numbered:
         """A join on arrival: all pairs, in the commit of their second row, and rows that had no partner then."""
-        (left, came), (right, other) = map(self.numbered, node.inputs)
+        (left, inserted), (right, other) = map(self.numbered, node.inputs)
         number = self._column()
-        newest = exp.func("greatest", column_ref(came.id), column_ref(other.id))
+        newest = exp.func("greatest", column_ref(inserted.id), column_ref(other.id))
         pairs = Join(left, right, "inner", node.keys, node.residual, span=node.span)
         exprs = (*map(read, node.columns), Scalar(newest, BIGINT, False))
         parts = [Project(pairs, (*node.columns, number), exprs)]
         if node.kind in ("left", "full"):
-            parts.append(self._alone(node, (left, came), (right, other), number))
+            parts.append(self._alone(node, (left, inserted), (right, other), number))
         if node.kind in ("right", "full"):
-            parts.append(self._alone(node, (right, other), (left, came), number))
+            parts.append(self._alone(node, (right, other), (left, inserted), number))
         if len(parts) == 1:
             return parts[0], number
         return Union(tuple(parts), parts[0].outputs), number
 
     def _alone(self, node: Join, side: _Numbered, other: _Numbered, number: Column) -> Project:
         """The rows of one side that had no partner when they arrived, with NULLs for the other side."""
-        rows, came = side
+        rows, inserted = side
         keys = (
             node.keys if rows.ids >= node.left.ids else tuple(replace(k, left=k.right, right=k.left) for k in node.keys)
         )
-        before = conjunction([*conjuncts(node.residual), _compared(exp.LTE, other[1], came)])
+        before = conjunction([*conjuncts(node.residual), _compared(exp.LTE, other[1], inserted)])
         kept = Join(rows, other[0], "anti", keys, before, span=node.span)
         values = (read(c) if c.id in rows.ids else null_of(c.type) for c in node.columns)
-        return Project(kept, (*node.columns, number), (*values, read(came)))
+        return Project(kept, (*node.columns, number), (*values, read(inserted)))
 
 
 def _compared(kind: type[exp.Binary], left: Column, right: Column) -> Scalar:

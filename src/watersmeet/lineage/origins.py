@@ -75,14 +75,14 @@ JOINS: Final = {
 class Read:
     """A relation as the explained query reads it.
 
-    what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
-    that query's tree which the scan reads, in the scan's order. untold: those of the scan that the query does not give,
-    but only when the row came. late: so many of its rows came late since it was made.
-    came: of a view whose rows can be re-evaluated, when the rows of a scan that meet conditions came, if so many are
-    there. told: of one that gives candidates, its query with what was decided once as content; None if it can't be
-    told. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
-    them there: of the newest moments, and how many more there are. went: of one whose rows are changes, the column of
-    the scan that is true for a row that went, and the one with what identifies it.
+    what: its kind, as messages name it: `materialized view`. view: the query of a view. columns: the columns of that
+    query's tree which the scan reads, in its order. untold: columns of the scan that the query can't compute again,
+    such as arrival times. late: the number of dropped late rows.
+    inserted: for a view whose rows can be re-evaluated: the commits in which the rows of a scan that meet conditions
+    were inserted, if there are as many as given. reconstructed: for a view that returns candidates: its query with past
+    decisions as content; None if they can't be reconstructed. missing: for a view whose rows are all re-evaluated: the
+    newest commits as of which no row of its query meets conditions, and the number of further ones. went: for changes:
+    the ids of the column that is true for a deleted row, and of the column that identifies the row.
     """
 
     what: str
@@ -91,16 +91,17 @@ class Read:
     columns: tuple[Column, ...] = ()
     untold: frozenset[str] = frozenset()
     late: int = 0
-    came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
-    told: Callable[[], Explained | None] | None = None
-    missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Came], int]] | None = None
+    inserted: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Insertion]] | None = None
+    reconstructed: Callable[[], Explained | None] | None = None
+    missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Insertion], int]] | None = None
     went: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
-class Came:
-    """Rows of a view that came in one commit, or could have come: all equal. view: its query as of then, or as of now
-    for commit 0. rows: how many they are. before: of changes, the query as of the epoch before.
+class Insertion:
+    """Equal rows of a view that were, or could have been, inserted in one commit.
+
+    view: its query as of that commit; as of now for commit 0. before: of changes, the query as of the epoch before.
     """
 
     view: Explained
@@ -125,10 +126,12 @@ class Origins:
     _wide: dict[int, Wide] = field(default_factory=dict)
     _kept: list[Node] = field(default_factory=list)
 
-    def found(self, explained: Explained, tree: Node, conditions: Sequence[Scalar], *, came_out: bool = True) -> Found:
+    def found(
+        self, explained: Explained, tree: Node, conditions: Sequence[Scalar], *, was_output: bool = True
+    ) -> Found:
         """The rows of `tree` that meet the conditions, each with what it is made of.
 
-        came_out: False for candidates that did not.
+        was_output: False for candidates that did not.
         """
         wide = self._widened(explained, tree)
         selected = filtered(wide.node, conditions)
@@ -138,7 +141,7 @@ class Origins:
         equal_rows = Counter(tuple(row.items()) for row in rows[:most])
         self.room -= len(equal_rows)
         total = self.asker.count(selected) if cut else len(rows)
-        made = [Row(self, wide, dict(key), copies, came_out) for key, copies in equal_rows.items()]
+        made = [Row(self, wide, dict(key), copies, was_output) for key, copies in equal_rows.items()]
         return Found(made, tree, total, f"{most} of {counted(total)} are shown" if cut else None)
 
     def forgotten(self, read: Read, why: str) -> Error:
@@ -198,14 +201,14 @@ class Found:
 class Row:
     """One row with all that it is made of, up to the nodes that make one row of many.
 
-    copies: how often it is there. came_out: as in `Origins.found`.
+    copies: how often it is there. was_output: as in `Origins.found`.
     """
 
     origins: Origins
     wide: Wide
     cells: Cells
     copies: int
-    came_out: bool
+    was_output: bool
 
     @property
     def explained(self) -> Explained:
@@ -217,7 +220,7 @@ class Row:
 
     def within(self, tree: Node, conditions: Sequence[Scalar]) -> Found:
         """What rows of a tree below are made of."""
-        return self.origins.found(self.explained, tree, conditions, came_out=self.came_out)
+        return self.origins.found(self.explained, tree, conditions, was_output=self.was_output)
 
     def with_values(self, part: Scalar) -> str:
         """A condition, and the values that it was true with."""
@@ -244,8 +247,8 @@ class Row:
         read = self.origins.read(node)
         row = row_json([c for c in node.outputs if not c.name.startswith(ADDED)], self.cells)
         if read.view is None:
-            came = next((self.cells[c.id].text for c in node.outputs if c.name == COMMIT), None)
-            return Step(read.what, read.name, row).noted(f"as of commit {came}" if came else "")
+            inserted = next((self.cells[c.id].text for c in node.outputs if c.name == COMMIT), None)
+            return Step(read.what, read.name, row).noted(f"as of commit {inserted}" if inserted else "")
         view, values = read.view, picked(node.outputs, self.cells)
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
         if view.looks_back:
@@ -256,7 +259,7 @@ class Row:
         except Error as undecided:
             if not (view.decisions or read.untold) or undecided.condition != "HISTORY_GONE":
                 raise
-            for ask in (self._as_of, self._told):
+            for ask in (self._as_of, self._reconstructed):
                 self.origins.room = room
                 try:
                     below = ask(read, node, there)
@@ -282,16 +285,16 @@ class Row:
         """The rows of a view's query with the values of this row, which a scan reads. rows: how many there should be;
         if they are not, and have floats, those with nearly these.
         """
-        told = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id not in read.untold]
-        columns, values = [c for c, _ in told], picked([o for _, o in told], self.cells)
+        reconstructed = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id not in read.untold]
+        columns, values = [c for c, _ in reconstructed], picked([o for _, o in reconstructed], self.cells)
         found = self.origins.found(view, view.tree, equals(columns, values))
         if found.total != rows and any(c.type.is_float for c in columns):
             found = self.origins.found(view, view.tree, equals(columns, values, nearly=True))
         return found
 
-    def _told(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
+    def _reconstructed(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
         """What a row of a view is made of, by what was decided once as content; None if that can't be told."""
-        view = None if read.told is None else read.told()
+        view = None if read.reconstructed is None else read.reconstructed()
         found = None if view is None else self._found(read, view, node, there)
         return found.steps if found is not None and found.total == there else None
 
@@ -299,38 +302,40 @@ class Row:
         """What a row of a view that looks back is made of, as of the commit in which it came; None if none of its rows
         can be re-evaluated.
         """
-        if read.came is None:
+        if read.inserted is None:
             return None
         values, steps = picked(node.outputs, self.cells), list[Step]()
-        for came in read.came(node, equals(node.outputs, values), there):
+        for inserted in read.inserted(node, equals(node.outputs, values), there):
             if read.went is not None and self.cells[read.went[0]].text == "true":
-                steps += self._went(read, node, came)
+                steps += self._went(read, node, inserted)
                 continue
-            found = self._found(read, came.view, node, came.rows)
-            if found.total > came.rows and read.view is not None and read.view.waits:
-                what = f"{counted(found.total)} could be {counted(came.rows)} that came in commit {came.commit}"
+            found = self._found(read, inserted.view, node, inserted.rows)
+            if found.total > inserted.rows and read.view is not None and read.view.waits:
+                what = f"{counted(found.total)} could be {counted(inserted.rows)} that came in commit {inserted.commit}"
                 hint = "A processor or view that also selects a key of each relation has one candidate for each row."
                 raise self.origins.undecided(read.view, what, hint)
-            if found.total != came.rows:
-                why = f"commit {came.commit} gives {counted(found.total)}, and {counted(came.rows)} came in it"
+            if found.total != inserted.rows:
+                why = f"commit {inserted.commit} gives {counted(found.total)}, and {counted(inserted.rows)} came in it"
                 raise self.origins.forgotten(read, why)
-            said = f"as of commit {came.commit}"
+            said = f"as of commit {inserted.commit}"
             steps += [step.noted(said) for step in found.steps]
         return steps
 
-    def _went(self, read: Read, node: Scan | PastScan, came: Came) -> list[Step]:
+    def _went(self, read: Read, node: Scan | PastScan, inserted: Insertion) -> list[Step]:
         """What a row was made of that went in a commit, and where it ended then."""
         assert read.went is not None
-        assert came.before is not None
+        assert inserted.before is not None
         pairs = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id == read.went[1]]
         key = equals([c for c, _ in pairs], picked([o for _, o in pairs], self.cells))
-        before = self.origins.found(came.before, came.before.tree, key)
-        if not before.total or self.origins.asker.some(filtered(plain(came.view.tree, came.view), key)):
-            raise self.origins.forgotten(read, f"commit {came.commit} and the epoch before don't give a row that went")
-        ended = self.origins.absent(came.view, came.view.tree, key)
+        before = self.origins.found(inserted.before, inserted.before.tree, key)
+        if not before.total or self.origins.asker.some(filtered(plain(inserted.view.tree, inserted.view), key)):
+            raise self.origins.forgotten(
+                read, f"commit {inserted.commit} and the epoch before don't give a row that went"
+            )
+        ended = self.origins.absent(inserted.view, inserted.view.tree, key)
         return [
-            Step("before", detail=f"before commit {came.commit}", below=before.steps),
-            Step("gone", detail=f"as of commit {came.commit}", below=ended),
+            Step("before", detail=f"before commit {inserted.commit}", below=before.steps),
+            Step("deleted", detail=f"as of commit {inserted.commit}", below=ended),
         ]
 
     @step.register
@@ -434,9 +439,9 @@ class Row:
         ):
             return self.lacking(node, side, counting)
         sought = conditions_text(there, self.names) or "any values"
-        if self.came_out:
+        if self.was_output:
             return Step("no partner", detail=f"no row with {sought} counted when it came; those that there are did not")
-        partners = self.origins.found(self.explained, side, there, came_out=False)
+        partners = self.origins.found(self.explained, side, there, was_output=False)
         return Step("partners", detail=f"with {sought}", below=partners.steps)
 
     def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
@@ -469,7 +474,7 @@ class Row:
         keys, values, rest = self._sought(node, node.right)
         same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
         found = self.within(node.right, [*same, *rest])
-        if found.total > 1 and self.came_out and gives_candidates(node):
+        if found.total > 1 and self.was_output and gives_candidates(node):
             what = f"{counted(found.total)} could be the partners of a row"
             hint = "A join that selects a key of the partner, in place of EXISTS or IN, keeps it."
             raise self.origins.undecided(self.explained, what, hint)

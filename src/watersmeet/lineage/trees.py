@@ -141,7 +141,7 @@ class Explained:
             if ever is None:
                 _check(name, [why_then or why])
             else:
-                made = _told(name, made, ever, why_then)
+                made = _reconstructed(name, made, ever, why_then)
         once = made if gives_candidates(made) else None
         return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided, once=once)
 
@@ -162,7 +162,7 @@ class Explained:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
         return Explained(self.name, reevaluated(self.then, moment), self.ties, moment.times)
 
-    def told(self, ever: Ever) -> Explained:
+    def reconstructed(self, ever: Ever) -> Explained:
         """The same query with what was decided once as content. CantTellError."""
         assert self.once is not None
         return Explained(self.name, with_what_was_decided(self.once, ever), self.ties, self.times)
@@ -183,7 +183,7 @@ class Explained:
         return "; ".join(decisions(self.tree))
 
 
-def _told(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
+def _reconstructed(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
     """The tree with what was decided once as content. why: why its rows can't be re-evaluated one by one, if that is
     because of what is looked up.
     """

@@ -49,7 +49,7 @@ from watersmeet.lineage.history import (
     versions_scan,
 )
 from watersmeet.lineage.lookups import CantTellError, looking_up
-from watersmeet.lineage.origins import COMMIT, Came, Read
+from watersmeet.lineage.origins import COMMIT, Insertion, Read
 from watersmeet.lineage.rounds import lend_rounds
 from watersmeet.lineage.steps import Asker, Names, names_of
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
@@ -153,23 +153,25 @@ class Views:
         own = (RECORD_NUMBER, RECORD_TIME) if view.changes else (RECORD_NUMBER,)
         untold = frozenset(ids[n] for n in own if n in ids and isinstance(relation, Processor))
         went = (ids[TOMBSTONE], ids[KEY_COLUMN]) if view.changes else None
-        came = None if view.then is None else partial(self._came, relation, view, columns)
+        inserted = None if view.then is None else partial(self._inserted, relation, view, columns)
         missing = partial(self._missing, relation, view) if view.looks_back else None
-        told = None if view.once is None or isinstance(scan, PastScan) else partial(self._told, relation, view)
-        return Read(relation.role, relation.shown, view, columns, untold, 0, came, told, missing, went)
+        reconstructed = (
+            None if view.once is None or isinstance(scan, PastScan) else partial(self._reconstructed, relation, view)
+        )
+        return Read(relation.role, relation.shown, view, columns, untold, 0, inserted, reconstructed, missing, went)
 
-    def _told(self, relation: Relation, view: Explained) -> Explained | None:
+    def _reconstructed(self, relation: Relation, view: Explained) -> Explained | None:
         """As in `Read`. HISTORY_GONE."""
         ever = Ever(self, relation, self.epoch.number, {})
         try:
-            made = view.told(ever)
+            made = view.reconstructed(ever)
         except CantTellError:
             return None
         for lend in ever.lenders.values():
             lend(self.history)
         return self._tolds.setdefault(relation.id, made)
 
-    def _came(
+    def _inserted(
         self,
         relation: Relation,
         view: Explained,
@@ -177,38 +179,38 @@ class Views:
         scan: Scan | PastScan,
         conditions: Sequence[Scalar],
         there: int,
-    ) -> list[Came]:
+    ) -> list[Insertion]:
         """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
         last = self._last(relation, scan)
         if view.revises and not view.changes:
             own = {a.id: column_ref(b.id) for a, b in zip(scan.outputs, columns, strict=True)}
-            return self._stayed(relation, view, [c.substitute(own) for c in conditions], last, there)
+            return self._present(relation, view, [c.substitute(own) for c in conditions], last, there)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
         changes = self.history.changes(relation, scan.outputs)
         commits = self._commits(filtered(changes, conditions), changes.outputs[-1], first, last)
         if commits.total() != there:
-            raise self.history.gone(relation)
-        return self._as_they_came(relation, view, sorted(commits.items()), last, waited=view.waits)
+            raise self.history.expired(relation)
+        return self._as_of_commits(relation, view, sorted(commits.items()), last, waited=view.waits)
 
-    def _stayed(
+    def _present(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
-    ) -> list[Came]:
+    ) -> list[Insertion]:
         """As `_came`, of a view whose rows may go: what its own changes say of equal rows is not which of them went."""
         _, commits = self._candidates(relation, view, conditions, last)
         possible = sorted((commit, rows) for commit, rows in commits.items() if commit > 0)
-        found = self._as_they_came(relation, view, possible, last)
+        found = self._as_of_commits(relation, view, possible, last)
         if self.lacks_past:
             return []
         counts = [self.asker.count(filtered(plain(c.view.tree, c.view), conditions)) for c in found]
         if sum(counts) != there:
-            raise self.history.gone(relation)
+            raise self.history.expired(relation)
         return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
     def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
         """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
         return Counter({c: n for c, n in self.asker.tally(rows, number).items() if first <= c <= last})
 
-    def _as_they_came(
+    def _as_of_commits(
         self,
         relation: Relation,
         view: Explained,
@@ -216,12 +218,12 @@ class Views:
         last: int,
         *,
         waited: bool = False,
-    ) -> list[Came]:
+    ) -> list[Insertion]:
         """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
         can't be read yet. waited: as in `AsOf`.
         """
         found = [
-            Came(
+            Insertion(
                 self._view_as_of(relation, view, commit, last, waited), commit, n, self._before(relation, view, commit)
             )
             for commit, n in commits
@@ -248,30 +250,30 @@ class Views:
 
     def _missing(
         self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
-    ) -> tuple[list[Came], int]:
+    ) -> tuple[list[Insertion], int]:
         """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
         last = self._last(relation, scan)
         if view.changes:
             return self._missing_change(relation, view, conditions, last), 0
         every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
-            return [Came(every, 0, 0)], 0
+            return [Insertion(every, 0, 0)], 0
         if not min(commits):  # of what came before the history that is kept
-            raise self.history.gone(relation)
+            raise self.history.expired(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
-        found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest], last)
+        found = self._as_of_commits(relation, view, [(commit, commits[commit]) for commit in newest], last)
         return found, commits.total() - sum(commits[c] for c in newest) if found else 0
 
     def _missing_change(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
-    ) -> list[Came]:
+    ) -> list[Insertion]:
         """As `_missing`, of changes: no row has ever met the conditions, so none does as of the last commit."""
         untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
         if untold & frozenset[str]().union(*(c.columns for c in conditions)):
             raise self._refused(
                 relation, "The time and the number of a record say when it came, not what it is made of"
             )
-        return self._as_they_came(relation, view, [(last, 0)], last)
+        return self._as_of_commits(relation, view, [(last, 0)], last)
 
     def _candidates(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int

@@ -102,7 +102,9 @@ class Lowering:
         columns = columns or [(node.outputs[0], node.source_names[0])]
         producer = self.producers.get(node.relation_id)
         if producer is not None and not self._only_copies(producer.operator):
-            return of_operator(self._told_apart(producer.operator), [(c, producer.names.index(n)) for c, n in columns])
+            return of_operator(
+                self._spread_by_row(producer.operator), [(c, producer.names.index(n)) for c, n in columns]
+            )
         relation_id, append_only = node.relation_id, node.append_only
         fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
         if producer is not None:
@@ -120,7 +122,7 @@ class Lowering:
         """Whether a view is a copy of its relation: not if late rows were dropped since it was created."""
         return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
 
-    def _told_apart(self, op: Operator) -> Operator:
+    def _spread_by_row(self, op: Operator) -> Operator:
         """A view's operator, spread so that a row's columns determine its bucket: its reader may be filled from the
         view's content.
         """

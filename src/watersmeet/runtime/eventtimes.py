@@ -215,7 +215,7 @@ def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], befor
         if not intent.mode.reads_history and intent.has_work
         else {i: n for i, n in before.items() if i in circuit.by_id}
     )
-    for told in (*(r.waiting for r in receipts), known):
-        for operator_id, least_us in told.items():
+    for waiting in (*(r.waiting for r in receipts), known):
+        for operator_id, least_us in waiting.items():
             found[operator_id] = min(least_us, found.get(operator_id, least_us))
     return found

@@ -185,8 +185,8 @@ class _Move:
         """The runs of an arrangement by bucket."""
         found = []
         for bucket in range(self._buckets):
-            gone = [k for k, (was, will) in self._changed.items() if self._leaves(bucket, k, was, will)]
-            parts = [list(self._without(before[bucket], gone, bucket)) if gone else list(before[bucket])]
+            moved = [k for k, (was, will) in self._changed.items() if self._leaves(bucket, k, was, will)]
+            parts = [list(self._without(before[bucket], moved, bucket)) if moved else list(before[bucket])]
             for key, (was, will) in self._changed.items():
                 if self._comes(bucket, key, was, will):
                     sources = range(self._buckets) if was == "split" else (bucket_of_one(key, self._buckets),)
@@ -208,10 +208,10 @@ class _Move:
             return will != "home" or bucket == bucket_of_one(key, self._buckets)
         return will == "copied" and bucket != bucket_of_one(key, self._buckets)
 
-    def _without(self, refs: Sequence[RunRef], gone: Sequence[int], bucket: int) -> Iterator[RunRef]:
+    def _without(self, refs: Sequence[RunRef], moved: Sequence[int], bucket: int) -> Iterator[RunRef]:
         natural = range_of(self._keys, bucket, self._buckets)
-        strays = [k for k in self._strays if k not in gone]
-        for low, high in pairwise([-1, *gone, HASHES]):
+        strays = [k for k in self._strays if k not in moved]
+        for low, high in pairwise([-1, *moved, HASHES]):
             rest = HashRange(self._keys, low + 1, high)
             if natural.common(rest).width > 0 or any(rest.low <= k < rest.high for k in strays):
                 yield from (r for ref in refs if (r := ref.narrowed(rest, natural, strays=True)) is not None)

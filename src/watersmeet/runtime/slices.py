@@ -194,8 +194,8 @@ def _read_source(
             if isinstance(cause, Error) and not isinstance(spec.source, KafkaSpec):
                 raise
             # For messages also a schema that doesn't fit the columns, which a user must fix. Other sources continue.
-            told = cause.message if isinstance(cause, Error) else str(cause)
-            problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {told}")
+            reason = cause.message if isinstance(cause, Error) else str(cause)
+            problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {reason}")
             problem.source = piece.relation
             raise problem from cause
         if rows.kept is not None and generated:

@@ -139,7 +139,7 @@ class Load:
         self._meeting = meeting
         self._buckets = circuit.buckets
         self._arrangements = {e: a.id for e in meeting.exchanges for a in _by_its_key(e, circuit)}
-        self._came = {e: Counter[int]() for e in self._arrangements}
+        self._arrived = {e: Counter[int]() for e in self._arrangements}
         self._made = Counter[int]()
         self._total = 0
 
@@ -150,7 +150,7 @@ class Load:
             work += metrics.operators.get(arrangement, OperatorCounts()).rows_in
             copied = now.get(exchange, Roles()).copied
             for key, rows in metrics.busiest.get(arrangement, ()):
-                self._came[exchange][key] += rows // self._buckets if key in copied else rows
+                self._arrived[exchange][key] += rows // self._buckets if key in copied else rows
         for join in self._meeting.joins:
             work += metrics.operators.get(join, OperatorCounts()).made_rows
             for key, rows in metrics.busiest.get(join, ()):
@@ -161,7 +161,7 @@ class Load:
     def fade(self) -> None:
         """Halve the past work."""
         self._total //= 2
-        for counts in (self._made, *self._came.values()):
+        for counts in (self._made, *self._arrived.values()):
             for key in list(counts):
                 counts[key] //= 2
             counts += Counter()  # drops zeros
@@ -170,17 +170,17 @@ class Load:
         """The keys to split, by spread side. kept: by exchange. now: the split keys."""
         split = {key: side for side in self._meeting.spread_sides for key in now.get(side, ())}
         work = Counter(self._made)
-        for counts in self._came.values():
+        for counts in self._arrived.values():
             work.update(counts)
         chosen: dict[int, tuple[int, str]] = {}
-        for key in work.keys() | split.keys() | {k for e in self._came for k in kept.get(e, _NOTHING).keys}:
+        for key in work.keys() | split.keys() | {k for e in self._arrived for k in kept.get(e, _NOTHING).keys}:
             rows = {e: kept.get(e, _NOTHING).keys.get(key, 0) for e in self._meeting.spread_sides}
             part = KEPT if key in split else 1
             is_hot = work[key] * part >= self._least(self._total) or any(
                 n * part >= self._least(kept.get(e, _NOTHING).rows) for e, n in rows.items()
             )
             if is_hot:
-                most = max(self._meeting.spread_sides, key=lambda e: (rows[e] + self._came.get(e, _NONE)[key], e))
+                most = max(self._meeting.spread_sides, key=lambda e: (rows[e] + self._arrived.get(e, _NONE)[key], e))
                 chosen[key] = work[key] + sum(rows.values()), split.get(key, most)
         hottest = sorted(chosen, key=lambda k: (-chosen[k][0], k))[:MOST_KEYS]
         found: dict[str, list[int]] = {}

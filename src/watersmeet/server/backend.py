@@ -198,7 +198,9 @@ class Backend(ClientState):
         columns = self.columns(prepared.result)
         formats = tuple(for_each(results, len(columns or ()), "columns"))
         self.session.cursors.drop([name])
-        self.session.cursors[name] = Portal(statement=made, told=prepared.columns, columns=columns, formats=formats)
+        self.session.cursors[name] = Portal(
+            statement=made, described=prepared.columns, columns=columns, formats=formats
+        )
 
     def portal_named(self, name: str) -> Portal:
         """A portal, which may be a cursor of DECLARE. UNDEFINED_CURSOR."""
@@ -217,8 +219,8 @@ class Backend(ClientState):
             return replace(portal.result, notices=())
         assert portal.statement is not None
         result = portal.result = self.run(portal.statement)
-        told = result.columns if has_rows(result) and not isinstance(result, CopyResult) else None
-        preparing.check_columns(told, portal.told, result.table)
+        described = result.columns if has_rows(result) and not isinstance(result, CopyResult) else None
+        preparing.check_columns(described, portal.described, result.table)
         self.session.cursors.check_size(self.session.result_bytes)
         if result.running is not None:
             portal.flow = Flow(result.running, self.session.cancellation)

@@ -375,7 +375,7 @@ class Connection:
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
                 raise
-            self._wire.tell(messages.error_response(self._told(err)))
+            self._wire.tell(messages.error_response(self._adjusted(err)))
             if message.kind == b"Q":
                 await self._ready()
             else:
@@ -384,7 +384,7 @@ class Connection:
         finally:
             self._works = self._client.session.puts_roles = False
 
-    def _told(self, err: Error) -> Error:
+    def _adjusted(self, err: Error) -> Error:
         """The error with the reason of a cancellation."""
         if err.condition == "QUERY_CANCELED" and not err.message.startswith("COPY"):
             why = "statement timeout" if self._timed_out else "user request"
@@ -462,8 +462,8 @@ class Connection:
                 if message.kind == b"d":
                     await self._host.work(file.write, message.body)
                 elif message.kind == b"f":
-                    told = Body(message.body).text()
-                    raise error("QUERY_CANCELED", f"COPY from stdin failed: {told}")
+                    reason = Body(message.body).text()
+                    raise error("QUERY_CANCELED", f"COPY from stdin failed: {reason}")
                 elif message.kind not in (b"H", b"S"):
                     raise violation(f"a message of type {message.kind!r} can't stand within COPY")
             file.seek(0)

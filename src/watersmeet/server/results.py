@@ -71,12 +71,12 @@ def columns_of(result: Result | None, catalog: Catalog) -> tuple[Column, ...] | 
 class Portal(OpenCursor):
     """A statement with its parameters, and the position in its rows.
 
-    statement: None for an empty one. told: the described columns; None without rows. columns: these for messages.
+    statement: None for an empty one. described: the described columns; None without rows. columns: these for messages.
     formats: of the columns, 0 text and 1 binary.
     """
 
     statement: st.Statement | None = None
-    told: Schema | None = None
+    described: Schema | None = None
     columns: tuple[Column, ...] | None = None
     formats: tuple[int, ...] = ()
 

@@ -96,9 +96,9 @@ def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mo
     except Error:
         if low_water_number(layout) < number:  # it is there, and can't be read
             raise
-        raise gone(layout, log, f"commit {number}") from None
+        raise expired(layout, log, f"commit {number}") from None
     if not reader.try_pin(moment.transaction):
-        raise gone(layout, log, f"commit {number}")
+        raise expired(layout, log, f"commit {number}")
     return moment
 
 
@@ -142,7 +142,7 @@ def shown_time(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
-def gone(layout: Layout, log: CommitLog, since: str) -> Error:
+def expired(layout: Layout, log: CommitLog, since: str) -> Error:
     """The error for needed changes that were deleted. since: the moment after which they were made."""
     oldest = oldest_commit(layout, log)
     detail = f"The oldest commit there is: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None

@@ -182,7 +182,7 @@ class Cleaner:
         """The newest commit whose files are in `_named`."""
         self._named: Counter[int] = Counter()
         """The number of commits that name a file for their changes, by `file_key`."""
-        self._told: dict[int, Named] = {}
+        self._known: dict[int, Named] = {}
         """The information of checkpoints about commits above `_counted`."""
         self._sizes: deque[tuple[int, int]] = deque()
         """Of the newest commits: number, and the bytes of changes."""
@@ -212,8 +212,8 @@ class Cleaner:
         announced = self._agree_on_low_water(newest, history, before)
         low_water = _granted(layout, announced.number)
         left = self._left_below(announced, there)
-        gone = sorted(n for n in left if n <= low_water and n not in _lasting(last))
-        self._free(gone)
+        deleted = sorted(n for n in left if n <= low_water and n not in _lasting(last))
+        self._free(deleted)
         self._going |= self._forget_checkpoints(low_water, newest)
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
@@ -235,10 +235,10 @@ class Cleaner:
         # remaining commits name.
         log.check()
         # Rising, so that a crash in between leaves no hole above the remaining commits.
-        storage.remove_files(layout.commit(n) for n in gone)
+        storage.remove_files(layout.commit(n) for n in deleted)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
         storage.remove_files(layout.segments / name for name in unused)
-        left.difference_update(gone)
+        left.difference_update(deleted)
         self._freed.clear()
         self._going.clear()
         if in_whole:
@@ -280,7 +280,7 @@ class Cleaner:
         while self._sizes and self._sizes[0][0] < head - IDLE_COMMITS:
             self._sizes.popleft()
         self._counted = head
-        self._told.clear()
+        self._known.clear()
         return there
 
     def _named_by(self, numbers: Iterable[int], low_water: int) -> Iterable[Named]:
@@ -288,17 +288,17 @@ class Cleaner:
 
         Up to the low-water mark each is checked: it may not be part of the history (`readers`).
         """
-        told, unknown = [], []
+        known, unknown = [], []
         for number in numbers:
-            if number > low_water and number in self._told:
-                told.append(self._told[number])
+            if number > low_water and number in self._known:
+                known.append(self._known[number])
             else:
                 unknown.append(number)
-        return merge(told, map(named_by, _commits(self._log, unknown)))
+        return merge(known, map(named_by, _commits(self._log, unknown)))
 
-    def _free(self, gone: Iterable[int]) -> None:
+    def _free(self, deleted: Iterable[int]) -> None:
         """Subtracts the commits that will be deleted."""
-        for commit in _commits(self._log, [n for n in gone if n not in self._freed]):
+        for commit in _commits(self._log, [n for n in deleted if n not in self._freed]):
             files = commit.changed_files
             self._freed.add(commit.number)
             self._going |= files
@@ -386,7 +386,7 @@ class Cleaner:
         c = checkpoint
         found = _Past(c.moment.head, c.moment.transaction, c.before, c.time_us, frozenset(c.files))
         self._checkpoints[found.number] = found
-        self._told.update((named.number, named) for named in c.named if named.number > self._counted)
+        self._known.update((named.number, named) for named in c.named if named.number > self._counted)
         return found
 
     def _forget_checkpoints(self, low_water: int, newest: Checkpoint) -> set[str]:
@@ -538,13 +538,13 @@ def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> Non
 def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
     """Deletes the oldest dead letters of relations above the limit. Those that commits still have may be delivered."""
     for directory in directories:
-        left_bytes, gone = DEAD_BYTES, []
+        left_bytes, deleted = DEAD_BYTES, []
         for path in sorted(directory.iterdir(), reverse=True):  # their names begin with the numbers of epochs
             left_bytes -= path.stat().st_size
             number = path.name.partition("-")[0]
             if left_bytes < 0 and number.isdecimal() and int(number) < before_epoch:
-                gone.append(path)
-        storage.remove_files(gone)
+                deleted.append(path)
+        storage.remove_files(deleted)
 
 
 def _state_files(log: CommitLog, last: Commit | None, segments: SegmentFiles) -> set[str]:

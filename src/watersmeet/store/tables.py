@@ -34,7 +34,7 @@ from watersmeet.values.types import arrow_schema
 SPACE: Final = "_watersmeet"
 
 #: The rows found by `ContentTable.find`.
-GONE: Final = f"{SPACE}.gone"
+DELETED: Final = f"{SPACE}.deleted"
 
 _STAGED: Final = f"{SPACE}.staged"
 _HITS: Final = f"{SPACE}.hits"
@@ -165,7 +165,7 @@ class ContentTable:
         inserted, deleted = self.stage(table, diff)
         if deleted:
             self.find(deleted)
-            self._connection.execute(f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM {GONE})")
+            self._connection.execute(f"DELETE FROM {self.table} WHERE rowid IN (SELECT r FROM {DELETED})")
         if inserted:
             self.insert_staged(self.table)
         self.rows += inserted - deleted
@@ -195,7 +195,7 @@ class ContentTable:
         )
 
     def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
-        """Puts the row ids of the rows that _STAGED deletes into the table GONE (r BIGINT).
+        """Puts the row ids of the rows that _STAGED deletes into the table DELETED (r BIGINT).
 
         added: a table with more rows, whose row id n is given as -1 - n and which are taken first. hidden: a table (r)
         of row ids that do not count. `deleted`: how many there must be.
@@ -245,10 +245,10 @@ class ContentTable:
         return found
 
     def _keep_wanted(self, matches: str) -> int:
-        """Fills GONE from rows (r, s, wanted) of which the first `wanted` by `s` count; returns how many."""
+        """Fills DELETED from rows (r, s, wanted) of which the first `wanted` by `s` count; returns how many."""
         # Not by a window function: DuckDB would keep 14 KB of its blocks each time, up to 20 MB.
         found = self._connection.execute(
-            f"CREATE OR REPLACE TABLE {GONE} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
+            f"CREATE OR REPLACE TABLE {DELETED} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
             f"FROM ({matches}) GROUP BY s"
         ).fetchone()
         assert found is not None
@@ -350,9 +350,9 @@ class Overlay:
             self._begin()
         if deleted:
             self.base.find(deleted, added=self._added, hidden=self._hidden)
-            self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM {GONE} WHERE r >= 0")
+            self._connection.execute(f"INSERT INTO {self._hidden} SELECT r FROM {DELETED} WHERE r >= 0")
             self._connection.execute(
-                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM {GONE} WHERE r < 0)"
+                f"DELETE FROM {self._added} WHERE rowid IN (SELECT -1 - r FROM {DELETED} WHERE r < 0)"
             )
         if inserted:
             self.base.insert_staged(self._added)

@@ -131,17 +131,17 @@ class Form:
         coded = json_writer(columns, KEY_STYLE).write(rows).dictionary_encode()
         codes, count = coded.indices.to_numpy(), len(coded.dictionary)
         first = _last_of(codes, np.arange(len(codes))[::-1], count)
-        gone, came = (_last_of(codes, np.flatnonzero(of), count) for of in (diffs < 0, diffs > 0))
-        went_rows = np.bincount(codes, np.maximum(-diffs, 0), count).astype(np.int64)
-        came_rows = np.bincount(codes, np.maximum(diffs, 0), count).astype(np.int64)
-        violated = (went_rows > 1) | (came_rows > 1)
+        deleted, inserted = (_last_of(codes, np.flatnonzero(of), count) for of in (diffs < 0, diffs > 0))
+        deleted_rows = np.bincount(codes, np.maximum(-diffs, 0), count).astype(np.int64)
+        inserted_rows = np.bincount(codes, np.maximum(diffs, 0), count).astype(np.int64)
+        violated = (deleted_rows > 1) | (inserted_rows > 1)
         # A row that only comes may be of a new key, or of one that another row had in this commit.
         appears = "insert" if self.envelope == "debezium" else "upsert"
-        states = np.where(came < 0, "delete", np.where(gone < 0, appears, "upsert"))
+        states = np.where(inserted < 0, "delete", np.where(deleted < 0, appears, "upsert"))
         states = np.where(violated, "key_violation", states)
         keys = [rows.column(name).take(pa.array(first)) for name in self.key]
         values = [c.name for c in shown_columns(self.relations[0]) if c.name not in self.key]
-        sides = [came] if self.envelope == "upsert" else [gone, came]
+        sides = [inserted] if self.envelope == "upsert" else [deleted, inserted]
         places = [pa.array(side, mask=(side < 0) | violated) for side in sides]
         return [pa.array(states), *keys, *(rows.column(name).take(p) for p in places for name in values)]
 

@@ -26,7 +26,7 @@ from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.store.changes import quoted
-from watersmeet.store.checkpoints import Moment, check_there, gone, hold_past
+from watersmeet.store.checkpoints import Moment, check_there, expired, hold_past
 from watersmeet.store.readers import KEPT, Reader, low_water_number
 from watersmeet.subscribing.updates import (
     BATCH_ROWS,
@@ -386,7 +386,7 @@ class Subscriber:
             yield from self._read(reader, self._tailer.join(self))
         except Error as cause:
             if low_water_number(database.layout) > reader.moment.transaction:
-                raise gone(database.layout, database.log, f"commit {reader.moment.head}") from cause
+                raise expired(database.layout, database.log, f"commit {reader.moment.head}") from cause
             raise
         finally:
             self._hold.release()

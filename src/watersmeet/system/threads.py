@@ -189,13 +189,13 @@ class Workers(Generic[W]):
     def reconcile(self, wanted: Mapping[str, Callable[[], W]]) -> None:
         """Stop workers that are not wanted any more, and start missing ones. wanted: makes each worker, by id."""
         with self._lock:
-            gone = [self._found.pop(i) for i in self._found.keys() - wanted.keys()]
-            for worker in gone:
+            stopped = [self._found.pop(i) for i in self._found.keys() - wanted.keys()]
+            for worker in stopped:
                 worker.stop()
             for relation_id in wanted.keys() - self._found.keys():
                 self._found[relation_id] = wanted[relation_id]()
                 self._found[relation_id].start()
-        _join(gone)
+        _join(stopped)
 
     def get(self, relation_id: str) -> W | None:
         """The worker for a relation."""
@@ -211,10 +211,10 @@ class Workers(Generic[W]):
         """Stop these workers (None: all), and wait a while for their threads."""
         with self._lock:
             ids = list(self._found if relation_ids is None else relation_ids)
-            gone = [self._found.pop(i) for i in ids if i in self._found]
-        for worker in gone:
+            stopped = [self._found.pop(i) for i in ids if i in self._found]
+        for worker in stopped:
             worker.stop()
-        _join(gone)
+        _join(stopped)
 
 
 def _join(workers: Iterable[Worker]) -> None:

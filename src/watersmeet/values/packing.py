@@ -37,8 +37,8 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         elif (low := _low(array)) is not None and (above := _above(array, *low)) is not None:
             found, lows[number] = above, low[0]
         arrays.append(found)
-    told = json.dumps({"lows": lows, "texts": list(texts)}).encode()
-    metadata = {**(batch.schema.metadata or {}), _PACKED: told, _SCHEMA: batch.schema.serialize().to_pybytes()}
+    layout = json.dumps({"lows": lows, "texts": list(texts)}).encode()
+    metadata = {**(batch.schema.metadata or {}), _PACKED: layout, _SCHEMA: batch.schema.serialize().to_pybytes()}
     names = batch.schema.names
     head = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
     if not texts:
@@ -59,10 +59,10 @@ def has_texts(schema: pa.Schema) -> bool:
 
 def unpack_columns(head: pa.Table, texts: pa.Table | None) -> pa.Table:
     """The inverse of `pack_columns`, of tables of one piece for each column."""
-    told: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
+    layout: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
     schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
-    lows = {int(i): low for i, low in told["lows"].items()}
-    places = {column: place for place, column in enumerate(told["texts"])}
+    lows = {int(i): low for i, low in layout["lows"].items()}
+    places = {column: place for place, column in enumerate(layout["texts"])}
     arrays = []
     for number, (field, column) in enumerate(zip(schema, head.columns, strict=True)):
         array = column.chunk(0)

@@ -41,7 +41,7 @@ def test_other_threads_have_an_order_of_their_own():
 
 
 def test_statements_take_locks_in_order():
-    """Dictionaries are read from outside by statements and by maintenance: an INSERT that reads one holds no guard then."""
+    """Statements and maintenance read sources of dictionaries. An INSERT that reads one holds no guard then."""
     with (
         threads.checked(),
         connect_without_connectors(dialect="timeplus", runtime="inprocess") as connection,

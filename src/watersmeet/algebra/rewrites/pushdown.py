@@ -419,14 +419,17 @@ def _shorter(node: Union) -> Node:
 def _join(node: Join) -> Node:
     parts = conjuncts(node.residual)
     never = any(truth(p) is False for p in parts)
-    left_gone, right_gone = is_empty(node.left) or (never and node.kind == "right"), is_empty(node.right) or never
-    if right_gone and node.kind in ("inner", "semi"):
+    is_left_empty, is_right_empty = (
+        is_empty(node.left) or (never and node.kind == "right"),
+        is_empty(node.right) or never,
+    )
+    if is_right_empty and node.kind in ("inner", "semi"):
         return empty(node.columns)
-    if right_gone and node.kind == "anti":
+    if is_right_empty and node.kind == "anti":
         return node.left
-    if right_gone and node.kind == "left":
+    if is_right_empty and node.kind == "left":
         return _extended(node, node.left)
-    if left_gone and node.kind == "right":
+    if is_left_empty and node.kind == "right":
         return _extended(node, node.right)
     open_parts = [p for p in parts if truth(p) is not True]
     return node if len(open_parts) == len(parts) else replace(node, residual=conjunction(open_parts))

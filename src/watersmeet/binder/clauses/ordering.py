@@ -327,7 +327,7 @@ class Windows:
         name = node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
         order = tuple(sort_key(o, bind_value(o.this, ctx), ctx) for o in definition.order)
         if not order:
-            order = as_they_came(node, definition.spec, ctx)
+            order = in_arrival_order(node, definition.spec, ctx)
         parts = [p.this if isinstance(p, exp.RespectNulls) else p for p in node.expressions]
         ranked = name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile")
         if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.batch):
@@ -407,7 +407,7 @@ class Windows:
         return WindowCall(found.function, arguments, 0, condition, order, _frame(definition, ctx), found.type)
 
 
-def as_they_came(node: exp.Expression, spec: exp.Expression | None, ctx: Context) -> tuple[SortKey, ...]:
+def in_arrival_order(node: exp.Expression, spec: exp.Expression | None, ctx: Context) -> tuple[SortKey, ...]:
     """The row order that the function `node` uses if OVER has none. spec: its frame."""
     rows, call = ctx.row_order, written(node)
     name = "" if call is None else call.name

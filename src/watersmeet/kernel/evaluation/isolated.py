@@ -181,9 +181,9 @@ class _Worker:
         head = stdout.read(LENGTH.size)
         if len(head) < LENGTH.size:
             raise BrokenPipeError
-        told = json.loads(stdout.read(LENGTH.unpack(head)[0]))
-        if told:
-            raise _failure(told["kind"], told["message"])
+        found = json.loads(stdout.read(LENGTH.unpack(head)[0]))
+        if found:
+            raise _failure(found["kind"], found["message"])
         with pa.ipc.open_stream(stdout) as reader:
             batches, left = [], most_bytes
             for batch in reader:
@@ -224,8 +224,8 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
             except (OSError, pa.ArrowException) as cause:  # the process has ended
                 budget.check()
                 with suppress(FileNotFoundError):
-                    told = json.loads((folder / FAILURE).read_text())
-                    raise _failure(told["kind"], told["message"]) from None
+                    found = json.loads((folder / FAILURE).read_text())
+                    raise _failure(found["kind"], found["message"]) from None
                 raise _out_of_memory(budget.memory_bytes) from cause
 
 

@@ -277,7 +277,7 @@ class _Plan:
     by_parts: Statement | None = None
 
     @property
-    def told(self) -> list[int]:
+    def reported(self) -> list[int]:
         """The parts whose errors `by_parts` finds."""
         return [i for i, part in enumerate(self.tolerant.parts) if not part.opaque]
 
@@ -398,14 +398,14 @@ class Recovery:
     def _values_by_parts(self, plan: _Plan, given: _Given) -> pa.ChunkedArray:
         """The value of each row, with NULL for the innermost parts that fail; counts these."""
         if plan.by_parts is None:
-            parts = [plan.tolerant.parts[i] for i in plan.told]
+            parts = [plan.tolerant.parts[i] for i in plan.reported]
             items = [plan.tolerant.tried, *(part.status for part in parts)]
             plan.by_parts = prepare(self._connection, plan.names, plan.types, items)
         ran, columns, escaped = self._run(plan.by_parts, given)
         pieces = []
         if len(ran):
             values, *failures = columns
-            for i, failed in zip(plan.told, failures, strict=True):
+            for i, failed in zip(plan.reported, failures, strict=True):
                 rows = ran[failed.to_numpy()]
                 if len(rows):
                     self._count(plan, i, given, rows)

@@ -169,13 +169,13 @@ def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext
 
 
 def _changes_of(
-    cause: CauseSpec, arrays: Sequence[pa.Array], came: col.Mask, told: Sequence[Delta], number: int
+    cause: CauseSpec, arrays: Sequence[pa.Array], new: col.Mask, sources: Sequence[Delta], number: int
 ) -> tuple[Sequence[col.Column], Ints]:
     """The changes of a side: the columns that match, and the times."""
-    if told:
-        *matches, time = told[number].columns.columns
+    if sources:
+        *matches, time = sources[number].columns.columns
         return matches, times_us(time)
-    rows = np.flatnonzero(came)
+    rows = np.flatnonzero(new)
     time = None if cause.time is None else col.gather(arrays[cause.time], rows)
     times = np.full(len(rows), NEVER) if time is None else times_us(time)
     return [col.gather(arrays[i], rows) for i in cause.match], times
@@ -207,25 +207,27 @@ def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext
     """The epoch's records: those with a value, then those without."""
     if op.keys is None:
         delta = without_cancelling(inputs[0])
-        came = np.flatnonzero(delta.diff > 0)
-        arrays = [col.gather(col.flat(c), came) for c in delta.columns.columns]
-        return _records(arrays, 0, delta.diff[came], ctx)
+        new = np.flatnonzero(delta.diff > 0)
+        arrays = [col.gather(col.flat(c), new) for c in delta.columns.columns]
+        return _records(arrays, 0, delta.diff[new], ctx)
     arrays, diff, times = _net(inputs[0])
-    came = np.flatnonzero(diff > 0)
-    gone, last = _gone(op, arrays, diff, times)
+    new = np.flatnonzero(diff > 0)
+    deleted, last = _deleted(op, arrays, diff, times)
     columns = [
-        pa.concat_arrays([col.gather(a, came), col.gather(a, gone) if i in op.kept else pa.nulls(len(gone), a.type)])
+        pa.concat_arrays(
+            [col.gather(a, new), col.gather(a, deleted) if i in op.kept else pa.nulls(len(deleted), a.type)]
+        )
         for i, a in enumerate(arrays)
     ]
     if op.time is not None:
-        own, caused = times_us(columns[op.time]), np.concatenate([times[came], last])
+        own, caused = times_us(columns[op.time]), np.concatenate([times[new], last])
         columns[op.time] = timestamps(np.where(caused == NEVER, own, caused), columns[op.time].type)
-    return _records(columns, len(gone), np.concatenate([diff[came], np.ones(len(gone), np.int64)]), ctx)
+    return _records(columns, len(deleted), np.concatenate([diff[new], np.ones(len(deleted), np.int64)]), ctx)
 
 
-def _records(columns: Sequence[pa.Array], gone: int, diff: Ints, ctx: StepContext) -> Delta:
-    """The columns of records, of which the last `gone` have no value."""
-    deleted = pa.array(np.repeat([False, True], [len(diff) - gone, gone]))
+def _records(columns: Sequence[pa.Array], tombstones: int, diff: Ints, ctx: StepContext) -> Delta:
+    """The columns of records, of which the last `tombstones` have no value."""
+    deleted = pa.array(np.repeat([False, True], [len(diff) - tombstones, tombstones]))
     numbers = pa.array(np.full(len(diff), ctx.epoch, np.int64))
     return Delta(col.positional([*columns, deleted, numbers]), diff)
 
@@ -244,7 +246,7 @@ def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
     return arrays, net, sides
 
 
-def _gone(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
+def _deleted(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
     """One row of each key with deletions only, and the greatest time of these."""
     if op.keys is None or not (diff < 0).any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -327,8 +329,8 @@ def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) 
     changes = [_made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))]
     if content is not None:
         groups, arrays, diff = content
-        gone = np.flatnonzero(_among(groups, microseconds(arrays[-2])[0], said))
-        changes.append(Delta(col.positional(col.gather_all(arrays, gone)), -diff[gone]))
+        deleted = np.flatnonzero(_among(groups, microseconds(arrays[-2])[0], said))
+        changes.append(Delta(col.positional(col.gather_all(arrays, deleted)), -diff[deleted]))
     return changes
 
 

@@ -150,9 +150,9 @@ def _keep(rows: Trace, change: Run, line: _Line) -> None:
     """Puts the change into the trace, without rows that the bound has passed."""
     kept = []
     for run in rows.runs:
-        gone = line.now(run)
-        if gone and (run.num_rows <= SMALL_ROWS or 2 * gone >= run.num_rows):
-            run = run.slice(gone, run.num_rows)  # noqa: PLW2901
+        expired_rows = line.now(run)
+        if expired_rows and (run.num_rows <= SMALL_ROWS or 2 * expired_rows >= run.num_rows):
+            run = run.slice(expired_rows, run.num_rows)  # noqa: PLW2901
         if run.num_rows:
             kept.append(run)
 

@@ -90,10 +90,10 @@ class Memo:
         if len(self._left) < rows.columns.num_columns:
             rows = arrange(rows.delta().select(self._left), tuple(range(self._width)))
         for probe in probes([rows], exact=False):
-            gone = -probe.sums()
+            deleted = -probe.sums()
             found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
             if found is not None:
-                self._shrink(*found, gone)
+                self._shrink(*found, deleted)
 
     def changes(self) -> Delta:
         """The output's changes. The memo contains them all when this returns."""
@@ -107,7 +107,7 @@ class Memo:
         places |= {c: self._width + i for i, c in enumerate(self._right)}
         return without_cancelling(change.select([places[c] for c in self._op.output]))
 
-    def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
+    def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, deleted: Ints) -> None:
         """Removes `gone[g]` copies from the look-ups of group g, the oldest first."""
         epochs, copies = np.asarray(arrays[self._found + 1]), np.asarray(arrays[self._found + 2])
         order = np.lexsort((epochs, groups))
@@ -120,7 +120,7 @@ class Memo:
             (until - copies[firsts])[group_starts], np.diff(np.append(np.flatnonzero(group_starts), len(firsts)))
         )
         before = until - copies[firsts] - base
-        taken = np.clip(gone[groups[firsts]] - before, 0, copies[firsts])
+        taken = np.clip(deleted[groups[firsts]] - before, 0, copies[firsts])
         left = np.empty(len(order), np.int64)
         left[order] = (copies[firsts] - taken)[np.cumsum(starts) - 1]
         touched = np.flatnonzero(left != copies)

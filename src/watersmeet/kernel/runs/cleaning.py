@@ -138,7 +138,7 @@ class Newest:
     def take_in(self, trace: Trace, change: Run) -> None:
         """Adds changes to the trace, and removes rows that are not needed if there are enough of them."""
         run = self._pruned(change)
-        self._told(run)
+        self._samples(run)
         trace.append(run, self.merge)
         if self._is_due(trace):
             trace.merge_all(self.merge)
@@ -146,15 +146,15 @@ class Newest:
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:
         """One run of the needed rows of some runs."""
         merged = self._pruned(merge_runs(runs, whole=whole), above)
-        self._told(merged)
+        self._samples(merged)
         return merged
 
     def _is_due(self, trace: Trace) -> bool:
-        told = [self._told(run) for run in trace.runs]
-        passed = [t.passed(self.bound_us) for t in told]
+        samples = [self._samples(run) for run in trace.runs]
+        passed = [t.passed(self.bound_us) for t in samples]
         if not any(passed):
             return False
-        dead = [t.dead(self.bound_us) for t in told]
+        dead = [t.dead(self.bound_us) for t in samples]
         left = [p - d for p, d in zip(passed, dead, strict=True)]
         if trace.num_rows <= SMALL_TRACE_ROWS:
             return any(dead) or sum(n > 0 for n in left) > 1
@@ -179,18 +179,18 @@ class Newest:
                 kept[places] = _newer(run.hash[places], times[places]) < self.depth
         return run if kept.all() else run.take(np.flatnonzero(kept))
 
-    def _told(self, run: Run) -> _Told:
+    def _samples(self, run: Run) -> _Samples:
         """The run's samples; computed once, stored with it."""
         if run.note is None:
             times, known = microseconds(run.arrays[self.column])
             there = run.diff > 0 if known is None else known & (run.diff > 0)
             run.note = _tell(run.hash[there], times[there], self.depth, pure=run.pure)
         times, rows, successors, succeeded = run.note
-        return _Told(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
+        return _Samples(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
+class _Samples:
     """Samples of a run's times, ascending, and the number of rows for each.
 
     times: of all rows; successors: the times from which rows are not needed: that of the next newer row of the key, or
@@ -279,7 +279,7 @@ class Best:
         firsts, counts = stretches(ranking.groups.astype(np.uint64))
         leads = np.flatnonzero(ranking.leads)
         of_peers = np.repeat(leads, np.diff(leads, append=len(rows)))
-        gone = rows[ranking.order[places[of_peers - np.repeat(firsts, counts) >= self.depth]]]
+        beyond = rows[ranking.order[places[of_peers - np.repeat(firsts, counts) >= self.depth]]]
         kept = np.ones(run.num_rows, np.bool_)
-        kept[gone] = False
+        kept[beyond] = False
         return run.take(np.flatnonzero(kept))

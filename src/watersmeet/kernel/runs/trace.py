@@ -391,7 +391,7 @@ def find(run: Run, hashes: Hashes) -> Matches:
 
 
 _UNKNOWN: Final = -1
-_GONE: Final = -2
+_DELETED: Final = -2
 
 
 def latest_rows(trace: Trace, groups: Groups) -> list[pa.Array] | None:
@@ -409,7 +409,7 @@ def latest_rows(trace: Trace, groups: Groups) -> list[pa.Array] | None:
             if not len(fresh):
                 continue
             group, found = owner[fresh], row[fresh]
-            place[group] = np.where(run.diff[found] < 0, _GONE, np.arange(size, size + len(group)))
+            place[group] = np.where(run.diff[found] < 0, _DELETED, np.arange(size, size + len(group)))
             parts.append(col.gather_all(run.arrays, found))
             size += len(group)
     if not parts:

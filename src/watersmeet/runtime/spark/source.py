@@ -154,13 +154,13 @@ def start_query(
         try:
             return _started(session, layout, first, notifier, run)
         except Exception as cause:
-            if not _came_late(cause):
+            if not _missed_callback(cause):
                 raise
             _logger.warning("a Python process of Spark started too late, attempt %d of %d", attempt, ATTEMPTS)
     return _started(session, layout, first, notifier, run)
 
 
-def _came_late(cause: object) -> bool:
+def _missed_callback(cause: object) -> bool:
     """True for the failure of a query whose Python process was not there in time: another start may do."""
     return _LATE in str(cause)
 

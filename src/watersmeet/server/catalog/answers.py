@@ -232,9 +232,9 @@ def _views() -> list[str]:
     """The statements that make the tables which follow from the client's variables."""
     made = [_VIEWS]
     for name, columns in _WITH_DATABASES.items():
-        told = ", ".join(f"CAST(getvariable('database') AS VARCHAR) AS {c}" for c in columns)
+        casts = ", ".join(f"CAST(getvariable('database') AS VARCHAR) AS {c}" for c in columns)
         view = f"information_schema_.{name}"
-        made.append(f"CREATE VIEW {view} AS SELECT * REPLACE ({told}) FROM {view}_")
+        made.append(f"CREATE VIEW {view} AS SELECT * REPLACE ({casts}) FROM {view}_")
     return made
 
 
@@ -385,13 +385,13 @@ def _failure(cause: duckdb.Error, text: str) -> Error:
     for kind, condition, message in _FAILURES:
         if isinstance(cause, kind):
             return error(condition, message, sql=text)
-    told = str(cause).splitlines()[0]
-    if (raised := _RAISED.search(told)) is not None:
+    message = str(cause).splitlines()[0]
+    if (raised := _RAISED.search(message)) is not None:
         return error(raised[1], raised[2], sql=text)
     return error(
         "FEATURE_NOT_SUPPORTED",
         "this query of the catalog is not supported",
-        detail=f"{told}",
+        detail=f"{message}",
         sql=text,
         hint="SHOW and DESCRIBE tell the same in every dialect.",
     )

@@ -446,8 +446,8 @@ _MISSING: Final = {
 def _raised(word: str, name: str) -> exp.Expression:
     """Raises that there is nothing of that name."""
     condition, what = _MISSING[word]
-    told = exp.Literal.string(f'{condition}: {what} "{name}" does not exist')
-    return exp.Anonymous(this="error", expressions=[told])
+    message = exp.Literal.string(f'{condition}: {what} "{name}" does not exist')
+    return exp.Anonymous(this="error", expressions=[message])
 
 
 def _is_text(value: exp.Expression) -> bool:

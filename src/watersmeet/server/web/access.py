@@ -211,13 +211,15 @@ def failed(err: Error) -> web.Response:
 
 def refused(request: web.Request, err: web.HTTPException) -> web.Response:
     """The answer for an unknown path, a wrong method or a large body."""
-    told = error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}")
+    problem = error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}")
     if isinstance(err, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(err.allowed_methods))
-        told = error("INVALID_PARAMETER", f"{request.path} is not served by {request.method}", hint=f"Use {allowed}.")
+        problem = error(
+            "INVALID_PARAMETER", f"{request.path} is not served by {request.method}", hint=f"Use {allowed}."
+        )
     elif isinstance(err, web.HTTPRequestEntityTooLarge):
-        told = error("INVALID_PARAMETER", "the body of the request is too large", detail=f"{err.text}.")
-    response = failed(told)
+        problem = error("INVALID_PARAMETER", "the body of the request is too large", detail=f"{err.text}.")
+    response = failed(problem)
     response.set_status(err.status)
     return response
 

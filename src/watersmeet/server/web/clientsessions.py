@@ -160,7 +160,7 @@ class Frames:
 def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
     known: dict[str, RelationMetrics] = {} if before is None else before.metrics
     changed = {i: _seen(i, f, sight) for i, f in snapshot.metrics.items() if known.get(i) != f and sight.shows(i)}
-    gone = [i for i in known if i not in snapshot.metrics and sight.shows(i)]
+    dropped = [i for i in known if i not in snapshot.metrics and sight.shows(i)]
     parts: dict[str, object] = {}
     if before is None or before.database != snapshot.database:
         error = snapshot.database["error"]
@@ -171,8 +171,8 @@ def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
         parts["version"] = snapshot.catalog.version
     if changed:
         parts["metrics"] = changed
-    if gone:
-        parts["gone"] = gone
+    if dropped:
+        parts["gone"] = dropped
     for name in ("sources", "sinks"):
         found = _outside(snapshot, name)
         if before is None or _outside(before, name) != found:

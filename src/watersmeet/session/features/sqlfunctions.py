@@ -242,8 +242,8 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
         ),
         session.catalog,
     )
-    gone = [] if existing is None else [replace(existing, dropped=True)]
-    session.put_functions([*gone, made])
+    dropped = [] if existing is None else [replace(existing, dropped=True)]
+    session.put_functions([*dropped, made])
     return Result(command)
 
 

@@ -244,10 +244,10 @@ def drop(session: Session, statement: Drop) -> Result:
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
     ids = with_dependents(session, found, statement, cascade=statement.cascade)
     if ids:
-        gone = [r for r in session.catalog.relations.values() if r.id in ids or r.owner in ids]
+        dropped = [r for r in session.catalog.relations.values() if r.id in ids or r.owner in ids]
         remove(session, ids)
-        drop_topics(session, gone)
-        drop_captured(session, gone)
+        drop_topics(session, dropped)
+        drop_captured(session, dropped)
     return Result(command)
 
 
@@ -297,9 +297,9 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
     with own_transaction(session):
         ids = with_dependents(session, relations, statement, cascade=True)
         if ids:
-            gone = [session.catalog.relations[i] for i in ids]
+            dropped = [session.catalog.relations[i] for i in ids]
             remove(session, ids)
-            drop_topics(session, gone)
+            drop_topics(session, dropped)
         drop_functions(session, functions, statement, cascade=True)
         session.put_schemas(tuple(s for s in session.catalog.schemas if s not in schemas))
     return Result(command)

@@ -305,7 +305,7 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
             rows = read_files(source, columns, dead)
             _check_lacking(statement, source.status()["partial"])
             if dead.count:
-                _told(session, statement, dead, skips=skips)
+                _report(session, statement, dead, skips=skips)
         _insert(session, relation, rows, made)
     return Result("COPY", rowcount=rows.num_rows)
 
@@ -398,7 +398,7 @@ def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) ->
         )
 
 
-def _told(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skips: bool) -> None:
+def _report(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skips: bool) -> None:
     """Reports the number of unreadable records: in a notice if they are set aside, else in an error."""
     assert dead.first is not None
     said = f"{dead.rows} record{'' if dead.rows == 1 else 's'} of the file can't be read"

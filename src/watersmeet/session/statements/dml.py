@@ -369,12 +369,12 @@ def _buried(session: Session, statement: Delete) -> Result:
             detail="It writes tombstones.",
         )
     topic = writable(session, statement.table, statement, "delete from")
-    key, gone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
+    key, tombstone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
     query = (
         exp.select(key, exp.null())
         .distinct()
         .from_(table_tree(topic, statement.alias))
-        .where(exp.not_(gone), *filter(None, [statement.where]))
+        .where(exp.not_(tombstone), *filter(None, [statement.where]))
     )
     columns = tuple(Name(n, statement.span) for n in (KEY_COLUMN, VALUE_COLUMN))
     made = Insert(

@@ -178,15 +178,15 @@ def prepared_named(session: Session, name: str) -> Prepared:
     return session.prepared[name]
 
 
-def check_columns(found: Schema | None, told: Schema | None, rows: pa.Table | None = None) -> None:
+def check_columns(found: Schema | None, described: Schema | None, rows: pa.Table | None = None) -> None:
     """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the client.
 
     rows: a column of nothing but NULL has any type.
     """
-    if found is told or [(c.name, c.type) for c in found or ()] == [(c.name, c.type) for c in told or ()]:
+    if found is described or [(c.name, c.type) for c in found or ()] == [(c.name, c.type) for c in described or ()]:
         return
-    if rows is not None and found is not None and told is not None and len(found) == len(told):
-        given = zip(found, told, rows.columns, strict=True)
+    if rows is not None and found is not None and described is not None and len(found) == len(described):
+        given = zip(found, described, rows.columns, strict=True)
         if all(c.type == t.type or values.null_count == rows.num_rows for c, t, values in given):
             return
     raise error(

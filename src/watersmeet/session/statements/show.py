@@ -291,7 +291,7 @@ def _errors(session: Session, statement: Show) -> Result:
         rows += [(relation.name, "expression", None, None, _failed(f)) for f in relation.failures]
         untold = relation.expression_errors - sum(f.rows for f in relation.failures)
         if untold > 0:
-            rows.append((relation.name, "expression", None, None, _nulls(untold, told=bool(relation.failures))))
+            rows.append((relation.name, "expression", None, None, _nulls(untold, is_rest=bool(relation.failures))))
     known = session.catalog.relations
     rows += [
         (known[i].name, "problem", None, None, failure_text(p))
@@ -349,8 +349,8 @@ def _letters(session: Session, relation_id: str) -> list[dict[str, Any]]:
     return read_dead_letters(session.database.layout.dead(relation_id))
 
 
-def _nulls(count: int, *, told: bool) -> str:
-    more = "more " if told else ""
+def _nulls(count: int, *, is_rest: bool) -> str:
+    more = "more " if is_rest else ""
     if count == 1:
         return f"1 {more}value is NULL because of an error"
     return f"{count} {more}values are NULL because of errors"

@@ -103,7 +103,7 @@ class _Following:
         """Rows that are deleted as time passes have their own time; other rows have that of their cause."""
         keys = _key_of(node)
         rows, match = self._with(node, keys)
-        return self._changes(rows, [Cause(self._told(below, keys), match, below.time)])
+        return self._changes(rows, [Cause(self._cause_rows(below, keys), match, below.time)])
 
     def _joined(self, node: Join) -> Changed:
         """A pair has the time of its sides. A row without a partner has its own time, or that of partners that were
@@ -117,8 +117,8 @@ class _Following:
         causes = []
         for side in sides:
             rows, keys = self._with(rows, side.keys)
-            told = self._told(side.changed, [*side.equated, *side.keys])
-            causes.append(Cause(told, (*matched, *keys), side.time.id, len(matched)))
+            cause_rows = self._cause_rows(side.changed, [*side.equated, *side.keys])
+            causes.append(Cause(cause_rows, (*matched, *keys), side.time.id, len(matched)))
         return self._changes(rows, causes)
 
     def _side(self, node: Join, one: Node) -> _Side:
@@ -146,10 +146,10 @@ class _Following:
             and call.argument.column is not None
             and call.argument.column == below.time
         ]
-        told = self._told(below, node.keys)
-        return self._changes(node, [Cause(told, tuple(c.id for c in outputs), times[0] if times else None)])
+        cause_rows = self._cause_rows(below, node.keys)
+        return self._changes(node, [Cause(cause_rows, tuple(c.id for c in outputs), times[0] if times else None)])
 
-    def _told(self, changed: Changed, match: Sequence[Scalar]) -> Node:
+    def _cause_rows(self, changed: Changed, match: Sequence[Scalar]) -> Node:
         columns = [self._column("match", s.type) for s in match]
         return Project(changed.rows, (*columns, self._column("at", TIMESTAMP)), (*match, read(changed.at)))
 

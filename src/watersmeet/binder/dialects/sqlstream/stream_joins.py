@@ -269,12 +269,12 @@ def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> 
         stream, time = Project(stream, (*stream.columns, rowtime), (*map(read, stream.columns), time)), read(rowtime)
     if isinstance(window, RowsWindow):
         return _by_rows(stream, time, window, binding)
-    gone = _column("_leaves", binding)
+    end = _column("_leaves", binding)
     over = after(floor(time.expression, window.unit), window.unit)
     with_end = Project(
-        stream, (*stream.columns, gone), (*map(read, stream.columns), Scalar(over, TIMESTAMP, nullable=False))
+        stream, (*stream.columns, end), (*map(read, stream.columns), Scalar(over, TIMESTAMP, nullable=False))
     )
-    return Framed(with_end, time, window, time, read(gone))
+    return Framed(with_end, time, window, time, read(end))
 
 
 def _by_rows(stream: Node, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:

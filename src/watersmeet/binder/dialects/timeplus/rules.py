@@ -159,8 +159,8 @@ def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) ->
 
 def within(own: Mapping[str, str], binding: Binding) -> Binding:
     """The binding inside a query with these settings."""
-    if (told := unheeded(own)) is not None:
-        binding.notice(told)
+    if (warning := unheeded(own)) is not None:
+        binding.notice(warning)
     found = binding.collected
     if "join_max_buffered_bytes" in own:
         found.limits.append(int(own["join_max_buffered_bytes"]))
