@@ -1,10 +1,8 @@
-"""Databases outside are captured: a thread for each reads the changes that its server tells and commits what
-transactions changed, several tables in one commit, together with the place up to which that is.
+"""Change data capture: for each captured database a thread reads the server's changes and commits them.
 
-The server is told to forget changes only behind that commit. So whatever is killed goes on where it was. What is
-particular to a system is behind `connectors.databases.captures`.
-
-What capturing has made in databases of PostgreSQL: it goes with what it was made for.
+A commit contains whole transactions of several tables, together with the offset in the server's log. Only after that
+commit the server may delete these changes, so capture resumes exactly after a crash. Code specific to a system is in
+`connectors.databases.captures`. `drop_captured` removes what capture has created on the server.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from watersmeet.system.process import fault
 from watersmeet.system.threads import Worker, Workers
 from watersmeet.values.serialization import from_json, to_json
 
-#: So long a thread waits for changes before it looks whether anything else is to be done.
+#: The longest wait for changes before the thread checks for other work.
 _LOOK_S: Final = 0.05
 
 #: After a failure the server is tried again after times from this …
@@ -59,22 +57,22 @@ _FIRST_RETRY_S: Final = 0.1
 #: … to this; see `Worker`.
 _LAST_RETRY_S: Final = 5.0
 
-#: Whether servers still write the changes of all tables is looked up at each start, and then after this time.
+#: The interval at which it checks that servers still write the changes of all tables; also checked at each start.
 _CHECK_S: Final = 60.0
 
 #: A table that the user may not read is tried again after this time.
 _RIGHT_S: Final = 1.0
 
-#: Errors of what is computed of one table's rows: they stop it, and not the others of its source.
+#: Errors in the rows of one table: they stop this table, not the others of its source.
 _BROKEN: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
-#: How long closing the database waits for a thread to let go of its server.
+#: The longest wait of `close` for a thread that releases its server.
 _CLOSE_S: Final = 10.0
 
 
 @dataclass
 class _Change:
-    """A commit: the changes of tables by their ids, their positions after it, the rows that are set aside."""
+    """A commit: the changes of tables by id, their positions after it, the rejected rows."""
 
     changes: dict[str, Change]
     position: DatabasePosition
@@ -82,13 +80,13 @@ class _Change:
 
 
 def tables_of(database: OpenDatabase, captured_id: str) -> list[CapturedTable]:
-    """The tables that follow those of a captured database."""
+    """The tables that capture a captured database."""
     known = [*database.catalog.relations.values()]
     return [t for t in known if isinstance(t, CapturedTable) and t.captured.database == captured_id and not t.staged]
 
 
 def committed(database: OpenDatabase, captured: CapturedDatabase) -> DatabasePosition:
-    """How far a captured database is in the newest commit."""
+    """The position of a captured database as of the newest commit."""
     log = database.log
     found = log.read(log.head()).captured.get(captured.id)
     return DatabasePosition(captured.start) if found is None else from_json(DatabasePosition, found)
@@ -98,17 +96,17 @@ class Captures(Service):
     """The captured databases of an open database. Safe for several threads."""
 
     def __init__(self, session: Session) -> None:
-        """session: one of its own, without transactions."""
+        """session: a session of its own, without transactions."""
         self._session = session
         self._workers: Workers[_Capturing] = Workers()
 
     def start(self) -> None:
-        """Capture what the catalog says, until the database is closed."""
+        """Starts capturing the databases of the catalog, until the database is closed."""
         self._session.database.at_close(self._workers.end)
         self.follow()
 
     def follow(self) -> None:
-        """Start and end captures as the captured databases of the catalog want."""
+        """Starts and ends captures to match the catalog."""
         known = self._session.database.catalog.relations
         wanted = [
             i
@@ -119,18 +117,16 @@ class Captures(Service):
 
     @contextlib.contextmanager
     def halted(self, database_id: str) -> Iterator[None]:
-        """Capture nothing of a database inside the block. After it, capture resumes as the catalog and the newest
-        commit say.
-        """
-        self._workers.end([database_id])  # it commits nothing more, even if it takes longer
+        """Stops capturing a database inside the block. After it, capture resumes from the newest commit."""
+        self._workers.end([database_id])  # it commits nothing more, even if ending it takes longer
         try:
             yield
         finally:
             self.follow()
 
     def catch_up(self) -> list[str]:
-        """Wait until the tables have what was committed there before. A notice for each database that is not waited
-        for.
+        """Waits until the tables contain all transactions committed before on the servers. Returns a notice for each
+        database that is skipped.
         """
         return [notice for worker in self._workers.all().values() for notice in worker.flush()]
 
@@ -184,7 +180,7 @@ class _Capturing(Worker):
             return [f'source "{name}" was not waited for, as it is {self.state}: {self.problem}']
 
     def status(self) -> CaptureStatus:
-        """The status, with the server's figures of the slot if it answers."""
+        """The status, with the server's figures about the slot if it answers."""
         shown = {t.id: t.shown for t in self._tables()}
         tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
         found = CaptureStatus(self.state, self.problem, tables, self._position.place)
@@ -229,7 +225,7 @@ class _Capturing(Worker):
             self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
 
     def _is_in_use(self, cause: Error) -> bool:
-        """Whether the reader before this one is still there: the server notices late that its connection ended."""
+        """Whether the previous reader is still connected: a server notices the end of a connection late."""
         return (
             self._system.is_in_use(cause) and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
         )
@@ -245,7 +241,7 @@ class _Capturing(Worker):
         return self.state in ("starting", "running")
 
     def _has(self, place: str) -> bool:
-        """Whether the tables have everything that was committed before that place."""
+        """Whether the tables contain everything that was committed before that place."""
         known = [self._position.of(t.id) for t in self._tables() if t.id not in self._unread]
         return self._system.has(self._reached, place) and all(p and (p.done or p.stalled) for p in known)
 
@@ -265,7 +261,7 @@ class _Capturing(Worker):
     # Reading.
 
     def _capture(self) -> None:
-        """Reads changes until it is stopped, or an error comes."""
+        """Reads changes until it is stopped, or fails."""
         self._database.log.check()
         options = self._options()
         self._position = committed(self._database, self._relation())
@@ -282,7 +278,7 @@ class _Capturing(Worker):
                 self.succeeded()
 
     def _check(self, captor: Captor) -> None:
-        """Stops the tables of which the server may not have written all changes."""
+        """Stops tables whose changes the server may not have written completely."""
         self._checked_s = time.monotonic()
         change = _Change({}, self._position)
         for table in self._tables():
@@ -293,7 +289,7 @@ class _Capturing(Worker):
             self._commit(change)
 
     def _step(self, captor: Captor) -> None:
-        """Takes what has come; then reads the next rows of a table that is not complete."""
+        """Applies received changes; then reads the next rows of a table that is not complete."""
         stream = captor.stream
         batch = stream.read(0 if self._to_be_read() is not None else _LOOK_S, self._names)
         if batch is not None:
@@ -312,19 +308,19 @@ class _Capturing(Worker):
             self.changed.notify_all()
 
     def _names(self) -> set[tuple[str, str]]:
-        """The tables there that are followed."""
+        """The names of the captured tables on the server."""
         found = ((t.captured, self._position.of(t.id)) for t in self._tables())
         return {(c.schema, c.table) for c, p in found if p is None or not p.stalled}
 
     def _to_be_read(self) -> CapturedTable | None:
-        """A table that is not complete, and can be tried."""
+        """A table that is not complete, and can be read now."""
         now_s = time.monotonic()
         found = [(t, self._position.of(t.id)) for t in self._tables()]
         due = (t for t, p in found if p is None or not (p.done or p.stalled))
         return next((t for t in due if t.id not in self._unread or self._unread[t.id][1] <= now_s), None)
 
     def _moved(self, captor: Captor, place: str) -> DatabasePosition:
-        """The position when everything before that place is in the tables."""
+        """The position once all changes before that place are in the tables."""
         known = {t.id for t in self._tables()}
         behind = captor.stream.behind
         tables = {i: behind(p, place) for i, p in self._position.tables.items() if i in known}
@@ -358,14 +354,14 @@ class _Capturing(Worker):
                 dead.add(f"{captured.schema}.{captured.table}", None, letter.reason, letter.text)
 
     def _forget_unfinished(self) -> None:
-        """Deletes the dead letters of commits that were not made."""
+        """Deletes the dead letters of commits that were not completed."""
         for table in self._tables():
             forget_dead_letters(self._database.layout.dead(table.id), self._position.letters)
 
-    # Rows that are there already.
+    # Existing rows.
 
     def _fill(self, captor: Captor, table: CapturedTable) -> None:
-        """Reads the next rows of a table, or finds that it has none that are wanted."""
+        """Reads the next existing rows of a table, or marks it complete."""
         captured, stream = table.captured, captor.stream
         position = self._position.of(table.id)
         change = _Change({}, self._moved(captor, stream.reached))
@@ -387,7 +383,7 @@ class _Capturing(Worker):
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
-            if cause.lacks_right:  # which may be given back
+            if cause.lacks_right:  # the right may be granted again
                 self._unread[table.id] = _why(cause), time.monotonic() + _RIGHT_S
                 return
             self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
@@ -409,11 +405,11 @@ class _Capturing(Worker):
     # Changes.
 
     def _take(self, captor: Captor, batch: Batch) -> None:
-        """Commits what whole transactions changed."""
+        """Commits the changes of whole transactions."""
         change = _Change({}, self._position)
         for table in self._tables():
             if not table.captured.has_snapshot and self._position.of(table.id) is None:
-                self._put(change, table, TablePosition(done=True))  # it may have come while this batch was read
+                self._put(change, table, TablePosition(done=True))  # may have become complete meanwhile
         if captor.options.adds_columns:
             self._add_columns(captor, batch, change)
         with self._database.guard:
@@ -444,7 +440,7 @@ class _Capturing(Worker):
             self._commit(change)
 
     def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:
-        """Adds what was added there to the tables; a table that can't have it follows no more."""
+        """Adds columns that were added on the server. A table that can't have such a column is stopped."""
         for table in self._tables():
             position = change.position.of(table.id)
             if position is None or position.stalled:
@@ -467,18 +463,18 @@ class _Capturing(Worker):
 
 
 def _broken(cause: Exception, table: CapturedTable) -> str:
-    """As `_why`, of an error that nothing here is meant to raise."""
+    """As `_why`, for an unexpected error."""
     return f"INTERNAL_ERROR, {type(cause).__name__}: {cause}. {hint_of(table)}"
 
 
 def _why(cause: Error) -> str:
-    """Why a table follows no more, and what goes on."""
+    """The reason why the replication of a table has stopped, and what continues."""
     return f"{cause.message}. {cause.hint}" if cause.hint else cause.message
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
-    """Undo what was made on servers for dropped databases and tables; in a transaction, when it commits. Notices name
-    what stays there.
+    """Removes what was created on servers for dropped databases and tables; in a transaction, when it commits. Notices
+    name what remains there.
     """
     dropped = list(relations)
     ids = {r.id for r in dropped}
@@ -499,7 +495,7 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
 
 
 def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]:
-    """The action that undoes what was made on the server for a captured database."""
+    """The action that removes what was created on the server for a captured database."""
 
     def drop() -> None:
         system, others = _others(session, database, lambda other: other.id != database.id)

@@ -1,4 +1,4 @@
-"""Captured changes of one table: its inserted and deleted rows in its own types, and columns that are added.
+"""Captured changes of one table: inserted and deleted rows in the table's types, and added columns.
 
 RisingWave, "Ingest data from PostgreSQL CDC", "Automatically map upstream table schema" and "auto schema change".
 """
@@ -45,7 +45,7 @@ from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 
 class Captor(NamedTuple):
-    """What changes of tables are made with."""
+    """The context in which the changes of tables are computed."""
 
     session: Session
     system: System
@@ -54,7 +54,7 @@ class Captor(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A row that is set aside, as a value of it has no equivalent. text: its columns, as JSON."""
+    """A rejected row, with a value that has no equivalent. text: its columns, as JSON."""
 
     reason: str
     text: str
@@ -63,9 +63,9 @@ class Letter(NamedTuple):
 def changed(
     captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch, letters: list[Letter]
 ) -> tuple[Change | None, TablePosition]:
-    """(what transactions changed of a table, its position with that). The caller holds the guard.
+    """(the change of a table by transactions, its position after them). The caller holds the guard.
 
-    letters: gets the rows that are set aside; the table has no row of their keys then. Errors stop the table, but for
+    letters: receives rejected rows; the table then has no row of their keys. Errors stop the table, except for
     RUNTIME_UNAVAILABLE.
     """
     captured = table.captured
@@ -95,7 +95,7 @@ def changed(
             hint=hint_of(table),
         )
     if cut > emptied or (emptied >= 0 and not position.takes_all):
-        # From here on everything is read again.
+        # From here on the table is read again.
         return emptied_table(captor.session, table), TablePosition()
     changes = _keyed(captor, table, position, batch, own, emptied, letters)
     keys = changes.keys()
@@ -128,19 +128,19 @@ def content(session: Session, table: CapturedTable) -> pa.Table:
 
 
 def emptied_table(session: Session, table: CapturedTable) -> Change:
-    """The change that leaves no row."""
+    """The change that deletes all rows."""
     there = content(session, table)
     return replacement(there, there.slice(0, 0))
 
 
 def read_columns(table: CapturedTable) -> Schema:
-    """The columns that are columns there, too."""
+    """The columns that also exist on the server."""
     return tuple(c for c in table.columns if c.name not in table.message_parts and c.name not in table.generated)
 
 
 def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may_lack: Collection[str] = ()) -> None:
-    """Raises the error that stops the table if the table of its server is another one now. now: its types by column.
-    may_lack: columns that it need not have yet.
+    """Raises the error that stops the table if its definition on the server has changed. now: the server's types by
+    column. may_lack: columns that may be missing.
     """
     check_same(table, there)
     captured = table.captured
@@ -158,7 +158,7 @@ def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may
 
 
 def check_same(table: CapturedTable, there: Lineage) -> None:
-    """CATALOG_TYPE_MISMATCH if a table has the name or the number of the captured one, but not both."""
+    """CATALOG_TYPE_MISMATCH if only the name or only the number of a table matches the captured one."""
     captured, shown = table.captured, _shown(table)
     if there.oid != captured.oid:
         raise error("CATALOG_TYPE_MISMATCH", f"{shown} was dropped and created again", hint=hint_of(table))
@@ -168,7 +168,7 @@ def check_same(table: CapturedTable, there: Lineage) -> None:
 
 
 def hint_of(table: CapturedTable) -> str:
-    """What lets a table that stopped go on."""
+    """The remedy for a table that stopped."""
     return (
         f"RESET SOURCE {table.shown} reads it anew; if its columns are other ones, run its CREATE TABLE again, as "
         "CREATE OR REPLACE TABLE."
@@ -178,8 +178,8 @@ def hint_of(table: CapturedTable) -> str:
 def rows_there(
     captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], letters: list[Letter]
 ) -> tuple[pa.Table, pa.Table]:
-    """(rows of the table by the texts of its `read_columns` in rows that were there already, the keys of these rows and
-    of those that are set aside). letters: gets the latter.
+    """(rows of the table, from the texts of the `read_columns` of existing rows; the keys of these and of rejected
+    rows). letters: receives the rejected rows.
     """
     found, bad = _values(captor, table, texts, None, letters)
     keys = found.select(list(table.primary_key))
@@ -197,7 +197,7 @@ def _keyed(
     emptied: int,
     letters: list[Letter],
 ) -> KeyedChanges:
-    """The changes behind `emptied` that are to be made, in the types of the table. letters: see `changed`."""
+    """The changes after `emptied`, in the types of the table. letters: see `changed`."""
     read = read_columns(table)
     keys = tuple(c for c in read if c.name in table.primary_key)
     deleted, deleted_at, written, written_at = [], [], [], []
@@ -228,14 +228,14 @@ def _keyed(
                 written_at.append(2 * at[wants][~bad] + 1)
                 for column, value in zip(columns, taken, strict=True):
                     kept[column.name].append(value.kept[wants][~bad])
-                # A row that is set aside takes the place of the row of its key.
+                # A rejected row deletes the row of its key.
                 removed, removed_at = found_rows.select(list(table.primary_key)), 2 * at[wants] + 1
                 removed, removed_at = removed.filter(pa.array(bad)), removed_at[bad]
             else:
                 plain = captor.stream.plain(table.captured, keys, texts)
                 removed = exactly(plain, keys, _shown(table)).rows.select(list(table.primary_key))
                 removed_at = 2 * at[wants]
-            known = ~_has_null(removed)  # of no other key there is a row
+            known = ~_has_null(removed)  # a key with NULL has no row
             deleted.append(removed.filter(pa.array(known)))
             deleted_at.append(removed_at[known])
     schema = arrow_schema(table.columns, positional=False)
@@ -253,14 +253,14 @@ def _keyed(
 def _values(
     captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], times_us: pa.Array | None, letters: list[Letter]
 ) -> tuple[pa.Table, Mask]:
-    """(rows of the table by the texts of the columns that are read, which of them are set aside). times_us: of their
-    transactions. letters: gets the latter.
+    """(rows of the table, from the texts of the columns that are read; the mask of rejected rows). times_us: of their
+    transactions. letters: receives the rejected rows.
     """
     read, captured = read_columns(table), table.captured
     found, bad, reasons = exactly(captor.stream.plain(captured, read, texts), read, _shown(table))
     if reasons:
         chosen = {c.name: t.filter(pa.array(bad)).to_pylist() for c, t in zip(read, texts, strict=True)}
-        names = sorted(chosen, key=lambda n: n not in table.primary_key)  # long texts are cut at their ends
+        names = sorted(chosen, key=lambda n: n not in table.primary_key)  # long texts are truncated
         listed = zip(*(chosen[n] for n in names), strict=True)
         said = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in listed)
         _set_aside(table, letters, [Letter(reason, text) for reason, text in zip(reasons, said, strict=True)])
@@ -287,7 +287,7 @@ def _values(
 
 
 def _set_aside(table: CapturedTable, letters: list[Letter], found: list[Letter]) -> None:
-    """INVALID_VALUE if the table stops at such rows."""
+    """INVALID_VALUE if rejected rows stop the table."""
     if found and table.captured.stops:
         raise error(
             "INVALID_VALUE",
@@ -298,7 +298,7 @@ def _set_aside(table: CapturedTable, letters: list[Letter], found: list[Letter])
 
 
 def _has_null(keys: pa.Table) -> Mask:
-    """Which keys have a part that is NULL."""
+    """The mask of keys that contain NULL."""
     found = np.zeros(keys.num_rows, np.bool_)
     for column in keys.columns:
         if column.null_count:
@@ -318,7 +318,7 @@ def _older(table: CapturedTable, column: str, count: int) -> Values:
 
 
 def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]:
-    """Which columns are new there. None if others are gone: those may have new names."""
+    """Columns added on the server. Empty if others were dropped: the new ones may be renamed columns."""
     captured = table.captured
     if not set(captured.types) <= set(names):
         return ()
@@ -328,10 +328,10 @@ def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]
 def add_columns(
     session: Session, stream: Stream, table: CapturedTable, there: TableThere, names: Sequence[str], place: str
 ) -> None:
-    """Adds columns to a table, in a transaction of its own. Rows that are there have the value that they have there.
+    """Adds columns to a table, in a transaction of its own. Existing rows get the values that they have on the server.
 
-    session: of this call alone. place: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
-    DUPLICATE_COLUMN, UNDEFINED_COLUMN: the table can't follow.
+    session: for this call only. place: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN, UNDEFINED_COLUMN: the table can't have them.
     """
     theirs = {c.name: c for c in there.columns}
     with session.database.ddl, own_transaction(session):
@@ -378,7 +378,7 @@ def _with_column(
 
 
 def _fill(stream: Stream, table: CapturedTable, text: str, column: str, kind: SqlType) -> str:
-    """The value of rows that are older than a column, as the catalog keeps it."""
+    """The value of a column in rows that are older than it, as the catalog stores it."""
     schema: Schema = (Field(column, kind),)
     shown = f"{table.captured.schema}.{table.captured.table}"
     plain = stream.plain(table.captured, schema, [pa.array([text])])

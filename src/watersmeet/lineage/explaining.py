@@ -1,6 +1,6 @@
-"""EXPLAIN ROW, EXPLAIN MISSING ROW: where rows come from, and why there are none.
+"""EXPLAIN ROW and EXPLAIN MISSING ROW.
 
-EXPLAIN MISSING ROW: the operator at which the rows end that could have become a row, and what ended them.
+EXPLAIN MISSING ROW names the operator that rejected the rows which could have become the missing row, and the reason.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR
 
 Conditions = Sequence[Scalar]
 
-#: So many rounds of a recursion are searched one by one.
+#: At most this many rounds of a recursion are searched one by one.
 MOST_SEARCHED: Final = 10
 
 
 def origins_of(
     asker: Asker, of: Callable[[Scan | PastScan], Read], names: Callable[[Explained], Names], most: int
 ) -> Origins:
-    """What explains rows, and rows that are not there. The parameters are those of `Origins`."""
+    """The object that explains rows and missing rows. Parameters as in `Origins`."""
 
     def absent(explained: Explained, tree: Node, conditions: Conditions) -> list[Step]:
         return Search(origins, explained).steps(tree, conditions)
@@ -72,7 +72,7 @@ def origins_of(
 
 @dataclass(frozen=True)
 class Search:
-    """The search within one query. Of each node it is known that no row meets the conditions."""
+    """The search within one query. For each node that it visits, no row meets the conditions."""
 
     origins: Origins
     explained: Explained
@@ -82,7 +82,7 @@ class Search:
         return self.origins.names(self.explained)
 
     def steps(self, node: Node, conditions: Conditions) -> list[Step]:
-        """What ended the rows of a node."""
+        """The reasons why no row of the node meets the conditions."""
         return self._ended(node, list(dict.fromkeys(conditions)))
 
     def _count(self, node: Node, conditions: Conditions) -> int:
@@ -92,7 +92,7 @@ class Search:
         return self.origins.asker.some(filtered(plain(node, self.explained), conditions))
 
     def _found(self, node: Node, conditions: Conditions) -> Found:
-        """Rows that are there, or candidates."""
+        """Stored rows or candidates that meet the conditions."""
         return self.origins.found(self.explained, node, conditions, was_output=not self.explained.decisions)
 
     def _text(self, conditions: Conditions) -> str:
@@ -101,7 +101,7 @@ class Search:
     def _none_with(
         self, what: str, found: Found, conditions: Conditions, more: Callable[[Row], Sequence[Step]] | None = None
     ) -> Step:
-        """Rows that all fail conditions, each with those that it does not meet."""
+        """A step with rows that all fail conditions, each with the conditions that it fails."""
         below = found.extended(more, lambda row: "not " + ", ".join(map(row.with_values, row.unmet(conditions))))
         return Step(what, detail=f"{counted(found.total)}, none with {self._text(conditions)}", below=below)
 
@@ -131,7 +131,7 @@ class Search:
         return Step(found.what, found.name, detail=text, below=below)
 
     def _back_then(self, node: Scan | PastScan, found: Read, inner: Conditions) -> list[Step]:
-        """Of a view that looks back: what ended the rows when they came."""
+        """For a view that is re-evaluated as of earlier commits: the reasons at the time of insertion."""
         assert found.missing is not None
         moments, more = found.missing(node, inner)
         steps = []
@@ -143,7 +143,7 @@ class Search:
         return [*steps, *([Step("…", detail=f"earlier rows: {counted(more)}")] if more else [])]
 
     def _lacks(self, node: Scan | PastScan | Named, conditions: Conditions) -> str:
-        """Which condition no stored row meets, beside those before it."""
+        """The condition that no stored row meets together with the conditions before it."""
         met: list[Scalar] = []
         tree = plain(node, self.explained)
         asker = self.origins.asker
@@ -161,7 +161,7 @@ class Search:
         return f"no row with {self._text(conditions)}"
 
     def _around(self, node: Scan | PastScan | Named, there: Node, part: Scalar) -> list[str]:
-        """What there is instead of a value that a condition asks for. there: the rows in question."""
+        """The stored values nearest to the value that a condition requires. there: the candidate rows."""
         found = _constant(part)
         kind = None if found is None else ORACLE.exact_type_of(found[1].sql(dialect="duckdb"))
         if found is None or kind is None:
@@ -173,7 +173,7 @@ class Search:
         return [near, *([] if column is None else self._late(node, column, cell))]
 
     def _late(self, node: Scan | PastScan | Named, column: Column, cell: Cell) -> list[str]:
-        """By how much a row with that time would be late, if it is."""
+        """How late a row with that time would be; empty if it would not be late."""
         watermarks = dict(node.watermarks) if isinstance(node, Scan) else {}
         bound = bound_cell(watermarks.get(column.id, ()), self.explained.times, column)
         if bound is None or not self._is_below(cell, bound):
@@ -186,21 +186,21 @@ class Search:
         return found.text == "true"
 
     def _away(self, cell: Cell, bound: Cell) -> str:
-        """How far two times are from each other."""
+        """The distance between two times, as text."""
         ends = (cell.literal.expression, bound.literal.expression)
         span = exp.Sub(this=exp.func("greatest", *ends), expression=exp.func("least", *ends))
         (found,) = self.origins.asker.values([Scalar(span, VARCHAR)], {})
         return found.text or "NULL"
 
     def _otherwise(self, found: Read, view: Explained, conditions: Conditions) -> Step:  # noqa: ARG002
-        """Rows that could have come out of a view, but did not: it was decided so when they came."""
+        """Rows that are in the result of the query now, but were rejected when they arrived."""
         rows = self.origins.found(view, view.tree, conditions, was_output=False)
         return Step("decided", detail=f"{counted(rows.total)} could have come: {view.decisions}", below=rows.steps)
 
     def _left_out(self, found: Read, view: Explained, conditions: Conditions) -> Step:
-        """A view that lacks rows which the stored rows of its inputs give: some of these came late, and were left out.
+        """The step for a view without rows that its stored inputs produce, because some of these were late and dropped.
 
-        HISTORY_GONE if none did.
+        HISTORY_GONE if no row was late.
         """
         bounds: dict[str, Cell] = {}
         texts = []
@@ -294,7 +294,7 @@ class Search:
         return self._computed("Window", node, conditions)
 
     def _computed(self, what: str, node: Unary, conditions: Conditions) -> list[Step]:
-        """Of a node that adds columns to each row of its input."""
+        """The steps of a node that adds columns to each row of its input."""
         own = [c for c in conditions if c.columns <= node.input.ids]
         found = self._found(node, own)
         if not found.total:
@@ -326,7 +326,7 @@ class Search:
                 return [self._without_partners(title, node, found, node.right, [])]
             below = found.extended(lambda row: row.partners(node))
             return [Step(title, detail=f"{counted(found.total)}, each with a partner", below=below)]
-        # A row with NULLs in the place of a side does not meet conditions that NULL can't meet.
+        # A row with NULLs for one side fails all conditions that NULL can't meet.
         rejected = frozenset[str]().union(*map(rejected_columns, conditions))
         needs_left, needs_right = (
             node.keeps_left or rejected & node.left.ids,
@@ -344,7 +344,7 @@ class Search:
         return steps
 
     def _paired(self, title: str, node: Join, conditions: Conditions) -> list[Step]:
-        """Of a join that has to give a row of both sides."""
+        """The steps of a join that requires a row of both sides."""
         sides = [(side, self._of_side(node, side, conditions)) for side in (node.left, node.right)]
         dead = [(side, own) for side, own in sides if not self._some(side, own)]
         if dead:
@@ -362,7 +362,7 @@ class Search:
         return Step(title, detail=f"{counted(found.total)}, none with a partner", below=below)
 
     def _of_side(self, node: Join, side: Node, conditions: Conditions) -> list[Scalar]:
-        """The conditions on rows of one side, also those that its keys share with the other side."""
+        """The conditions on rows of one side, including those that its keys share with the other side."""
         own = [c for c in conditions if c.columns <= side.ids]
         constants = [v for c in conditions if (v := _constant(c)) is not None]
         values = {side.name: value for side, value in constants if isinstance(side, exp.Column)}
@@ -457,20 +457,20 @@ def _constant(part: Scalar) -> tuple[exp.Expression, exp.Expression] | None:
 
 
 def _moved(conditions: Conditions, columns: Sequence[Column], others: Sequence[Column]) -> list[Scalar]:
-    """Conditions on columns as conditions on others in their place."""
+    """The conditions with columns replaced by others."""
     names = {a.id: column_ref(b.id) for a, b in zip(columns, others, strict=True)}
     return [c.substitute(names) for c in conditions]
 
 
-#: So often it begins again because a new epoch has come meanwhile.
+#: The number of attempts if new epochs are committed meanwhile.
 _TRIES: Final = 20
 
 
 def explain_row(session: Session, statement: ExplainRow) -> Result:
-    """Runs the query again, for the rows in question alone, at one moment.
+    """Runs the query again, only for the rows in question, at one moment.
 
-    Errors of the query; PERMISSION_DENIED for who may not read all that its views read; FEATURE_NOT_SUPPORTED for
-    results that can't be computed again; HISTORY_GONE for those of which rows are no longer kept.
+    Errors of the query; PERMISSION_DENIED without the right to read all that its views read; FEATURE_NOT_SUPPORTED for
+    results that can't be computed again; HISTORY_GONE if required rows are no longer kept.
     """
     if session.transaction is not None and not session.transaction.read_only:
         session.notice("EXPLAIN ROW shows what is committed, without the changes of this transaction.")
@@ -478,7 +478,7 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
         try:
             # DuckDB's optimizer removes some errors: n + 1 > 10 becomes n > 9.
             steps = _found(session, statement, tolerant=_has_failed(session))
-        except VALUE_ERRORS:  # where an expression of a view fails, the view has NULL
+        except VALUE_ERRORS:  # where an expression of a view fails, the view contains NULL
             steps = _found(session, statement, tolerant=True)
     except duckdb.Error as cause:
         failed = failed_query(cause, statement.text)
@@ -503,7 +503,7 @@ def _has_failed(session: Session) -> bool:
 
 
 def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[Step]:
-    """The answer. tolerant: views have NULL where an expression fails; else that is an error of DuckDB."""
+    """The answer. tolerant: expressions that fail return NULL, as in views; otherwise they raise an error of DuckDB."""
     for _ in range(_TRIES):
         steps = _steps(session, statement, tolerant)
         if steps is not None:
@@ -533,7 +533,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
                 return None
             asker = Asker(connection, lambda i: catalog.relations[i].shown)
             if has_single_values(found.bound.relation):
-                asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
+                asker.rows(inlined(found.bound.relation), 1)  # fails if the query fails
             try:
                 with views.answering(connection, asker, {s.name for s in past}, root):
                     origins = origins_of(asker, views.what, views.names, statement.limit)
@@ -544,7 +544,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
                 if err.condition == "STATE_DAMAGED" and session.database.log.last_epoch() != epoch:
                     return None  # only the state of the newest epoch is kept
                 raise
-            if views.lacks_past:  # rows came at moments that are known only now
+            if views.lacks_past:  # the commits to read became known only now
                 continue
         if statement.missing and not missing:
             session.notice("The row is not missing.")
@@ -552,7 +552,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
 
 
 def _searched(tree: Node) -> tuple[Node, list[Scalar]]:
-    """What EXPLAIN MISSING ROW searches, and for what: the query's relation, and its conditions there."""
+    """The relation that EXPLAIN MISSING ROW searches, and the conditions that it searches for."""
     while isinstance(tree, Project):
         tree = tree.input
     return (tree.input, conjuncts(tree.predicate)) if isinstance(tree, Filter) else (tree, [])

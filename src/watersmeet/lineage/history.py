@@ -45,7 +45,7 @@ from watersmeet.system.duckdbs import ARRIVAL, arrival_view
 from watersmeet.values.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.values.watermarks import value
 
-#: Columns beside those of a relation: how often a row came, as of which commits it was there, and what orders rows, the
+#: Additional columns: how often a row was inserted, the commits as of which it was present, and the order of rows,
 #: newest first.
 DIFF: Final = f"{ADDED}diff"
 
@@ -60,7 +60,7 @@ class History:
     def __init__(
         self, database: OpenDatabase, epoch: Commit, connection: duckdb.DuckDBPyConnection, entered: ExitStack
     ) -> None:
-        """entered: gives back what the connection is lent, and the commits that are kept meanwhile."""
+        """entered: on exit, releases lent tables and pinned commits."""
         self._database, self._log, self._epoch = database, database.log, epoch
         self._connection, self._entered = connection, entered
         self._lent: dict[str, int] = {}
@@ -72,16 +72,16 @@ class History:
         self._low_water = low_water_number(database.layout)
 
     def shows(self, view: Relation, commit: int) -> bool:
-        """Whether a view had its first content when that commit was made."""
+        """Whether the view already had content as of that commit."""
         return self._read(view, commit).catalog_version >= view.since
 
     def epoch_before(self, view: Relation, commit: int) -> int:
-        """The number of the epoch before that of a commit."""
+        """The number of the epoch before the epoch of a commit."""
         return self._read(view, commit).epoch_before
 
     def changes(self, view: Relation, columns: Sequence[Column]) -> PastScan:
-        """All rows that came to a view, with these columns, and the commit as another one: of what it was filled with
-        the first one.
+        """All rows inserted into a view, with these columns and their commit. Rows of the initial fill have the commit
+        of the fill.
         """
         name = f"changes of {view.id}"
         if name not in self._lent:
@@ -98,7 +98,7 @@ class History:
         return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
 
     def inserted(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
-        """What came to a relation in the epoch of a commit."""
+        """The rows inserted into a relation in the epoch of a commit."""
         name = f"came in {moment.name} {relation.id}"
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
@@ -107,9 +107,8 @@ class History:
         return PastScan(relation.id, name, moment.past, _outputs(scan), None)
 
     def arrived(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> PastScan:
-        """All that came to a relation, and the epoch that read it for a view: that with which the view was filled, or 0
-        for what came before the history that is kept. began: the commit after which the view began, if only what came
-        later counts.
+        """All rows inserted into a relation, with the epoch that read each for a view: the epoch of the fill, or 0 for
+        rows older than the history. began: the commit after which the view began, if only later rows count.
         """
         name = arrived_name(view, relation, began)
         columns = (*relation.columns, *_number_fields(COMMIT, *AGE))
@@ -134,8 +133,8 @@ class History:
         return PastScan(relation.id, name, moment.past, outputs, None)
 
     def events(self, view: Relation, relation: Relation, scan: Scan, last: int) -> PastScan:
-        """All that came to a relation and went up to an epoch, with the columns `COMMIT` and `DIFF`: of what was there
-        when a view was filled that epoch, or 0 where history does not go back so far.
+        """All insertions and deletions of a relation up to an epoch, with the columns `COMMIT` and `DIFF`. Rows present
+        when the view was filled have the epoch of the fill, or 0 if history does not go back that far.
         """
         name = _events_name(view, relation, last)
         columns = (*relation.columns, *_number_fields(COMMIT, DIFF))
@@ -157,13 +156,15 @@ class History:
         return PastScan(relation.id, name, Past("commit", str(last)), outputs, None)
 
     def all_inserted(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
-        """Lends what came to a relation, as `arrived`. HISTORY_GONE if some of it came before the history."""
+        """Lends all rows inserted into a relation, as `arrived`. HISTORY_GONE if some of them are older than the
+        history.
+        """
         arrived = self.arrived(view, relation, scan, began, moment)
         self.check_complete(relation, arrived.name)
 
     def there_ever(self, view: Relation, relation: Relation, scan: Scan, last: int) -> None:
-        """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was there,
-        and the first as of which it no longer was: of rows that were there when the view was filled, as in `events`.
+        """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was
+        present, and the first as of which it no longer was. Rows present when the view was filled: as in `events`.
         """
         name, events = there_name(view, relation, last), self.events(view, relation, scan, last)
         if name in self._lent:
@@ -182,7 +183,7 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
     def newest_ever(
         self, view: Relation, relation: Relation, scan: Scan, began: int, keys: Sequence[str], moment: PastScan
     ) -> None:
-        """The same of what came to a relation since a view began, each row until a newer one with equal keys came."""
+        """Lends the rows inserted into a relation since a view began, each until a newer row with equal keys."""
         name, arrived = newest_name(view, relation, keys), self.arrived(view, relation, scan, began, moment)
         columns = (*relation.columns, *_number_fields(*AGE, *SPAN))
         if name not in self._lent:
@@ -217,14 +218,14 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, Past("commit", str(last if commit is None else commit)), outputs, None)
 
     def check_complete(self, relation: Relation, name: str) -> None:
-        """HISTORY_GONE for rows that are lent without the commit in which they looked up."""
+        """HISTORY_GONE for lent rows whose commit of the look-up is unknown."""
         text = f"SELECT min({quoted(COMMIT)}) FROM {quoted(name)}"
         first = (self._connection.execute(text).fetchone() or (None,))[0]
         if first is not None and first <= 0:
             raise self.expired(relation)
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
-        """What came to a relation after a commit, up to the epoch of another one."""
+        """The rows inserted into a relation after a commit, up to the epoch of another commit."""
         if rows.replaced and rows.scan.append_only:
             return self._ever(relation, rows, moment)
         name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
@@ -251,7 +252,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _ever(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
-        """All that had come to a relation that only grows: the first rows of those that there are now."""
+        """All rows that a relation that only grows had as of a moment: a prefix of its present rows."""
         name = f"came up to {moment.name} {relation.id} in order"
         columns = (*relation.columns, *_number_fields(*AGE))
         if name not in self._lent:
@@ -270,7 +271,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _own_commit(self, relation: Relation, began: int) -> int:
-        """As `pasts.own_commit`."""
+        """The commit after which a relation's rows count, as `began` says."""
         return own_commit(self._database, relation, began, self._epoch, self._low_water)
 
     def _last_of(self, relation: Relation, epoch: Commit) -> int:
@@ -279,7 +280,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return epoch.number if relation.is_fed_by_circuit else epoch.frontier.transaction
 
     def _content(self, relation: Relation, upto: int) -> pa.Table:
-        """What a relation had after a commit: what it has now, without the changes since."""
+        """The rows of a relation as of a commit: its present rows without later changes."""
         schema = arrow_schema(relation.columns, positional=False)
         parts = [schema.empty_table().append_column(DIFF, pa.array([], pa.int64()))]
         for number in range(upto + 1, self._last_of(relation, self._epoch) + 1):
@@ -295,7 +296,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return conformed(found.select(range(len(relation.columns))), schema)
 
     def _older(self, relation: Relation, later: Sequence[pa.Table]) -> pa.Table:
-        """What a relation has now beside the rows that came later."""
+        """The present rows of a relation without the later ones."""
         names = ", ".join(quoted(c.name) for c in relation.columns)
         schema = arrow_schema(relation.columns, positional=False)
         rows = pa.concat_tables([schema.empty_table(), *(t.select(schema.names) for t in later)])
@@ -309,7 +310,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return self._lent.get(name, 0)
 
     def expired(self, relation: Relation) -> Error:
-        """The error for rows of a relation that came before the history that is kept."""
+        """The error for rows of a relation that are older than the history."""
         return error(
             "HISTORY_GONE",
             f"a row of {relation.title} can't be explained",
@@ -319,7 +320,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         )
 
     def _epochs(self) -> Iterator[Commit]:
-        """Those that are kept, the oldest first."""
+        """The kept epochs, oldest first."""
         found = []
         number = self._epoch.number
         while number > self._low_water and (commit := self._log.find(number)) is not None:
@@ -328,13 +329,14 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return reversed(found)
 
     def _is_first(self, epoch: Commit) -> bool:
-        """Whether an epoch is the oldest that is kept, of a history that began before it."""
+        """Whether an epoch is the oldest that is kept of a history that began earlier."""
         return 0 < epoch.epoch_before <= self._low_water
 
     def _of_epoch(self, relation: Relation, epoch: Commit, after: int | None = None) -> Iterator[Commit]:
-        """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes.
+        """The commits with changes of a relation in an epoch: those that the epoch read of a table; for other relations
+        the epoch itself.
 
-        after: only those after that commit; None: all.
+        after: only later commits; None: all.
         """
         if relation.is_fed_by_circuit:
             commits: Sequence[Commit] = [epoch]
@@ -352,7 +354,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return commit
 
     def _rows(self, relation: Relation, change: RelationChange, *, replaced: bool = False) -> pa.Table:
-        """The rows of a change, each as often as it came. replaced: of a relation that may lose rows."""
+        """The inserted rows of a change, repeated by their diff. replaced: for a relation that accepts deletions."""
         parts = [arrow_schema(relation.columns, positional=False).empty_table()]
         for rows in self._changed(relation, change):
             diff = rows.column(DIFF).to_numpy()
@@ -363,7 +365,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return pa.concat_tables(parts)
 
     def _changed(self, relation: Relation, change: RelationChange) -> list[pa.Table]:
-        """The rows of a change, with how often each came or went."""
+        """The rows of a change with their diffs."""
         stored = relation.as_stored
         schema, names = arrow_schema(stored.columns, positional=False), [c.name for c in relation.columns]
         found = []
@@ -381,17 +383,17 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
 
 
 def arrived_name(view: Relation, relation: Relation, began: int | None) -> str:
-    """Under which name `History` lends what came to a relation."""
+    """The name under which `History` lends the rows inserted into a relation."""
     return f"arrived {relation.id} for {view.id}{'' if began is None else f' after {began}'}"
 
 
 def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
-    """Under which name `History` lends what came to a relation, by which newer rows stand for older ones."""
+    """The name under which `History` lends the rows inserted into a relation that newer rows replace."""
     return f"newest of {relation.id} by {', '.join(keys)} for {view.id}"
 
 
 def present_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
-    """Under which name `History` lends the rows of a relation that are there, with the commits of all."""
+    """The name under which `History` lends the present rows of a relation with their commits."""
     return f"stayed {', '.join(scan.source_names)} of {_events_name(view, relation, last)}"
 
 
@@ -400,7 +402,7 @@ def _events_name(view: Relation, relation: Relation, last: int) -> str:
 
 
 def there_name(view: Relation, relation: Relation, last: int) -> str:
-    """Under which name `History` lends all rows that a relation ever had."""
+    """The name under which `History` lends all rows that a relation ever had."""
     return f"all of {relation.id} for {view.id} up to {last}"
 
 
@@ -409,7 +411,7 @@ def _schema(columns: Sequence[Field]) -> pa.Schema:
 
 
 def _aged(rows: pa.Table, commit: int) -> pa.Table:
-    """With what orders the rows of all commits, the newest first."""
+    """Rows with the columns that order the rows of all commits, newest first."""
     ages = (np.full(rows.num_rows, -commit, np.int64), -np.arange(rows.num_rows, dtype=np.int64))
     for name, age in zip(AGE, ages, strict=True):
         rows = rows.append_column(name, pa.array(age))
@@ -421,22 +423,22 @@ def _with_commit(rows: pa.Table, number: int) -> pa.Table:
 
 
 def _numbers(*names: str) -> tuple[Column, ...]:
-    """Columns of numbers, called as in a view of the connection."""
+    """Number columns, with their names in a view of the connection."""
     return tuple(Column(n, n, BIGINT, False) for n in names)
 
 
 def _number_fields(*names: str) -> tuple[Field, ...]:
-    """The same as a view of the connection has them."""
+    """The same columns as fields."""
     return tuple(Field(n, BIGINT, nullable=False) for n in names)
 
 
 def _outputs(scan: Scan) -> tuple[Column, ...]:
-    """The columns of a scan, called as those of the relation."""
+    """The columns of a scan, with the relation's column names."""
     return tuple(Column(c.id, n, c.type, c.nullable) for c, n in zip(scan.outputs, scan.source_names, strict=True))
 
 
 class Explaining(Protocol):
-    """An explanation that is under way, as moments need it."""
+    """The state of one explanation, for the moments that it reads."""
 
     catalog: Catalog
     epoch: Commit
@@ -475,11 +477,11 @@ class AsOf:
         history, relation = self.explaining.history, self.explaining.catalog.relations[scan.relation_id]
         if history.shows(self.view, int(self.moment.past.sql)):
             return history.inserted(relation, scan, self.moment)
-        return self.then(scan) if began is None else self.since(Since(scan, began))  # all that it was filled with
+        return self.then(scan) if began is None else self.since(Since(scan, began))  # all rows of the fill
 
     @property
     def commit(self) -> int | None:
-        """The commit in which rows came; None for those of all commits."""
+        """The commit in which the rows were inserted; None for the rows of all commits."""
         return int(self.moment.past.sql)
 
     def present(self, scan: Scan) -> Node:
@@ -582,7 +584,7 @@ class Ever:
         return relation
 
 
-#: Columns beside those of the table: from when a version counts, and whether there is a row from then on.
+#: Additional columns: the time from which a version is valid, and whether a row exists from then on.
 _MADE: Final = (f"{ADDED}since", f"{ADDED}live")
 
 
@@ -618,7 +620,7 @@ def kept_versions(
 ) -> tuple[pa.Table, Sequence[Field]]:
     """The versions that count as of the newest epoch, and their columns.
 
-    `OLDEST` is true for those before which there may have been others of their key that are forgotten.
+    `OLDEST` is true for versions before which there may have been earlier, already deleted ones of their key.
     """
     assert epoch.circuit is not None
     *fields, oldest = (Field(c.name, c.type, c.nullable) for c in scan.outputs)
@@ -664,7 +666,7 @@ def _stored(
 def began(database: OpenDatabase, epoch: Commit, view: MaterializedView) -> int:
     """The commit after which a view began, if it counts only later rows; else any number.
 
-    Its plan has it. Views that it reads are older.
+    It is in the view's plan. Views that it reads are older.
     """
     if epoch.circuit is None:
         return 0

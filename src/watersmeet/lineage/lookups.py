@@ -4,19 +4,18 @@ Such a view outputs a row in the epoch in which its left row arrives, with the r
 As of that commit the output is exactly the left rows inserted in it, joined with the right rows then present. That
 takes the history since that commit.
 
-Deleting a left row also deletes its output. An update of any column is a new look-up (`whole_rows`), so
-a row has met the right rows as of the commit in which it was inserted or last updated.
+Deleting a left row also deletes its output. An update of any column is a new look-up (`whole_rows`), so a row has met
+the right rows as of the commit in which it was inserted or last updated.
 
 Where rows wait, earlier rows are candidates as of each commit: as many candidates as rows inserted in it are the rows
 themselves.
 
 If the right side has not changed since the view began, the view is an ordinary join with its rows.
 
-Other views fix a row when it arrives: on arrival, by clocks, or by the moment at which the view began.
-
-Run again now, such a query returns candidates: all rows of the view, and perhaps others that were then rejected. As
-many candidates with the values of a row as there are such rows are the rows themselves. That holds as long as no row
-is taken back that a candidate is made of, and every operator above goes row by row.
+Other views fix a row when it arrives: on arrival, by clocks, or by the moment at which the view began. Run again now,
+such a query returns candidates: all rows of the view, and perhaps others that were then rejected. As many candidates
+with the values of a row as there are such rows are the rows themselves. That holds if no input row of a candidate is
+ever deleted, and every operator above processes each row by itself.
 
 Such decisions can also be computed as content: all output rows, from the rows inserted in each commit and those then
 present. So the view may be the input of anything: groups, windows, LIMIT, other joins. That takes the history since its
@@ -67,7 +66,7 @@ _DECIDED_ALONE: Final = (Cut, Expand, Filter, LateRowFilter, Project, Repartitio
 
 
 def decision(node: Node) -> str | None:
-    """What a node decides once about its rows, as the end of a sentence; None if it decides nothing."""
+    """The decision that a node makes once for each row, as the end of a sentence; None if it makes none."""
     if isinstance(node, Cut) and node.keeps == "after":
         return "only rows that came after it began count"
     if isinstance(node, Cut):
@@ -84,17 +83,17 @@ def decision(node: Node) -> str | None:
 
 
 def decisions(tree: Node) -> list[str]:
-    """All that is decided once in a tree, each once."""
+    """All decisions that a tree makes once, without duplicates."""
     return list(dict.fromkeys(d for d in map(decision, walk(tree)) if d is not None))
 
 
 def gives_candidates(node: Node) -> bool:
-    """Whether the tree, run now, may have rows that its view has not."""
+    """Whether the tree, run now, may return rows that its view does not contain."""
     return decision(node) is not None or any(map(gives_candidates, node.inputs))
 
 
 def undecidable(tree: Node) -> str | None:
-    """Why the rows of a tree can't be told from its candidates, as a sentence without its point; None if they can."""
+    """Why candidates don't determine the rows of a tree, as a sentence without its period; None if they do."""
     for node in walk(tree):
         why = _undecidable(node) if gives_candidates(node) else None
         if why is not None:
@@ -115,7 +114,7 @@ def _undecidable(node: Node) -> str | None:
 
 
 def on_arrival(tree: Node) -> Node:
-    """The tree with its look-ups as joins that are decided on arrival: they have the same candidates."""
+    """The tree with its look-ups as joins on arrival, which have the same candidates."""
 
     def joined(node: Node) -> Node:
         if not isinstance(node, TemporalJoin):
@@ -135,7 +134,7 @@ def pairs_and_rows_alone(node: Join) -> Node:
 
 
 def _alone(node: Join, side: Node) -> Project:
-    """The rows of one side, with NULLs in the place of the other."""
+    """The rows of one side, with NULLs for the other."""
     return Project(side, node.columns, tuple(read(c) if c.id in side.ids else null_of(c.type) for c in node.columns))
 
 
@@ -143,9 +142,9 @@ _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
 
 
 def standing_still(tree: Node, began: Rule) -> Node:
-    """The tree with what stood still since its query began as the content of that moment.
+    """The tree in which all content that has not changed since its query began is the content of that moment.
 
-    began: makes a `Cut` that keeps what was there before the scan of that, as far as it is known.
+    began: makes a `Cut` of the rows present before the scan began, if they are known.
     """
 
     def joined(node: Node) -> Node:
@@ -161,20 +160,20 @@ def standing_still(tree: Node, began: Rule) -> Node:
 
 
 def stands_still(node: Node) -> bool:
-    """Whether a tree of `standing_still` has the same rows at any moment."""
+    """Whether a tree of `standing_still` has the same rows at every moment."""
     if not node.inputs:
         return isinstance(node, (PastScan, Values))
     return not isinstance(node, TimeFilter) and all(map(stands_still, node.inputs))
 
 
 def unknown_then(tree: Node) -> bool:
-    """Whether the content of a tree can't be told as of an earlier moment."""
+    """Whether the content of a tree as of an earlier moment is unknown."""
     return _unknown(tree) is not None
 
 
 def undecidable_then(tree: Node) -> str | None:
-    """Why the rows of a tree can't be re-evaluated as of the moments at which they came, as a sentence without its
-    point; None if they can, "" if it is not because of what is looked up.
+    """The reason why the rows of a tree can't be re-evaluated as of their commits, as a sentence without its period;
+    None if they can, "" if the reason is not the relation looked up.
     """
     if isinstance(tree, Scan):
         taken = revision(tree)
@@ -194,7 +193,7 @@ def undecidable_then(tree: Node) -> str | None:
 
 
 def untold(join: TemporalJoin) -> str | None:
-    """Why it is unknown when left rows that may be deleted looked up; None if it is known."""
+    """The reason why the commit in which left rows that may be deleted looked up is unknown; None if it is known."""
     node = join.left
     while isinstance(node, (Filter, Project, Repartition)):
         node = node.input
@@ -206,7 +205,7 @@ def untold(join: TemporalJoin) -> str | None:
 
 
 def _looks_up(node: Node) -> bool:
-    """Whether each left row is decided when it comes, by the right rows that are there, or that are always there."""
+    """Whether each left row is matched when it arrives, with the right rows present then, or with constant ones."""
     if not isinstance(node, (AsofJoin, Join)):
         return isinstance(node, TemporalJoin)
     if isinstance(node, Join) and (node.keeps_right or node.partners is not None):
@@ -216,7 +215,7 @@ def _looks_up(node: Node) -> bool:
 
 
 def _unknown(looked_up: Node) -> str | None:
-    """Why the rows in which a join looks are not known as of earlier moments."""
+    """The reason why earlier content of the relation looked up is unknown."""
     if isinstance(looked_up, TimeFilter) and any(term.source != NOW for term in looked_up.bound):
         return "What it looks up depends on watermarks, and how far they had come when it was looked up is not told"
     if _since(looked_up) is not None:
@@ -229,14 +228,14 @@ def _unknown(looked_up: Node) -> str | None:
 
 
 def _orders_what_was_there(node: TopN) -> bool:
-    """Whether the rows with which a query began can be ordered by age: there is one for each key of its relation."""
+    """Whether the rows with which a query began can be ordered by age: its relation has one row for each key."""
     replaced = [n for n in walk(node.input) if isinstance(n, Arrivals) and not n.scan.append_only]
     partition = {p.column for p in node.partition}
     return all(n.scan.key and partition.issuperset(n.scan.key) for n in replaced)
 
 
 def _since(node: Node) -> Since | None:
-    """What a node reads if it is what came to a relation since the query began."""
+    """The rows inserted since the query began, if that is what a node reads."""
     if isinstance(node, Arrivals):
         return Since(node.scan, node.moment, node.age, replaced=True)
     if not isinstance(node, Cut) or node.keeps != "after":
@@ -246,10 +245,10 @@ def _since(node: Node) -> Since | None:
 
 
 class Since(NamedTuple):
-    """The rows that came to a relation after a commit. age: the columns with their order, if they have them.
+    """The rows inserted into a relation after a commit. age: the columns that order them, if any.
 
-    replaced: also those that were there then, and those that others replaced since. Of a relation that only grows these
-    are all.
+    replaced: include rows present at that commit, and rows replaced since. For a relation that only grows these are
+    all.
     """
 
     scan: Scan
@@ -259,38 +258,38 @@ class Since(NamedTuple):
 
 
 class Moment(Protocol):
-    """A commit, as scans see it."""
+    """A commit, as scans read it."""
 
     @property
     def times(self) -> Mapping[str, int]:
-        """How far time had come then: the numbers of the sources, for `watermarks.value`."""
+        """The watermarks then, by source, for `watermarks.value`."""
         ...
 
     def inserted(self, scan: Scan, began: int | None) -> Node:
-        """What came to a relation in it. began: the commit after which the query began, if only what came later
-        counts.
+        """The rows inserted into a relation in this commit. began: the commit after which the query began, if only
+        later rows count.
         """
         ...
 
     def present(self, scan: Scan) -> Node:
-        """The rows of a scan that are present and looked up in it: that were inserted or last updated in it."""
+        """The present rows of a scan that looked up in this commit: those inserted or last updated in it."""
         ...
 
     def before(self, node: Node) -> Node:
-        """The scan of what had come before, if that may still wait; other nodes as they are."""
+        """The scan of earlier rows, if these may still wait; other nodes unchanged."""
         ...
 
     def then(self, node: Node) -> Node:
-        """The scan of what was there then; other nodes as they are."""
+        """The scan of the rows present then; other nodes unchanged."""
         ...
 
     def since(self, rows: Since) -> Node:
-        """What had come then."""
+        """The rows inserted up to then."""
         ...
 
 
 def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
-    """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
+    """The tree as of a commit, with its decisions as a query over content only. began: as in `Moment`."""
     if isinstance(tree, Scan):
         return moment.inserted(tree, began)
     if isinstance(tree, Cut):
@@ -311,8 +310,8 @@ def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
 
 
 def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, began: int | None) -> Node:
-    """What comes out of a look-up in which rows wait. Of those that had come before, all that find something now are
-    candidates: some may have found it before.
+    """The output of a look-up in which rows wait. All earlier rows that match now are candidates: some may have matched
+    before.
     """
     left = reevaluated(join.left, moment, began)
     now = Join(left, right, join.kind, join.keys, join.residual, span=join.span)
@@ -331,7 +330,7 @@ def as_of(node: Node, moment: Moment) -> Node:
 
 
 def looking_up(tree: Node, conditions: Sequence[Scalar]) -> list[Node]:
-    """The inputs of a tree of `reevaluated` whose rows are looked up, with those of the conditions that hold there."""
+    """The inputs of a tree of `reevaluated` whose rows are looked up, filtered by the conditions that apply to them."""
     return _first_inputs(push_filters(filtered(tree, conditions)))
 
 
@@ -343,7 +342,7 @@ def _first_inputs(tree: Node) -> list[Node]:
     return _first_inputs(tree.inputs[0])
 
 
-#: So begin the ids of columns with commits.
+#: The prefix of ids of columns with commits.
 MOMENT: Final = "#moment"
 
 _PASSING: Final = (Expand, Filter, Repartition, Unnest)
@@ -355,7 +354,7 @@ class CantTellError(Exception):
 
 
 class Ever(Protocol):
-    """All commits up to one, as scans see them."""
+    """All commits up to one, as scans read them."""
 
     def inserted(self, scan: Scan, began: int | None, number: Column) -> Node:
         """All rows of a relation that only grows, with the commit in which each was read. began: as in `Moment`."""
@@ -396,7 +395,7 @@ class _Teller:
         return exactly(self.numbered(node)[0], node.columns)
 
     def numbered(self, node: Node) -> _Numbered:
-        """The rows of a tree, with the commit in which each came out, or looked up."""
+        """The rows of a tree, with the commit in which each was output or looked up."""
         if isinstance(node, Scan) and node in self._present:
             return self._present[node]
         if isinstance(node, Scan):
@@ -454,13 +453,15 @@ class _Teller:
         if why is not None:
             raise CantTellError(why)
         if any(isinstance(n, TemporalJoin) for n in walk(node.left)):
-            return  # its own left rows are read so
+            return  # its own left rows are read this way
         (scan,) = [n for n in walk(node.left) if isinstance(n, Scan)]
         number = self._column()
         self._present[scan] = self._ever.present(scan, number), number
 
     def _then(self, node: Node, number: Column) -> tuple[Node, list[Scalar]]:
-        """All that was ever in the right side of a look-up, and under which conditions it was as of a commit."""
+        """All rows that the right side of a look-up ever had, and the conditions under which each was present as of a
+        commit.
+        """
         if stands_still(node):
             return node, []
         if revision(node) is None and not any(isinstance(n, Arrivals) for n in walk(node)):

@@ -1,4 +1,4 @@
-"""EXPLAIN ROW: the rows of relations that a row is made of, operator by operator."""
+"""EXPLAIN ROW: the input rows of a row, operator by operator."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ from watersmeet.lineage.subqueries import of_round
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.values.types import BIGINT
 
-#: So many rows one statement explains.
+#: A statement explains at most this many rows.
 MOST_ROWS: Final = 1000
-#: So begin the names of columns that a scan of the past has beside those of its relation.
+#: The prefix of the names of columns that a scan of the past adds to those of its relation.
 ADDED: Final = "#"
-#: The column of versions that is true where older ones of the same key may be forgotten.
+#: The column of versions that is true where older ones of the same key may already be deleted.
 OLDEST: Final = f"{ADDED}oldest"
-#: The column of what came to a relation with the number of the commit.
+#: The column with the commit in which a row was inserted.
 COMMIT: Final = f"{ADDED}commit"
 JOINS: Final = {
     "inner": "Join", "left": "Left Join", "right": "Right Join", "full": "Full Join", "semi": "Semi Join",
@@ -112,9 +112,10 @@ class Insertion:
 
 @dataclass
 class Origins:
-    """Explains rows. read: what a scan reads. names: of all columns. absent: why no row of a tree meets conditions.
+    """Explains rows. read: describes a scan. names: the names of all columns. absent: explains why no row of a tree
+    meets conditions.
 
-    most: so many rows of each step are shown, room: so many in all.
+    most: the number of rows shown for each step. room: the number of rows shown in total.
     """
 
     asker: Asker
@@ -129,9 +130,9 @@ class Origins:
     def found(
         self, explained: Explained, tree: Node, conditions: Sequence[Scalar], *, was_output: bool = True
     ) -> Found:
-        """The rows of `tree` that meet the conditions, each with what it is made of.
+        """The rows of `tree` that meet the conditions, each with its input rows.
 
-        was_output: False for candidates that did not.
+        was_output: False for candidates that were rejected.
         """
         wide = self._widened(explained, tree)
         selected = filtered(wide.node, conditions)
@@ -145,7 +146,7 @@ class Origins:
         return Found(made, tree, total, f"{most} of {counted(total)} are shown" if cut else None)
 
     def forgotten(self, read: Read, why: str) -> Error:
-        """The error for a view that differs from what the stored rows of its inputs give."""
+        """The error for a view whose content differs from the result of its query over the stored inputs."""
         return error(
             "HISTORY_GONE",
             f"rows of {read.what} {read.name} can't be explained",
@@ -154,7 +155,7 @@ class Origins:
         )
 
     def undecided(self, explained: Explained, what: str, hint: str) -> Error:
-        """The error for a row of which it is not kept which of its candidates it is made of."""
+        """The error for a row of which it is not recorded which of several candidates it is."""
         return error(
             "HISTORY_GONE",
             f"a row of {explained.name} can't be explained",
@@ -165,14 +166,14 @@ class Origins:
 
     def _widened(self, explained: Explained, tree: Node) -> Wide:
         if id(tree) not in self._wide:
-            self._kept.append(tree)  # as long as its identity is its name here
+            self._kept.append(tree)  # keeps the object alive while its id is a key here
             self._wide[id(tree)] = Wide(explained, tree)
         return self._wide[id(tree)]
 
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of a tree. total: how many there are. cut: what is said of those that are not shown."""
+    """Rows of a tree. total: their number. cut: the text about rows that are not shown."""
 
     rows: list[Row]
     tree: Node
@@ -181,13 +182,13 @@ class Found:
 
     @property
     def steps(self) -> list[Step]:
-        """One step for each row, with what it is made of below it."""
+        """One step for each row, with its input rows below it."""
         return self.extended()
 
     def extended(
         self, more: Callable[[Row], Sequence[Step]] | None = None, note: Callable[[Row], str] | None = None
     ) -> list[Step]:
-        """The same, with more steps below each row, and something that is said of it."""
+        """The same steps, with more steps below each row, and a note."""
         found = []
         for row in self.rows:
             step = row.step(self.tree)
@@ -199,9 +200,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """One row with all that it is made of, up to the nodes that make one row of many.
+    """One row with all its input rows, down to the nodes that combine several rows.
 
-    copies: how often it is there. was_output: as in `Origins.found`.
+    copies: how often it is present. was_output: as in `Origins.found`.
     """
 
     origins: Origins
@@ -219,18 +220,18 @@ class Row:
         return self.origins.names(self.explained)
 
     def within(self, tree: Node, conditions: Sequence[Scalar]) -> Found:
-        """What rows of a tree below are made of."""
+        """The input rows of a row, within a subtree."""
         return self.origins.found(self.explained, tree, conditions, was_output=self.was_output)
 
     def with_values(self, part: Scalar) -> str:
-        """A condition, and the values that it was true with."""
+        """A condition with the values for which it was true."""
         own = sorted(part.columns & self.cells.keys())
         values = ", ".join(f"{self.names.get(i, i)} = {self.cells[i].shown}" for i in own)
         text = conditions_text([part], self.names)
         return f"{text} ({values})" if values and values != text else text
 
     def unmet(self, conditions: Sequence[Scalar]) -> list[Scalar]:
-        """Those of the conditions that are not true for it."""
+        """The conditions that are not true for the row."""
         values = self.origins.asker.values(conditions, self.cells)
         return [c for c, v in zip(conditions, values, strict=True) if v.text != "true"]
 
@@ -270,7 +271,7 @@ class Row:
             raise
 
     def _now(self, read: Read, view: Explained, row: str, node: Scan | PastScan, there: int) -> list[Step]:
-        """What a row of a view is made of, by what is there now. there: how often it is there."""
+        """The origin of a view's row by the present content. there: how often the row is present."""
         found = self._found(read, view, node, there)
         if found.total > there and (view.decisions or read.untold):
             what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
@@ -282,8 +283,8 @@ class Row:
         return found.steps
 
     def _found(self, read: Read, view: Explained, node: Scan | PastScan, rows: int) -> Found:
-        """The rows of a view's query with the values of this row, which a scan reads. rows: how many there should be;
-        if they are not, and have floats, those with nearly these.
+        """The rows of a view's query with the values of this row, which a scan reads. rows: the expected number; if the
+        number differs and the row has floats, nearly equal rows count.
         """
         reconstructed = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id not in read.untold]
         columns, values = [c for c, _ in reconstructed], picked([o for _, o in reconstructed], self.cells)
@@ -293,14 +294,14 @@ class Row:
         return found
 
     def _reconstructed(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
-        """What a row of a view is made of, by what was decided once as content; None if that can't be told."""
+        """The origin of a view's row by past decisions as content; None if they can't be reconstructed."""
         view = None if read.reconstructed is None else read.reconstructed()
         found = None if view is None else self._found(read, view, node, there)
         return found.steps if found is not None and found.total == there else None
 
     def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
-        """What a row of a view that looks back is made of, as of the commit in which it came; None if none of its rows
-        can be re-evaluated.
+        """The origin of a row of a re-evaluated view, as of the commit in which it was inserted; None if none of its
+        rows can be re-evaluated.
         """
         if read.inserted is None:
             return None
@@ -322,7 +323,7 @@ class Row:
         return steps
 
     def _went(self, read: Read, node: Scan | PastScan, inserted: Insertion) -> list[Step]:
-        """What a row was made of that went in a commit, and where it ended then."""
+        """The origin of a row that was deleted in a commit, and the reason of its deletion."""
         assert read.went is not None
         assert inserted.before is not None
         pairs = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id == read.went[1]]
@@ -380,7 +381,7 @@ class Row:
     # -- joins ------------------------------------------------------------------------------------------------------
 
     def has(self, side: Node) -> bool:
-        """Whether it has a row of a side of a join, and not NULLs in its place."""
+        """Whether the row has a row of a side of a join, instead of NULLs."""
         marker = self.wide.present.get(id(side))
         return marker is None or self.cells[marker.id].text == "true"
 
@@ -399,8 +400,8 @@ class Row:
         return ", ".join([*map(self._pair, node.keys), *map(self.with_values, self._residual(node))])
 
     def _residual(self, node: Join) -> list[Scalar]:
-        """What a semi join says of its right rows shows only in these, and as of which commit a row was there, in no
-        row.
+        """The parts of a semi join's condition that only right rows show; none of them says as of which commit a row
+        was present.
         """
         shown = [p for p in conjuncts(node.residual) if not all(i.startswith(MOMENT) for i in p.columns)]
         return [p for p in shown if node.kind != "semi" or p.columns <= node.left.ids]
@@ -410,7 +411,7 @@ class Row:
         return f"{conditions_text([as_predicate(pair)], self.names)} ({value.shown})"
 
     def _sought(self, node: Join, side: Node) -> tuple[list[Scalar], list[Cell], list[Scalar]]:
-        """What a partner on `side` has to have: the keys with their values, and further conditions."""
+        """The requirements on a partner on `side`: keys with their values, and further conditions."""
         own = [k.right if side is node.right else k.left for k in node.keys]
         others = [k.left if side is node.right else k.right for k in node.keys]
         values = self.origins.asker.values(others, self.cells)
@@ -418,14 +419,14 @@ class Row:
         return own, values, [filled(p, cells) for p in conjuncts(node.residual)]
 
     def _null_key(self, pairs: Sequence[KeyPair], keys: Sequence[Scalar], values: Sequence[Cell]) -> str | None:
-        """What is said if a key that is looked for is NULL and so equals nothing; None if none is."""
+        """The text for a key that is NULL and so equals nothing; None if no key is NULL."""
         for pair, key, value in zip(pairs, keys, values, strict=True):
             if value.text is None and not pair.null_safe:
                 return f"{expression_text(key, self.names)} = NULL was looked for, and NULL equals nothing"
         return None
 
     def _without(self, node: Join, side: Node) -> Step:
-        """What is said of a side of which it has no row."""
+        """The step for a side without a row."""
         counting: list[Scalar] = []
         if node.partners is not None:
             own = {i: c for i, c in self.cells.items() if i not in side.ids}
@@ -445,7 +446,7 @@ class Row:
         return Step("partners", detail=f"with {sought}", below=partners.steps)
 
     def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
-        """That there is no partner on a side, and why. more: further conditions on the partner."""
+        """The step that says why there is no partner on a side. more: further conditions on the partner."""
         keys, values, rest = self._sought(node, side)
         rest = [*rest, *more]
         asker = self.origins.asker
@@ -494,7 +495,7 @@ class Row:
         return Step("Asof Join", below=[self.step(node.left), self.not_near(node)])
 
     def not_near(self, node: AsofJoin) -> Step:
-        """That there is no nearest row, and why."""
+        """The step that says why there is no nearest row."""
         asker = self.origins.asker
         tree = plain(node.right, self.explained)
         keys = [k.right for k in node.keys]
@@ -522,7 +523,9 @@ class Row:
         return Step("no partner", detail=why)
 
     def _check_older(self, node: AsofJoin, later: Sequence[Scalar], value: Cell) -> None:
-        """HISTORY_GONE for a row without version, if it may have had one. later: what versions after its time meet."""
+        """HISTORY_GONE for a row without version, if it may have had one. later: the condition on versions after its
+        time.
+        """
         tree = node.right
         oldest = next((c for c in tree.columns if c.name == OLDEST), None) if isinstance(tree, PastScan) else None
         if oldest is not None and self.origins.asker.some(filtered(tree, [*later, read(oldest)])):
@@ -556,12 +559,12 @@ class Row:
 
     @step.register
     def _(self, node: Named) -> Step:
-        """A row of the round before the one that is explained."""
+        """A row of the round before the explained one."""
         return _OfRound("row", row=row_json(node.outputs, self.cells), values=tuple(picked(node.outputs, self.cells)))
 
     @step.register
     def _(self, node: Recursion) -> Step:
-        """The row by what gave it in its round, then, round by round, the rows that this was made of."""
+        """The row with its inputs in its round, then, round by round, the inputs of these."""
         last = int(self.cells[self.wide.rounds[id(node)].id].text or 0)
         steps, wanted = list[Step](), [tuple(picked(node.outputs, self.cells))]
         for number in range(last, 0, -1):
@@ -596,7 +599,7 @@ class Row:
         return Step("Top N", detail=self.place(node), below=below)
 
     def place(self, node: TopN) -> str:
-        """Where it stands in an order."""
+        """The position of the row in an order."""
         conditions, shown = self._of_partition(node.partition)
         rank, size = ranked(self.origins.asker, self.explained, node, conditions, self.cells)
         limit = f"limit {node.limit}" if node.limit is not None else "no limit"
@@ -629,13 +632,13 @@ def ranked(
 
 @dataclass(frozen=True)
 class _OfRound(Step):
-    """A row of a round of a recursion. values: of its columns."""
+    """A row of a round of a recursion. values: by column."""
 
     values: tuple[Cell, ...] = ()
 
 
 def _reached(step: Step) -> Iterator[tuple[Cell, ...]]:
-    """The rows of the round before that a step is made of; not those that explain what is lacking."""
+    """The rows of the previous round among a step's inputs, without those that explain missing rows."""
     if isinstance(step, _OfRound):
         yield step.values
     for below in step.below if step.what != "no partner" else ():
@@ -643,7 +646,7 @@ def _reached(step: Step) -> Iterator[tuple[Cell, ...]]:
 
 
 def counted(rows: int) -> str:
-    """So many rows, in words."""
+    """A number of rows, in words."""
     return "1 row" if rows == 1 else f"{rows} rows"
 
 

@@ -1,8 +1,7 @@
-"""The answer of EXPLAIN ROW and EXPLAIN MISSING ROW: steps, drawn as a tree, with their values and names.
+"""The answer of EXPLAIN ROW and EXPLAIN MISSING ROW: steps, drawn as a tree, with values and names.
 
-Columns and expressions are named as in the view's own SQL, as far as possible.
-
-Runs trees of the algebra in DuckDB: their first rows, and the keys nearest to one that is missing.
+Columns and expressions have the names of the view's own SQL where possible. `Asker` runs trees of the algebra in
+DuckDB: their first rows, and the keys nearest to a missing one.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
 @dataclass(frozen=True)
 class Step:
-    """One step: an operator, a row of a relation, or what there is not.
+    """One step: an operator, a row of a relation, or something that is missing.
 
-    relation: whose row it is. row: as JSON. detail: in words.
+    relation: the relation of the row. row: as JSON. detail: in words.
     """
 
     what: str
@@ -40,14 +39,14 @@ class Step:
     below: Sequence[Step] = field(default=())
 
     def noted(self, note: str) -> Step:
-        """The step with something more said of it; itself for nothing."""
+        """The step with an additional note; the step itself if the note is empty."""
         if not note:
             return self
         return replace(self, detail=f"{self.detail}; {note}" if self.detail else note)
 
 
 class Line(NamedTuple):
-    """A step as it is shown. step: drawn as a part of the tree."""
+    """A step as it is shown. step: drawn as a line of the tree."""
 
     step: str
     relation: str | None
@@ -56,7 +55,7 @@ class Line(NamedTuple):
 
 
 def drawn(steps: Sequence[Step]) -> list[Line]:
-    """The steps as lines, each under what it belongs to."""
+    """The steps as lines, parents before children."""
     return [line for step in steps for line in _lines(step)]
 
 
@@ -95,7 +94,7 @@ class Cell:
 
     @property
     def shown(self) -> str:
-        """As in SQL, for people."""
+        """The value as SQL shows it."""
         if self.text is None:
             return "NULL"
         if self.type.is_numeric or self.type.name == "boolean":
@@ -122,7 +121,7 @@ Cells = Mapping[str, Cell]
 
 
 def row_json(columns: Sequence[Column], cells: Cells, names: Sequence[str] | None = None) -> str:
-    """The row as a JSON object. names: of the columns, if others than their own. Repeated ones get numbers."""
+    """The row as a JSON object. names: of the columns, if they differ from their own. Duplicate names get numbers."""
     found: dict[str, str] = {}
     for column, wanted in zip(columns, names or [c.name for c in columns], strict=True):
         name, number = wanted, 1
@@ -134,7 +133,7 @@ def row_json(columns: Sequence[Column], cells: Cells, names: Sequence[str] | Non
 
 
 def equal(value: Scalar, cell: Cell, *, nearly: bool = False) -> Scalar:
-    """The condition that an expression has that value, NULL included. nearly: but for the last digits of a float."""
+    """The condition that an expression has that value, NULL included. nearly: except for the last digits of a float."""
     left = value.expression.copy() if value.column else exp.paren(value.expression)
     if cell.text is None:
         return Scalar(exp.Is(this=left, expression=exp.null()), BOOLEAN, False)
@@ -154,16 +153,16 @@ def equals(columns: Sequence[Column], cells: Sequence[Cell], *, nearly: bool = F
 
 
 def filled(scalar: Scalar, cells: Cells) -> Scalar:
-    """An expression with the values of a row in the place of its columns."""
+    """An expression with columns replaced by the values of a row."""
     return scalar.substitute({i: c.literal.expression for i, c in cells.items() if i in scalar.columns})
 
 
 Names = Mapping[str, str]
 
-#: The function that makes NULL of an error.
+#: The function that returns NULL instead of an error.
 TRY: Final = "TRY"
 
-#: Columns of what came to a relation, beside its own.
+#: Columns that scans of the past add to their relation.
 _ADDED: Final = {
     "#epoch": "newest commit",
     "#sequence": "newest row",
@@ -215,7 +214,7 @@ def _call(call: AggregateCall, names: Names) -> str:
 
 
 def expression_text(scalar: Scalar, names: Names) -> str:
-    """An expression for people: without the casts that the binder has added around columns and constants."""
+    """An expression as text, without the casts that the binder has added around columns and constants."""
     node = scalar.expression.copy()
     root = exp.Paren(this=node)
     for tried in list(root.find_all(exp.Anonymous)):
@@ -242,7 +241,7 @@ def expression_text(scalar: Scalar, names: Names) -> str:
 
 
 def conditions_text(parts: Sequence[Scalar], names: Names) -> str:
-    """Conditions that hold together."""
+    """A conjunction as text."""
     flat = [c for p in parts for c in conjuncts(p)]
     return " AND ".join(_in_parentheses(c, expression_text(c, names)) for c in flat)
 
@@ -265,7 +264,9 @@ _NESTED = ("array", "struct")
 
 
 class Asker:
-    """Asks one connection, in which relations are at one moment. relation_name: of a relation's id, there."""
+    """Runs queries on one connection, which shows relations at one moment. relation_name: the name of a relation id on
+    it.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation_name: Callable[[str], str]) -> None:
         self._connection = connection
@@ -283,12 +284,12 @@ class Asker:
         return [{c.id: Cell(r[2 * i], c.type, r[2 * i + 1]) for i, c in enumerate(columns)} for r in found]
 
     def count(self, tree: Node, most: int | None = None) -> int:
-        """How many rows a plain tree has. most: count no further."""
+        """The number of rows of a plain tree. most: stop counting there."""
         limit = "" if most is None else f" LIMIT {most}"
         return int(self._run(f"SELECT count(*) FROM (SELECT 1 FROM ({self.text(tree)}){limit})")[0][0])
 
     def tally(self, tree: Node, column: Column) -> dict[int, int]:
-        """How many rows a plain tree has with each value of a column, which are whole numbers."""
+        """The number of rows of a plain tree by the value of an integer column."""
         return dict(self._run(f"SELECT {quoted(column.id)}, count(*) FROM ({self.text(tree)}) GROUP BY ALL"))
 
     def some(self, tree: Node) -> bool:
@@ -304,7 +305,7 @@ class Asker:
         return [Cell(v, s.type) for v, s in zip(row, scalars, strict=True)]
 
     def extremes(self, tree: Node, value: Scalar, around: Cell) -> tuple[Cell, Cell]:
-        """The greatest value of an expression below another value, and the least above it; NULL if there is none."""
+        """The nearest values of an expression below and above another value; NULL where there is none."""
         own, wanted = sql(value), sql(around.literal)
         parts = ((f"max({own})", "<"), (f"min({own})", ">"))
         items = [cast(f"{call} FILTER (WHERE {own} {sign} {wanted})", VARCHAR) for call, sign in parts]
@@ -322,7 +323,7 @@ class Asker:
 
 
 def picked(columns: Sequence[Column], cells: Cells) -> list[Cell]:
-    """The values of some columns of a row."""
+    """The values of the given columns of a row."""
     return [cells[c.id] for c in columns]
 
 
@@ -335,9 +336,9 @@ def key_text(keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> st
 
 
 def nearest_text(asker: Asker, tree: Node, keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
-    """The nearest keys that a plain tree has instead of one that it lacks.
+    """The nearest keys of a plain tree to a key that it lacks.
 
-    The first keys that are there together count as found; the next one is the one that is not.
+    The longest prefix of keys that exists counts as found; the key after it is the missing one.
     """
     if not asker.some(tree):
         return "there are no rows at all"

@@ -1,10 +1,9 @@
-"""What only queries that end have, as parts of a plain tree: queries with a name, and subqueries in the place of a
-value, whose rows are explained like those of any other join.
+"""Named queries, scalar subqueries and recursion as parts of a plain tree, whose rows are explained like those of a
+join.
 
-Recursive queries, round by round. The first round is what the anchor gives; each later one is what the step makes of
-the round before. So no row comes from itself.
-
-What the rounds gave is lent to the connection that is asked, under the names that are made here.
+Only queries that end have these. A recursion is explained round by round. The first round is the result of the anchor;
+each later one is the result of the step over the round before. So no row is its own origin. The rows of the rounds are
+lent to the connection, under the names made here.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import Rule, read, transform_up, walk
 
-#: Fields of nodes in which no text is the id of a column.
+#: Fields of nodes whose texts are never column ids.
 _NO_IDS: Final = frozenset({"clock", "name", "relation_id", "relation_name", "source_names"})
 
 
 def inlined(tree: Node) -> Node:
-    """The tree with the queries that have a name wherever these are read, each time with ids of its own."""
+    """The tree with named queries inlined wherever they are read, each time with new column ids."""
     copies = count(1)
 
     def in_place(node: Node) -> Node:
@@ -55,7 +54,7 @@ def inlined(tree: Node) -> Node:
 
 
 def _with_ids(tree: Node, end: str) -> Node:
-    """The tree with this at the end of the ids of all columns that it makes."""
+    """The tree with this suffix on the ids of all columns that it creates."""
     ids = {c.id: c.id + end for node in walk(tree) for c in node.columns}
     references = {old: column_ref(new) for old, new in ids.items()}
 
@@ -78,12 +77,12 @@ def _with_ids(tree: Node, end: str) -> Node:
 
 
 def has_single_values(tree: Node) -> bool:
-    """Whether the query fails if one of its subqueries has several rows. As a join it does not."""
+    """Whether the query fails if one of its subqueries returns several rows. As a join it would not."""
     return any(isinstance(n, Apply) and n.kind == "scalar" for n in walk(tree))
 
 
 def with_joined_values(tree: Node) -> Node:
-    """The same rows as long as each subquery that is a value has one row at most.
+    """The same rows if each scalar subquery returns at most one row.
 
     Apply(scalar, a, b)  ->  Project(a.*, b.x, Apply(left, a, b))
     Apply(array, a, b)   ->  Project(a.*, coalesce(l, []), Apply(left, a, Aggregate([], array_agg(b.x) AS l, b)))
@@ -105,7 +104,7 @@ def with_joined_values(tree: Node) -> Node:
 
 
 def _collected(node: Apply, name: str) -> Node:
-    """One row: the array of the values that the right side gives, in its order."""
+    """One row: the array of the values of the right side, in its order."""
     assert node.mark is not None
     right, (column,) = node.right, node.right.columns
     value, order = read(column), tuple[SortKey, ...]()
@@ -121,7 +120,7 @@ _ROW_BY_ROW: Final = (Filter, Named, PastScan, Project, Scan, Union, Unnest, Val
 
 
 def all_name(recursion: Recursion) -> str:
-    """The name of the rows of all rounds, with the number of the round behind their own columns."""
+    """The name of the rows of all rounds, whose last column is the number of the round."""
     return f"{recursion.name} rounds"
 
 
@@ -131,25 +130,25 @@ def round_name(recursion: Recursion, number: int) -> str:
 
 
 def all_rounds(recursion: Recursion) -> Node:
-    """The rows of a recursion, as they are lent."""
+    """The lent rows of all rounds of a recursion."""
     return Named(all_name(recursion), None, recursion.outputs)
 
 
 def numbered_rounds(recursion: Recursion, number: Column) -> Node:
-    """The same, each with the number of the round that gave it."""
+    """The same rows, each with the number of its round."""
     return Named(all_name(recursion), None, (*recursion.outputs, number))
 
 
 def of_round(recursion: Recursion, number: int) -> Node:
-    """What gives the rows of a round, the first of which is 1."""
+    """The query of a round. The first round is 1."""
     if number == 1:
         return recursion.anchor
     return _over(recursion, round_name(recursion, number - 1))
 
 
 def of_all_rounds(recursion: Recursion) -> Node | None:
-    """What gives the rows of all rounds but the first: as one query, if the step gives for all rows together what it
-    gives for each of them.
+    """The query of all rounds but the first, if the step over all rows at once equals the step over each row; None if
+    not.
     """
     alone = all(
         isinstance(n, _ROW_BY_ROW) or (isinstance(n, Join) and n.kind in ("inner", "semi"))
@@ -159,7 +158,7 @@ def of_all_rounds(recursion: Recursion) -> Node | None:
 
 
 def reads_rounds_within(recursion: Recursion) -> bool:
-    """Whether a recursion in its step reads its rounds."""
+    """Whether a recursion within its step reads its rounds."""
     within = [n for n in walk(recursion.step) if isinstance(n, Recursion)]
     return any(_is_round(n, recursion) for inner in within for n in walk(inner))
 

@@ -1,15 +1,14 @@
-"""The tree of a query in the forms in which a row is explained.
+r"""The tree of a query in the forms in which a row is explained.
 
-`prepared`: as its user knows it from EXPLAIN (LOGICAL): without subqueries, conditions where they cost least. Columns
-are all still there.
+`prepared`: as EXPLAIN (LOGICAL) shows it: without subqueries, and with conditions where they cost least. It still has
+all columns.
 `plain`: the same rows, in nodes that can be written as SQL.
-`Wide`: plain, but each row also has the columns of all nodes below that it is made of: one query gives a row and what
-it comes from, up to the nodes that make one row of many.
+`Wide`: plain, but each row also has the columns of all nodes below from which it is computed: one query returns a row
+and its inputs, down to the nodes that combine several rows.
 
-Expressions that fail for some rows, in a view: the innermost part that fails is NULL (docs/SEMANTICS.md).
-
-A query that ends fails. So each part of the expressions of a view's query that can fail is put inside of TRY, as
-`kernel.evaluation.recovery.tolerant` does.
+If an expression fails for a row of a view, its innermost failing part is NULL (docs/SEMANTICS.md); in a query that ends
+it is an error. So `guarded` puts each part of a view's expressions that can fail inside of TRY, as
+`kernel.evaluation.recovery` does.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     fold_projects,
 )
 
-#: Functions whose value depends on the order of rows that are equal in the order.
+#: Functions whose value depends on the order of rows that are equal in the ORDER BY.
 _BY_ROWS: Final = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 
 _RANKS: Final = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
@@ -103,13 +102,13 @@ _Order = tuple[tuple[Scalar, ...], tuple[SortKey, ...]]
 
 @dataclass(frozen=True)
 class Explained:
-    """The query of a view, or one that is explained itself, and what is known of the moment at which it is.
+    """The query of a view, or an explained query, and the known facts about its moment.
 
-    name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties.
-    times: the numbers of the sources at the moment, for `watermarks.value`. then: the tree from which each of its rows
-    can be re-evaluated as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
-    be, as candidates don't tell what rows are made of. changes: each is the change of a row of the query's content, and
-    told as of the epoch in which it came. once: of a query that gives candidates, the tree with what it decides once.
+    name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties. times: the
+    watermarks of sources at the moment, for `watermarks.value`. then: the tree from which each row can be re-evaluated
+    as of its own commit (`lookups`); None if that is impossible. looks_back: each row has to be, as candidates don't
+    determine their origin. changes: each row is a change of the query's content, reconstructed as of its epoch. once:
+    for a query that returns candidates: the tree with its past decisions.
     """
 
     name: str
@@ -125,9 +124,9 @@ class Explained:
     def of(
         cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule, ever: Ever | None
     ) -> Explained:
-        """began: as in `lookups.standing_still`. then: unless the query looks back, makes scans those of an earlier
-        moment, and versions of rows what is kept of them. ever: tells what was decided once below what can't be decided
-        again row by row; None: it can't be. FEATURE_NOT_SUPPORTED for what can't be computed again.
+        """began: as in `lookups.standing_still`. then: unless rows are re-evaluated, replaces scans by those of an
+        earlier moment, and versions of rows by the kept ones. ever: reconstructs decisions that are below nodes that
+        combine rows; None: that is impossible. FEATURE_NOT_SUPPORTED for results that can't be computed again.
         """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
@@ -147,7 +146,7 @@ class Explained:
 
     @classmethod
     def of_changes(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
-        """Of a relation whose rows are the changes of a query's content. FEATURE_NOT_SUPPORTED as `of`."""
+        """A relation whose rows are the changes of a query's content. FEATURE_NOT_SUPPORTED as `of`."""
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
         made = prepared(joined)
@@ -156,36 +155,36 @@ class Explained:
         return cls(name, made, _ties(joined), times, made, looks_back=True, changes=True)
 
     def as_of(self, moment: Moment) -> Explained:
-        """What came out of it in one commit, of a query whose rows can be re-evaluated; of changes, its rows then."""
+        """The output of one commit, for a query whose rows can be re-evaluated; for changes, the content then."""
         assert self.then is not None
         if self.changes:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
         return Explained(self.name, reevaluated(self.then, moment), self.ties, moment.times)
 
     def reconstructed(self, ever: Ever) -> Explained:
-        """The same query with what was decided once as content. CantTellError."""
+        """The same query with past decisions as content. CantTellError."""
         assert self.once is not None
         return Explained(self.name, with_what_was_decided(self.once, ever), self.ties, self.times)
 
     @cached_property
     def waits(self) -> bool:
-        """Whether rows wait in it, so that those that came earlier are candidates as of each commit."""
+        """Whether rows wait in it, so that earlier rows are candidates as of each commit."""
         return self.then is not None and any(isinstance(n, TemporalJoin) and n.waits for n in walk(self.then))
 
     @cached_property
     def revises(self) -> bool:
-        """Whether rows of it may go, of those that can be re-evaluated."""
+        """Whether re-evaluated rows may be deleted."""
         return self.then is not None and revision(self.then) is not None
 
     @cached_property
     def decisions(self) -> str:
-        """What was decided once in it, when rows came; empty if nothing was."""
+        """The decisions that it made once, when rows arrived; empty if there are none."""
         return "; ".join(decisions(self.tree))
 
 
 def _reconstructed(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
-    """The tree with what was decided once as content. why: why its rows can't be re-evaluated one by one, if that is
-    because of what is looked up.
+    """The tree with past decisions as content. why: the reason, in the relation looked up, for which its rows can't be
+    re-evaluated one by one.
     """
     try:
         made = with_what_was_decided(tree, ever)
@@ -210,7 +209,7 @@ def _ids(columns: Sequence[Column]) -> frozenset[str]:
 
 
 def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
-    """Rows that an order leaves equal are ordered by the columns that are read there or above it."""
+    """The columns that break ties of each order: those that are read there or above."""
     if not any(isinstance(n, (AsofJoin, TopN, Window)) for n in walk(tree)):
         return {}
     found: dict[_Order, tuple[str, ...]] = {}
@@ -227,7 +226,7 @@ def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
 
 # -- what can't be computed again -------------------------------------------------------------------------------------
 def _check(name: str, reasons: Iterable[str | None]) -> None:
-    """FEATURE_NOT_SUPPORTED for a query with results that were decided once and that nothing can decide again."""
+    """FEATURE_NOT_SUPPORTED for a query with decisions that can't be repeated."""
     why = next((r for r in reasons if r is not None), None)
     if why is not None:
         raise error(
@@ -265,7 +264,7 @@ def plain(tree: Node, explained: Explained) -> Node:
 
 
 def _written(node: Node, explained: Explained, *, candidates: bool) -> Node:
-    """candidates: whether the node gives candidates before its inputs are plain."""
+    """candidates: whether the node returns candidates before its inputs are plain."""
     if isinstance(node, (Cut, LateRowFilter, Repartition)):
         return node.input
     if candidates and isinstance(node, (Join, AsofJoin)):
@@ -298,7 +297,7 @@ def time_condition(node: TimeFilter, explained: Explained) -> Scalar:
 
 
 def bound_cell(bound: Watermark, times: Mapping[str, int], column: Column) -> Cell | None:
-    """A bound at the moment, to be compared with a column; None if it is not known yet."""
+    """The value of a bound at the moment, to compare with a column; None if it is not known yet."""
     time_us = value(bound, times)
     if time_us is None:
         return None
@@ -315,7 +314,7 @@ def _tied(node: Node, key: _Order, explained: Explained, skip: Sequence[SortKey]
 
 
 def ordered_whole(node: TopN, below: Node, explained: Explained) -> TopN:
-    """A TopN over other rows, its order made one without ties."""
+    """A TopN over other rows, with a total order."""
     if node.with_ties:
         return replace(node, input=below)
     ties = _tied(node.input, (node.partition, node.order), explained, node.order)
@@ -335,7 +334,7 @@ def _window(node: Window, below: Node, explained: Explained) -> Window:
 
 
 def _candidates(node: Join | AsofJoin) -> Node:
-    """The rows that a join may have given, over plain inputs."""
+    """The rows that a join may have output, over plain inputs."""
     if isinstance(node, AsofJoin):
         near = conjunction([_compared(node), *conjuncts(node.residual)])
         node = Join(node.left, node.right, node.kind, node.keys, near)
@@ -353,12 +352,12 @@ def _compared(node: AsofJoin) -> Scalar:
 
 
 def on_the_right_side(node: AsofJoin) -> list[Scalar]:
-    """The conditions on right rows that are on the right side of a left row's value, with an equal key."""
+    """The conditions by which right rows with an equal key are on the correct side of a left row's value."""
     return [*map(as_predicate, node.keys), _compared(node)]
 
 
 def _nearest(node: AsofJoin, explained: Explained, below: Node) -> Apply:
-    """The join as one in which the right side is asked for the nearest row of each left row."""
+    """The join as a lateral query for the nearest row of each left row."""
     by_id = {c.id: c for c in node.right.columns}
     ties = [by_id[i] for i in node.ties or explained.ties.get(_values(node), tuple(by_id)) if i in by_id]
     order = (SortKey(node.right_value, node.comparison[0] == ">"), *(SortKey(read(c)) for c in ties))
@@ -375,11 +374,11 @@ def _values(node: AsofJoin) -> _Order:
 # -- wide -------------------------------------------------------------------------------------------------------------
 @dataclass
 class Wide:
-    """The wide form of a tree. node: it.
+    """The wide form of a tree.
 
-    present: by the identity of a node that is a side of an outer join, the column that is true where it has a row.
-    parts: by the identity of a Union, the column with the number of the part that a row is of.
-    rounds: by the identity of a Recursion, the column with the number of the round that gave a row.
+    present: by the identity of a side of an outer join, the column that is true where it has a row. parts: by the
+    identity of a Union, the column with the number of a row's part. rounds: by the identity of a Recursion, the column
+    with the number of a row's round.
     """
 
     explained: Explained
@@ -396,7 +395,7 @@ class Wide:
         return Column(f"#w{next(self._numbers)}", "", BOOLEAN if kind is bool else INTEGER, False)
 
     def _marked(self, node: Node, made: Node, *, padded: bool) -> Node:
-        """A side of a join, with a column that tells its rows from the NULLs in their place."""
+        """A side of a join, with a column that distinguishes its rows from padded NULLs."""
         if not padded:
             return made
         column = self.present[id(node)] = self._column(bool)
@@ -405,7 +404,7 @@ class Wide:
 
     @singledispatchmethod
     def widened(self, node: Node) -> Node:
-        """A node with the columns of what its rows are made of."""
+        """A node with the columns of its input rows."""
         if isinstance(node, Unary):
             return node.over([self.widened(node.input)])
         assert isinstance(node, (Leaf, Arrivals, Named)), type(node).__name__
@@ -476,7 +475,7 @@ class Wide:
 _PARTS: Final = (AggregateCall, KeyPair, Node, SortKey, WindowCall, WindowFrame)
 _NEVER_FAILS: Final = (exp.Column, exp.Literal, exp.Null, exp.Boolean)
 
-#: They don't fail by themselves, or are no values.
+#: Nodes that can't fail by themselves, or have no value.
 _OPEN: Final = (exp.Paren, exp.Connector, exp.Not, exp.If, exp.PropertyEQ, exp.Query)
 
 _COMPARES: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is)

@@ -60,7 +60,7 @@ from watersmeet.values.watermarks import NOW
 
 _NO_CONTENT: Final = "It is not the content of a query, but what a query has written"
 
-#: So many moments one answer shows at which a row is missing.
+#: One answer shows at most this many moments at which a row is missing.
 MOST_MOMENTS: Final = 10
 
 
@@ -94,7 +94,7 @@ class Views:
     def answering(
         self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str], root: Explained
     ) -> Iterator[None]:
-        """The block answers for a query by a connection in which the scans of the past with these names can be read."""
+        """Within the block, queries can be run on a connection that has the scans of the past with these names."""
         self.lacks_past = False
         with ExitStack() as entered:
             self.history = History(self.session.database, self.epoch, connection, entered)
@@ -108,7 +108,7 @@ class Views:
             yield
 
     def follow(self, tree: Node) -> None:
-        """Binds the queries of the views that a tree reads, and of those that these read, and so on."""
+        """Binds the queries of the views that a tree reads, directly or through other views."""
         for node in walk(tree):
             if not isinstance(node, (Scan, PastScan)):
                 continue
@@ -122,7 +122,7 @@ class Views:
             self.follow(explained.tree)
 
     def explained(self, name: str, tree: Node, then: Rule = lambda node: node, ever: Ever | None = None) -> Explained:
-        """A query that is explained. then, ever: as in `Explained.of`.
+        """An explained query. then, ever: as in `Explained.of`.
 
         FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
         """
@@ -134,14 +134,14 @@ class Views:
             raise
 
     def times(self, commit: int | None = None) -> dict[str, int]:
-        """How far time had come as of a commit, by default now."""
+        """The watermarks as of a commit, by default now."""
         log = self.session.database.log
         is_past = commit is not None and commit < self.epoch.number and log.find(commit) is not None
         epoch = (log.last_epoch(commit) if is_past else None) or self.epoch
         return {**epoch.progress.watermarks, NOW: epoch.progress.time_us}
 
     def what(self, scan: Scan | PastScan) -> Read:
-        """What a scan reads, for people."""
+        """The description of a scan for messages."""
         relation = self.catalog.relations[scan.relation_id]
         view = self._found.get(_key(scan))
         if view is None:
@@ -180,7 +180,9 @@ class Views:
         conditions: Sequence[Scalar],
         there: int,
     ) -> list[Insertion]:
-        """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
+        """The commits in which rows of a view were inserted, as in `Read`. Empty, with `lacks_past` set, if such a
+        commit can't be read yet.
+        """
         last = self._last(relation, scan)
         if view.revises and not view.changes:
             own = {a.id: column_ref(b.id) for a, b in zip(scan.outputs, columns, strict=True)}
@@ -195,7 +197,9 @@ class Views:
     def _present(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
     ) -> list[Insertion]:
-        """As `_came`, of a view whose rows may go: what its own changes say of equal rows is not which of them went."""
+        """As `_inserted`, for a view with deletions: its own changes don't determine which of several equal rows was
+        deleted.
+        """
         _, commits = self._candidates(relation, view, conditions, last)
         possible = sorted((commit, rows) for commit, rows in commits.items() if commit > 0)
         found = self._as_of_commits(relation, view, possible, last)
@@ -207,7 +211,7 @@ class Views:
         return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
     def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
-        """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
+        """The number of rows inserted in each commit from `first` to `last`. number: the column with their commits."""
         return Counter({c: n for c, n in self.asker.tally(rows, number).items() if first <= c <= last})
 
     def _as_of_commits(
@@ -219,8 +223,8 @@ class Views:
         *,
         waited: bool = False,
     ) -> list[Insertion]:
-        """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
-        can't be read yet. waited: as in `AsOf`.
+        """The query of a view as of commits with their numbers of rows. Empty, with `lacks_past` set, if a commit can't
+        be read yet. waited: as in `AsOf`.
         """
         found = [
             Insertion(
@@ -234,14 +238,16 @@ class Views:
         return found
 
     def _before(self, relation: Relation, view: Explained, commit: int) -> Explained | None:
-        """Of changes, the query as of the epoch before a commit; None if its first content came in it."""
+        """For changes, the query as of the epoch before a commit; None if its first content was inserted in that
+        commit.
+        """
         if not view.changes or not self.history.shows(relation, commit):
             return None
         before = self.history.epoch_before(relation, commit)
         return self._view_as_of(relation, view, before, before, waited=False)
 
     def _last(self, relation: Relation, scan: Scan | PastScan) -> int:
-        """The last commit that counts for a scan of a view that looks back."""
+        """The last commit that counts for a scan of a re-evaluated view."""
         if not isinstance(scan, PastScan):
             return self.epoch.number
         if not _is_commit(scan):
@@ -251,14 +257,16 @@ class Views:
     def _missing(
         self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
     ) -> tuple[list[Insertion], int]:
-        """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
+        """The commits as of which rows of a view are missing, as in `Read`. Empty, with `lacks_past` set, as from
+        `_inserted`.
+        """
         last = self._last(relation, scan)
         if view.changes:
             return self._missing_change(relation, view, conditions, last), 0
         every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
             return [Insertion(every, 0, 0)], 0
-        if not min(commits):  # of what came before the history that is kept
+        if not min(commits):  # for rows older than the history
             raise self.history.expired(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
         found = self._as_of_commits(relation, view, [(commit, commits[commit]) for commit in newest], last)
@@ -267,7 +275,7 @@ class Views:
     def _missing_change(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> list[Insertion]:
-        """As `_missing`, of changes: no row has ever met the conditions, so none does as of the last commit."""
+        """As `_missing`, for changes: no row has ever met the conditions, so none does as of the last commit."""
         untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
         if untold & frozenset[str]().union(*(c.columns for c in conditions)):
             raise self._refused(
@@ -278,8 +286,8 @@ class Views:
     def _candidates(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> tuple[Explained, Counter[int]]:
-        """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
-        before the history that is kept, that may meet conditions.
+        """A re-evaluated view as if it looked all rows up now, and the number of its rows in each commit that may meet
+        conditions; commit 0 stands for rows older than the history.
         """
         now = as_of_commit(relation, self.epoch.number, "now")
         every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
@@ -289,9 +297,9 @@ class Views:
         return every, commits
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
-        """What came out of a view in a commit, and was still there in another one."""
+        """The output of a view in a commit, if it was still present as of another commit."""
         then = as_of_commit(relation, commit)
-        made = view.as_of(AsOf(self, relation, then, last, waited))  # what came is lent to each connection again
+        made = view.as_of(AsOf(self, relation, then, last, waited))  # inserted rows are lent again to each connection
         key = (relation.id, commit, last, waited)
         if key not in self._as_of:
             self._as_of[key] = made
@@ -302,7 +310,7 @@ class Views:
         """The names of the columns of a query."""
         if id(explained) not in self._names:
             shown = {i: r.shown for i, r in self.catalog.relations.items()}
-            # It is kept as long as its identity is its name here.
+            # Keeps the object alive while its id is a key here.
             self._names[id(explained)] = explained, names_of(explained.tree, shown)
         return self._names[id(explained)][1]
 
@@ -336,7 +344,7 @@ class Views:
     def _of_processor(self, view: Processor, query: BoundQuery) -> tuple[Node, bool]:
         """The query of a processor, with the columns of its records, and whether these are the changes of a table.
 
-        Their numbers are NULL: they say when a record came, not what it is made of.
+        Record times and numbers are NULL: they tell when a record was written, not its origin.
         """
         kept = rules_of(view.dialect).records_kept(query)
         if kept is None:
@@ -353,8 +361,8 @@ class Views:
         return Explained.of_changes(view.title, tree, self.times())
 
     def _when_it_began(self, node: Node) -> Node:
-        """What was there when a query began, in place of the Cut that keeps it (`lookups.standing_still`). Rows of a
-        relation that only grows can be told as candidates, too, where the history is gone.
+        """The rows present when a query began, instead of the Cut that keeps them (`lookups.standing_still`). Rows of a
+        relation that only grows can be candidates if history is missing.
         """
         if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
             return node
@@ -376,7 +384,7 @@ class Views:
         )
 
     def _kept(self, view: Relation, node: Node) -> Node:
-        """The versions of a table's rows as the state of a view has them."""
+        """The versions of a table's rows in the state of a view."""
         if not isinstance(node, Versions):
             return node
         operator = kept_by(self.session.database, self.epoch, view, node)
@@ -423,10 +431,10 @@ class Views:
 
 
 def _is_commit(scan: PastScan) -> bool:
-    """Whether its moment is a commit that is named by its number."""
+    """Whether the moment of a scan is a commit named by its number."""
     return scan.past.by == "commit" and scan.past.sql.isdecimal()
 
 
 def _key(scan: Scan | PastScan) -> tuple[str, str]:
-    """What a scan reads: the relation, and of one in the past the moment."""
+    """The key of a scan: its relation and, for a scan of the past, its moment."""
     return scan.relation_id, repr(scan.past) if isinstance(scan, PastScan) else ""

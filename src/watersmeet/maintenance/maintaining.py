@@ -1,7 +1,6 @@
-"""What goes on beside the views: dictionaries, and external tables that are looked up, follow their sources, missing
-rows are written to caches, and views write their streams.
+"""Background maintenance: refreshing dictionaries and external tables, filling caches, writing views to streams.
 
-If epochs run in the background, a thread does this regularly. Otherwise it is done when views are brought up to date.
+If epochs run in the background, a thread does this regularly. Otherwise it happens when views are updated.
 
 CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows together with the commit
 of the view that they reach, in one step, so it continues there after a crash. Deletions are not written: a stream's
@@ -60,15 +59,15 @@ _STOP_S: Final = 10.0
 
 
 class Maintenance(Service):
-    """Keeps dictionaries, their cache streams, and the streams that views write. Safe for several threads.
+    """Refreshes dictionaries, writes their cache streams, and writes the streams that views feed. Safe for several
+    threads.
 
-    A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
-    a row in the source and that transaction, the source is asked again. A row that exists already stays (ruling
-    D-003-10: missing keys are written).
+    A cache stream is written by transactions of its own, so it is a stream like any other. Until the transaction that
+    writes a found row, epochs query the source again. Existing rows are never overwritten, only missing keys are added.
     """
 
     def __init__(self, session: Session) -> None:
-        """session: one of its own, without transactions."""
+        """session: a session of its own, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
         self._lock = lock("maintenance")
@@ -76,7 +75,7 @@ class Maintenance(Service):
         self._problems = session.database.unwritten
 
     def start(self) -> None:
-        """At each FLUSH, and in a thread if epochs run in the background."""
+        """Runs at each FLUSH, and in a thread if epochs run in the background."""
         database = self._session.database
         self.follow()
         if database.runtime != "inprocess":
@@ -86,8 +85,8 @@ class Maintenance(Service):
             worker.start()
 
     def before_epochs(self) -> None:
-        """Fetches the content of dictionaries' sources, and of external tables that queries look up as they are. What
-        can't be read keeps its content; SHOW ERRORS shows why.
+        """Refreshes the dictionaries and external tables that queries look up. If a source can't be read, its relation
+        keeps its content; SHOW ERRORS shows the reason.
         """
         for relation in self._fetched():
             if is_due(self._session, relation):
@@ -95,11 +94,11 @@ class Maintenance(Service):
                     refresh(self._session, relation)
 
     def after_epochs(self) -> bool:
-        """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns
-        whether there was any since the last call.
+        """Writes rows found in sources to the caches that lack them, and the output of views to their streams. Returns
+        whether it has written any since the last call.
 
-        Rows that a stream refuses stay in the database's `unwritten`, and the next round tries again. Other views are
-        written nevertheless.
+        Rows that a stream rejects stay in the database's `unwritten`, and the next round tries again. Other views are
+        not affected.
         """
         with self._lock:
             self._write_found()
@@ -140,7 +139,7 @@ class Maintenance(Service):
         return wrote
 
     def follow(self) -> None:
-        """Starts writing what new hidden views give to the streams that they feed."""
+        """Starts writing the streams that new hidden views feed."""
         with self._lock:
             for relation in self._relations():
                 if (
@@ -181,7 +180,7 @@ class Maintenance(Service):
     def _fetched(self) -> list[ExternalTable]:
         outside = [r for r in self._relations() if isinstance(r, ExternalTable)]
         followed = self._session.database.plans.followed if outside else set()
-        # What is looked up of a dictionary of networks are its ranges alone.
+        # Queries look up only the ranges of a dictionary of networks.
         looked_up = (r for r in outside if r.dictionary is not None and not r.dictionary.by_address)
         return [*looked_up, *(r for r in outside if r.dictionary is None and r.id in followed)]
 
@@ -190,13 +189,13 @@ class Maintenance(Service):
 
     def _round(self) -> None:
         if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
-            with contextlib.suppress(Error):  # the next round tries again; statements tell the user what is wrong
+            with contextlib.suppress(Error):  # the next round tries again; statements report the error
                 self.before_epochs()
                 self._write_found()
 
 
 class _Rounds(Worker):
-    """Maintains views regularly until the database is closed."""
+    """Calls `work` regularly until the database is closed."""
 
     def __init__(self, database: OpenDatabase, work: Callable[[], None]) -> None:
         super().__init__("maintenance", database.clock)
@@ -224,10 +223,9 @@ def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
 
 
 def changes_of(database: OpenDatabase, view: Relation) -> Changes:
-    """What the view gave that is not written yet: since the newest transaction that wrote it, or since its beginning.
+    """The unwritten output of the view: since the newest transaction that wrote it, or since its beginning.
 
-    Old commits are deleted, but never those that are not written yet: if a commit is missing, all before it were
-    written.
+    Commits are deleted only after they were written: if a commit is missing, it and all earlier ones were written.
     """
     number = database.log.head()
     while number and storage.exists(database.layout.commit(number)):
@@ -239,9 +237,9 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
 
 
 def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
-    """Writes what the view gave since the last call. Returns whether there was any.
+    """Writes the output of the view since the last call. Returns whether there was any.
 
-    INVALID_VALUE for rows that the stream refuses.
+    INVALID_VALUE for rows that the stream rejects.
     """
     database = session.database
     with database.guard:
@@ -270,13 +268,12 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
 
 
 def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, Changes]]) -> bool:
-    """Merges what the sinks of a table gave since the last call into it, in the order of commits, and in one
+    """Merges the output of a table's sinks since the last call into the table, in the order of commits, in one
     transaction. Returns whether there was any.
 
-    Of one commit the sinks come in the order of their creation; of one sink the rows that go come before those that
-    come. A row replaces the row of its key; a row that goes takes the row of its key away, whoever wrote it. A sink
-    with rows that the table refuses, and that are still there, is left out, and tried again later: the database's
-    `unwritten` says why.
+    Within a commit, sinks are merged in the order of their creation, and deletions of a sink before its insertions. An
+    inserted row replaces the row of its key; a deleted row removes the row of its key, whichever sink wrote it. A sink
+    with rejected rows that are still present is skipped, and retried later: the database's `unwritten` has its error.
     """
     database = session.database
     with database.guard:
@@ -313,10 +310,10 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
 def _accepted(
     session: Session, view: SinkQuery, table: Relation, taken: Sequence[Change]
 ) -> list[tuple[int, pa.Table]]:
-    """What a sink gave, by commit as `_signed`, without the rows that the table refuses: they were never in it.
+    """The output of a sink by commit, as `_signed`, without rejected rows.
 
-    NOT_NULL_VIOLATION or INVALID_VALUE for a row that the table refuses and that no later change took back, unless the
-    sink sets such rows aside.
+    NOT_NULL_VIOLATION or INVALID_VALUE for a rejected row that no later change deletes, unless the sink sets such rows
+    aside.
     """
     pieces = [(c.commit, _signed(session, view, table, c)) for c in taken]
     masks = [refused_rows(table, rows) for _, rows in pieces]
@@ -334,8 +331,8 @@ def _accepted(
 
 
 def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, refused: pa.Table) -> None:
-    """Writes the rows of a commit that came and that the table refuses as dead letters of the sink. The same commit
-    gives the same ones.
+    """Writes the rejected insertions of a commit as dead letters of the sink. The same commit always produces the same
+    ones.
     """
     came = refused.filter(pc.greater(refused.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
     names, types = [c.name for c in table.columns], tuple(c.type for c in table.columns)
@@ -350,8 +347,8 @@ def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, 
 
 
 def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) -> pa.Table:
-    """The rows of a change with the table's columns, and `_tp_delta`: first those that go, as far as the sink deletes,
-    then those that come, each as often. INVALID_VALUE for rows that can't be computed.
+    """The rows of a change with the table's columns and `_tp_delta`: deletions (if the sink deletes) before insertions,
+    each repeated by its diff. INVALID_VALUE for rows that can't be computed.
     """
     diff = change.diff if view.deletes else np.maximum(change.diff, 0)
     order = np.argsort(diff > 0, kind="stable")
@@ -362,7 +359,7 @@ def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) 
 
 
 def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
-    """The inserted rows, each as often; for a changelog stream also the deleted ones, with signs."""
+    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted ones, with signs."""
     rows = rows.rename_columns([c.name for c in view.columns])
     times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
     repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
@@ -372,8 +369,8 @@ def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Tab
 
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
-    """The rows with the stream's columns. A column that the view lacks is filled as an INSERT without it would be; so
-    is one that takes no NULL where a view INTO a stream has NULL.
+    """The rows with the stream's columns. A column that the view lacks gets the value that an INSERT without it would
+    write; so does NULL in a NOT NULL column of a view INTO a stream.
     """
     now_us = session.database.clock.now_us()
     types = {c.name: c.type for c in view.columns}

@@ -1,4 +1,4 @@
-"""Sources that a query reads by itself: copies of the sources that it names, which begin where the query does."""
+"""Sources of one query: copies of the sources that it names, read from the moment at which the query starts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from watersmeet.errors import error
 
 
 def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
-    """The view with sources of its own for those that each query reads by itself, and their ids. They are in the
-    catalog then, and begin where the query does.
+    """The view with its own copies of the sources that each query reads by itself, and their ids. They are then in the
+    catalog, and are read from the start of the query.
     """
     scans = reopened_scans(bound.tree)
     if not scans:
@@ -32,7 +32,7 @@ def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
     read = tree.ids.union(*[s.columns for n in walk(tree) for s in n.scalars])
     number = session.catalog.next_number
     made = []
-    for place, scan in enumerate(scans, 1):  # the number before theirs is the view's
+    for place, scan in enumerate(scans, 1):  # the view itself has the first number
         made.append(_own_source(session, scan, relation.id, f"{QuerySource.family[0]}{number + place}", read))
     for source in made:
         session.put(source)
@@ -46,7 +46,7 @@ def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
 
 
 def _own_source(session: Session, node: Reopened, owner: str, source_id: str, read: frozenset[str]) -> QuerySource:
-    """What a query reads of a source. read: the ids of the columns that it reads."""
+    """The copy of a source for a query. read: the ids of the columns that the query reads."""
     scan = scan_of(node)
     relation = session.catalog.relations[scan.relation_id]
     assert isinstance(relation, Source)
@@ -71,8 +71,7 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
 
 
 def queried_options(session: Session, text: str) -> dict[str, str]:
-    """The options that the query `text` gives now: of its one row, by the names of its columns, those that are not
-    NULL. None if it has no row.
+    """The options that the query `text` returns now: the non-NULL columns of its row, by name. Empty without a row.
 
     CONNECTOR_OPTION for several rows; FEATURE_NOT_SUPPORTED for a query that runs until it is stopped; errors of the
     query.
@@ -96,9 +95,9 @@ def queried_options(session: Session, text: str) -> dict[str, str]:
 
 
 def begins_now(session: Session, connector: Mapping[str, str], text: str) -> dict[str, str]:
-    """The options of the connector of a topic for a query that begins to read it now.
+    """The connector options of a topic for a query that starts reading it now.
 
-    text: of OPTIONS_QUERY; empty for none. CONNECTOR_OPTION; errors of the query.
+    text: the value of OPTIONS_QUERY; empty for none. CONNECTOR_OPTION; errors of the query.
     """
     found = starting_options(queried_options(session, text)) if text else {}
     return restarted(connector, found) if found else dict(connector)

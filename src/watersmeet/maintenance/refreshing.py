@@ -1,13 +1,10 @@
-"""Fetches content from outside the database on demand, as the difference from what is stored.
+"""Refreshes external tables and dictionaries: commits the difference between their sources and the stored content.
 
-An external table is read when a statement names it; a dictionary also whenever views are brought up to date. The
-difference is committed as a transaction, so that tasks, other processes and a restart see it like any table.
+An external table is read when a statement names it; a dictionary also whenever views are updated. The difference is a
+transaction, so that tasks, other processes and a restart see it like any other change.
 
-What a dictionary makes of the rows of its source, and which rows it refuses.
-
-Networks of IP addresses as ranges that do not overlap, each with the row of the longest prefix that has it.
-
-ClickHouse, "ip_trie" among the layouts of dictionaries.
+The layout `ip_trie` (ClickHouse, "ip_trie") stores networks of IP addresses as disjoint ranges, each with the row of
+the longest matching prefix.
 """
 
 from __future__ import annotations
@@ -55,20 +52,20 @@ _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _KEY: Final = np.uint64(0xFFFF)
 _ONE: Final = np.uint64(1)
 
-#: The first address of IPv4, and the one behind the last.
+#: The first address of IPv4, and the address after the last.
 _IPV4: Final = np.array([[0, 0xFFFF_0000_0000], [0, 0x1_0000_0000_0000]], np.uint64)
 
-#: The bits behind the key, of an address of IPv4 and of another one.
+#: The number of address bits after the key: for IPv4, and for other addresses.
 _REST_4: Final = np.uint64(16)
 
 _REST_6: Final = np.uint64(48)
 
 
 def address_ranges(relation: AddressRanges, rows: pa.Table) -> pa.Table:
-    """The content of `relation` that the rows of its source make: `PLACES`, and their columns.
+    """The content of `relation` computed from the rows of its source: `PLACES`, and their columns.
 
     Of several rows of one network the last one counts. All addresses of a range have one key, so a prefix that is
-    shorter than a key becomes many ranges. INVALID_VALUE for what is no network.
+    shorter than a key becomes many ranges. INVALID_VALUE for invalid networks.
     """
     (column,) = relation.networks
     prefixes = rows.column(column)
@@ -113,14 +110,14 @@ def _mask(lengths: Ints) -> Addresses:
 
 
 def _pieces(first: Addresses, last: Addresses, lengths: Ints) -> tuple[Addresses, Addresses, Ints]:
-    """The ranges (first address, last address, which network has it by the longest prefix), in order."""
+    """The ranges (first address, last address, index of the network with the longest prefix), in order."""
     is_end = (last == _ALL).all(axis=1)
     firsts, behind = _digits(first), _digits(_after(last))
     points = np.unique(np.concatenate([firsts, behind[~is_end], _digits(_IPV4)]))
     begin = np.searchsorted(points, firsts)
     end = np.where(is_end, len(points), np.searchsorted(points, behind))
     winners = np.full(len(points), -1, np.int64)
-    for length in np.unique(lengths):  # networks of one length do not overlap, and longer ones are within
+    for length in np.unique(lengths):  # networks of equal length are disjoint, and longer ones lie within shorter ones
         found = np.flatnonzero(lengths == length)
         places, networks = _spread(begin[found], end[found] - begin[found])
         winners[places] = found[networks]
@@ -131,7 +128,7 @@ def _pieces(first: Addresses, last: Addresses, lengths: Ints) -> tuple[Addresses
 
 
 def _split(begins: Addresses, ends: Addresses) -> tuple[Addresses, Addresses, Ints]:
-    """The ranges cut where their keys change, and of which range each is. None is partly of IPv4."""
+    """The ranges, split where their keys change, and the index of each one's original. No range is partly IPv4."""
     is_four = (begins[:, 0] == 0) & (begins[:, 1] >= _IPV4[0, 1]) & (begins[:, 1] < _IPV4[1, 1])
     key, last_key = (np.where(is_four, n[:, 1] >> _REST_4 & _KEY, n[:, 0] >> _REST_6) for n in (begins, ends))
     counts = (last_key - key).astype(np.int64) + 1
@@ -152,7 +149,7 @@ def _split(begins: Addresses, ends: Addresses) -> tuple[Addresses, Addresses, In
 
 
 def _spread(begin: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """The numbers begin, begin + 1, … of each, as many as `counts` says; and of which each is."""
+    """The numbers begin, begin + 1, … of each range, `counts` of them, and the index of the range of each."""
     of = np.repeat(np.arange(len(counts)), counts)
     offsets = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     return begin[of] + offsets, of
@@ -186,14 +183,14 @@ _INCOMING = "_incoming"
 
 
 def columns_to_read(relation: Relation) -> Schema:
-    """The columns as the source may have them: NULL where `with_defaults` has something for it."""
+    """The columns to read from the source: nullable if `with_defaults` replaces NULL."""
     defaults = () if relation.dictionary is None else relation.dictionary.defaults
     columns = relation.columns[len(PLACES) :] if isinstance(relation, AddressRanges) else relation.columns
     return tuple(replace(c, nullable=c.nullable or c.name in defaults) for c in columns)
 
 
 def with_defaults(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows with the defaults of attributes that can't be NULL in place of NULL."""
+    """The rows with NULL replaced by the defaults of NOT NULL attributes."""
     dictionary = relation.dictionary
     assert dictionary is not None
     for name, default in dictionary.defaults.items():
@@ -208,7 +205,7 @@ def with_defaults(session: Session, relation: Relation, rows: pa.Table) -> pa.Ta
 
 
 def check_content(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """INVALID_VALUE for a key that the layout can't have, or for ranges of one key that overlap.
+    """INVALID_VALUE for a key that the layout does not support, or for overlapping ranges of one key.
 
     rows: one for each primary key.
     """
@@ -234,7 +231,7 @@ def _check_flat(relation: Relation, rows: pa.Table, below: int) -> None:
 
 
 def _check_ranges(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """A date has at most one row of its key."""
+    """INVALID_VALUE if a date is in two ranges of one key."""
     dictionary = relation.dictionary
     assert dictionary is not None
     *key, first = (quoted(n) for n in relation.primary_key)
@@ -285,17 +282,17 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
 
 
 def is_due(session: Session, relation: ExternalTable) -> bool:
-    """Whether it is time to ask if the content of a relation that is looked up has changed."""
+    """Whether it is time to check the source of a relation that is looked up."""
     checked_us = session.database.outside.checked_us.get(relation.id)
     if checked_us is None:
         return True
-    # A clock that was set back tells nothing.
+    # After a clock was set back the age is unknown.
     return not 0 <= session.database.clock.now_us() - checked_us < relation.external.max_age_us
 
 
 def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa.Table]:
-    """By relation id, the rows and columns that a query needs of tables of databases, where it needs not all and what
-    is stored is not as new. The others are for `refresh_read`.
+    """By relation id, the rows and columns that a query needs of external tables, if it needs only a part and the
+    stored content may be older. `refresh_read` refreshes the others.
     """
     if session.database.read_only:
         return {}
@@ -312,7 +309,7 @@ def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa
 
 
 def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Table | None:
-    """None if the reader gives all or nothing, or what is stored is as new. Errors as those of `refresh`."""
+    """None if the reader can't read a part, or the stored content is current. Errors as those of `refresh`."""
     outside = session.database.outside
     reader = outside.reader(relation.external)
     if not reader.takes_pushdown:
@@ -335,7 +332,7 @@ def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Tab
 
 
 def sent(session: Session, part: Pushdown) -> str | None:
-    """What the server is asked for where `needed_rows` reads: in its own SQL. None if it is not."""
+    """The SQL that `needed_rows` sends to the server; None if it sends none."""
     relation = session.catalog.relations[part.relation_id]
     assert isinstance(relation, ExternalTable)
     reader = session.database.outside.reader(relation.external)
@@ -351,9 +348,10 @@ def _named_there(relation: ExternalTable, part: Pushdown) -> tuple[Schema, list[
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
-    """Calls `refresh` for all external tables and dictionaries among these, and below plain views among them.
+    """Calls `refresh` for all external tables and dictionaries among these, including those that plain views among them
+    read.
 
-    When it returns, views created by the open transaction show what their inputs have.
+    When it returns, views created by the open transaction reflect their inputs.
     """
     if session.database.read_only:
         return False
@@ -383,7 +381,7 @@ def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
 
 
 def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
-    """Makes `rows` the content. If several have the same primary key, the last one counts."""
+    """Makes `rows` the content. Of several rows with the same primary key, the last one counts."""
     if relation.dictionary is not None:
         rows = with_defaults(session, relation, rows)
     if isinstance(relation, AddressRanges):

@@ -1,4 +1,4 @@
-"""Views that the circuit keeps up to date: binding, compiling and filling them."""
+"""Materialized views: binding, compiling and filling them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _MEMO: Final = (
 
 
 def make_writing(session: Session, bound: Bound) -> None:
-    """Like `make`, for a view that writes a stream, from its first row on."""
+    """Like `make`, for a view that writes a stream, beginning with its first row."""
     database = session.database
     with contextlib.ExitStack() as held:
         reader = held.enter_context(closing(Reader(database.layout)))
-        reader.pin(database.log.head())  # until it is followed
+        reader.pin(database.log.head())  # until maintenance follows it
         make(session, bound)
         if session.transaction is not None:
             session.transaction.ends.push(held.pop_all())
@@ -55,9 +55,7 @@ def make_writing(session: Session, bound: Bound) -> None:
 
 
 def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
-    """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
-    sink are.
-    """
+    """Makes a view that feeds a stream. Rows of a stream outside of the database are delivered as those of a sink."""
     if not stream.is_written_outside:
         make_writing(session, bound)
         return
@@ -67,7 +65,7 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
 
 
 def make(session: Session, bound: Bound) -> None:
-    """Compiles and fills a view. Raises the error of a view that it reads, if that was stopped."""
+    """Compiles and fills a view. Raises the error of a stopped view that it reads."""
     check_running(session, bound.relation.depends_on)
     bound, own = with_own_sources(session, bound)
     try:
@@ -82,16 +80,16 @@ def _make(session: Session, bound: Bound) -> None:
     database = session.database
     _check_order(session, bound)
     if any(isinstance(n, Cut) for n in walk(bound.tree)):
-        database.flush()  # what was committed before the moment is history
+        database.flush()  # commits before the moment become history
     replaced = frozenset(
         n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only
     )
     if replaced:
-        database.settle(replaced)  # only what is there when a query starts counts as having come
+        database.settle(replaced)  # when a query starts, only present rows count as inserted
     try:
         made = _filled(session, bound)
     except LateRowsError:
-        made = _filled(session, bound)  # now apart from what left them out, so that further ones are no matter
+        made = _filled(session, bound)  # separated from late rows, so that further ones have no effect
     if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
     try:
@@ -162,16 +160,14 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
 
 
 def rows_left_out(session: Session) -> frozenset[str]:
-    """The late-row filters in views, of those views that left rows out."""
+    """The late-row filters of views that have dropped late rows."""
     left_out = session.database.log.progress().left_out
     views = [ops for i, ops in session.database.plans.producers.items() if left_out.get(i)]
     return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.LateRowFilter))
 
 
 def moment(session: Session) -> int:
-    """The newest commit that a query starting now follows: of rows of tables, or of any kind if there are other
-    inputs.
-    """
+    """The newest commit that a query starting now follows: of table rows, or of any kind if there are other inputs."""
     log = session.database.log
     head = log.head()
     if not head or any(r.connector or isinstance(r, Source) for r in session.catalog.relations.values()):
@@ -190,7 +186,7 @@ def _current(session: Session, bind: Callable[[int], BoundQuery]) -> BoundQuery:
 def bind_running(
     session: Session, request: Request, statement: Select | Subscribe, name: str, *, log: bool = False
 ) -> Bound:
-    """What a running query gives, as a view `name` that no statement can name.
+    """The output of a running query as a hidden view `name`.
 
     log: show its output as its dialect shows changes. Errors of `DialectRules.running_output`.
     """
@@ -217,7 +213,7 @@ def bind_running(
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
-    """What the statement would create. Errors of the binder, with their places."""
+    """The view that the statement would create. Errors of the binder, with their positions."""
     if other := statement.options.keys() - {JOIN_ROWS_SETTING}:
         name = min(other)
         raise error_at(
@@ -241,7 +237,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
 
 
 def is_defined(session: Session, statement: CreateMaterializedView) -> bool:
-    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends on its query alone."""
+    """Whether CREATE OR REPLACE would recreate an identical view whose content depends only on its query."""
     if not statement.replaces or session.semantics.continuous != "never":
         return False
     existing = session.catalog.by_name(statement.name, schema_for(session, statement))
@@ -258,7 +254,7 @@ def _most_join_rows(session: Session, query: BoundQuery) -> int:
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
-    """The limit in WITH on how many rows a join may make in one epoch. INVALID_PARAMETER."""
+    """The limit in WITH on the rows that a join may make in one epoch. INVALID_PARAMETER."""
     value = statement.options.get(JOIN_ROWS_SETTING)
     if value is None:
         return otherwise

@@ -1,8 +1,8 @@
 """Updates as rows: those of SUBSCRIBE, and those of a cursor over a subscription of RisingWave.
 
-Materialize, "SUBSCRIBE", "Modifying the output format": without an envelope each changed row with its number; an upsert
-for each key that changed; Debezium's pairs of what was and what is. Columns are named wm_… instead of mz_…, and the
-number of a commit is in place of its timestamp.
+Materialize, "SUBSCRIBE", "Modifying the output format": without an envelope each changed row with its diff; an upsert
+for each changed key; or Debezium's pairs of old and new row. Columns are named wm_… instead of mz_…, and the number of
+a commit replaces its timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.subscribing.subscriber import Subscriber
 from watersmeet.subscribing.updates import BATCH_ROWS, ChangeBatch, Update
 from watersmeet.values.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema, arrow_schema
 
-#: How changes of a relation become rows: each change, the new row of a key, or what was and what is.
+#: The format of changes as rows: each change, the new row of a key, or the old and the new row.
 Envelope = Literal["none", "upsert", "debezium"]
 
 COMMIT: Final = "wm_commit"
@@ -34,10 +34,10 @@ STATE: Final = "wm_state"
 RELATION: Final = "wm_relation"
 ROW: Final = "wm_row"
 
-#: How values are written where rows are JSON: numbers with all their digits, times as people read them.
+#: The format of values where rows are JSON: numbers with all digits, ISO times.
 ROW_STYLE: Final = replace(EXACT_JSON, timestamp="iso")
 
-#: Keys are equal if these texts are.
+#: Keys are equal if and only if these texts are.
 KEY_STYLE: Final = JsonStyle(float="string")
 
 Places = npt.NDArray[np.int64]
@@ -45,10 +45,10 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Form:
-    """The columns and rows of a subscription. key: names of the columns by which an envelope tells rows apart.
+    """The columns and rows of a subscription. key: the key columns of an envelope.
 
-    progress: commits have a row of their own, behind their changes, in which wm_progressed is true: all up to there was
-    given. Several relations: their rows are JSON.
+    progress: after the changes of each commit a row follows in which wm_progressed is true: all earlier changes were
+    returned. If there are several relations, their rows are JSON.
     """
 
     relations: tuple[Relation, ...]
@@ -65,7 +65,7 @@ class Form:
         return (*head, *self._columns)
 
     def rows(self, update: Update) -> pa.Table:
-        """The changes of an update. Live ones are made once for all subscribers with this form."""
+        """The changes of an update as rows. Live updates are encoded once for all subscribers with this form."""
         if not update.batches:
             return arrow_schema(self.columns, positional=False).empty_table()
         if update.is_snapshot:
@@ -74,19 +74,19 @@ class Form:
         return made
 
     def progress_row(self, commit: int) -> pa.Table:
-        """The row that says that all up to `commit` was given."""
+        """The row that reports that all changes up to `commit` were returned."""
         schema = arrow_schema(self.columns, positional=False)
         columns = [pa.array([commit], pa.int64()), pa.array([True]), *(pa.nulls(1, f.type) for f in list(schema)[2:])]
         return pa.Table.from_arrays(columns, schema=schema)
 
     @property
     def title(self) -> tuple[Any, ...]:
-        """Equal for forms of the same rows."""
+        """Equal for forms that produce the same rows."""
         return tuple(r.id for r in self.relations), self.envelope, self.key, self.progress
 
     @property
     def _columns(self) -> Schema:
-        """Those behind wm_commit and wm_progressed."""
+        """The columns after wm_commit and wm_progressed."""
         if len(self.relations) > 1:
             return (Field(DIFF, BIGINT), Field(RELATION, VARCHAR), Field(ROW, JSONB))
         (relation,) = self.relations
@@ -126,7 +126,7 @@ class Form:
         return [pa.array(batch.diffs), names, row_texts(batch, shown_columns(relation)).cast(JSONB.arrow)]
 
     def _by_key(self, rows: pa.Table, diffs: Diff) -> list[pa.Array | pa.ChunkedArray]:
-        """A row for each key that changed, in the order of their first rows."""
+        """A row for each changed key, in the order of their first rows."""
         columns = tuple(c for c in shown_columns(self.relations[0]) if c.name in self.key)
         coded = json_writer(columns, KEY_STYLE).write(rows).dictionary_encode()
         codes, count = coded.indices.to_numpy(), len(coded.dictionary)
@@ -135,7 +135,7 @@ class Form:
         deleted_rows = np.bincount(codes, np.maximum(-diffs, 0), count).astype(np.int64)
         inserted_rows = np.bincount(codes, np.maximum(diffs, 0), count).astype(np.int64)
         violated = (deleted_rows > 1) | (inserted_rows > 1)
-        # A row that only comes may be of a new key, or of one that another row had in this commit.
+        # An inserted row may have a new key, or a key that another row had before this commit.
         appears = "insert" if self.envelope == "debezium" else "upsert"
         states = np.where(inserted < 0, "delete", np.where(deleted < 0, appears, "upsert"))
         states = np.where(violated, "key_violation", states)

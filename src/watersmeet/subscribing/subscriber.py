@@ -1,7 +1,4 @@
-"""Subscribers: what `Connection.subscribe` returns.
-
-Subscribers by the names of relations.
-"""
+"""Subscribers: the result of `Connection.subscribe`."""
 
 from __future__ import annotations
 
@@ -40,31 +37,31 @@ from watersmeet.subscribing.updates import (
 )
 from watersmeet.values.types import arrow_schema
 
-#: So many bytes of changes may wait for a subscriber, beside the oldest of them.
+#: The limit of the changes that wait for a subscriber, in addition to the oldest batch.
 BUFFER_BYTES: Final = 16 << 20
 
-#: A subscriber that is at most so many commits behind is handed new ones, and reads the others itself.
+#: A subscriber at most this many commits late receives new ones from the tailer, and reads the others itself.
 _NEAR_COMMITS: Final = 64
 
-#: So often a wait looks whether rows came that only time, or an epoch in this thread, brings.
+#: The interval of polling for rows that depend on time, or on an epoch in this thread.
 _LOOK_S: Final = 0.1
 
 
 class Subscriber:
     """The changes of relations, commit by commit, as an iterator and an async iterator of `Update`.
 
-    Each commit's changes come once, in the order of commits; those of all relations in a commit are one moment. Sums of
-    them, on top of the content at the commit where it began, are the content at each later commit: what a SELECT showed
-    when that commit was the newest. The first update is the content at one commit, unless `after` or `snapshot=False`
-    says otherwise; it may come in several parts, of which only the last is complete.
+    Each commit's changes are returned exactly once, in the order of commits; the changes of all relations in a commit
+    belong to one moment. The content at the first commit plus the sum of the changes is always the content at the last
+    commit: the result that a SELECT had when that commit was the newest. The first update is the content at one commit,
+    unless `after` or `snapshot=False` is given; it may have several parts, of which only the last is complete.
 
-    `token` is the newest commit of which all was handed out: `connection.subscribe(…, after=token)`, of this process or
-    another one, goes on exactly there. It is kept for as long as commits are.
+    `token` is the newest commit that was returned completely: `connection.subscribe(…, after=token)`, in this process
+    or another one, resumes exactly there, if its commits are still kept.
 
     A subscriber may be used from several threads; each update goes to one of them. It ends when it is closed, when it
     reached `up_to`, and by an error: HISTORY_GONE if changes that it still needs are no longer kept, SLOW_SUBSCRIBER if
-    more than `buffer_bytes` of changes waited to be taken, UNDEFINED_RELATION if a relation was dropped, the error of a
-    view that was stopped, CONNECTION_CLOSED with the database.
+    more than `buffer_bytes` of changes were waiting, UNDEFINED_RELATION if a relation was dropped, the error of a view
+    that was stopped, CONNECTION_CLOSED with the database.
     """
 
     def __init__(
@@ -78,15 +75,15 @@ class Subscriber:
         progress: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        """relations: that are stored, and there. The others: see `Connection.subscribe`."""
+        """relations: stored and existing. The others: see `Connection.subscribe`."""
         self._database = database
         self._tailer = tailer_of(database)
         self.followed = tuple(Followed(r) for r in relations)
         self._up_to = up_to
         self._progress = progress
         self._buffer_bytes = buffer_bytes
-        self._taking = threading.RLock()  # of what is read by the subscriber itself
-        self._changed = threading.Condition()  # of all below
+        self._taking = threading.RLock()  # for updates that the subscriber reads itself
+        self._changed = threading.Condition()  # for all attributes below
         self._queue: deque[Step] = deque()
         self._waiting_bytes = 0
         self._begun = 0
@@ -108,7 +105,7 @@ class Subscriber:
 
     @property
     def token(self) -> int | None:
-        """The newest commit of which all was handed out; None while the first content is not complete."""
+        """The newest commit that was returned completely; None while the first content is incomplete."""
         with self._changed:
             if not self._complete:
                 return None
@@ -116,7 +113,7 @@ class Subscriber:
 
     @property
     def ended(self) -> bool:
-        """Whether no more updates come: it was closed, or has given all up to `up_to`."""
+        """Whether no more updates follow: it was closed, or has returned everything up to `up_to`."""
         with self._changed:
             done = self._up_to is not None and self._complete and self._given >= self._up_to
             return self._closed or done
@@ -127,7 +124,7 @@ class Subscriber:
         return self._waiter is not None
 
     def take(self) -> Update | None:
-        """The next update; None if there is none now. Never waits for a commit. Raises what ended it."""
+        """The next update; None if there is none now. Never waits for a commit. Raises the error that ended it."""
         with self._taking:
             if self._closed:
                 return None
@@ -139,7 +136,7 @@ class Subscriber:
             return self._queued()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until there may be an update, or it ended. False after that many seconds without."""
+        """Waits until there may be an update, or it ended. False after that many seconds without one."""
         database = self._database
         until_s = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -153,7 +150,7 @@ class Subscriber:
                 return False
 
     def next(self, timeout_seconds: float | None = None) -> Update | None:
-        """The next update, which is waited for that long (None: for ever); None at the end or after that time."""
+        """The next update. Waits at most that long (None: without limit); None at the end or after that time."""
         until_s = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             found = self.take()
@@ -169,7 +166,7 @@ class Subscriber:
         return self._source is not None
 
     def settle(self, most_s: float) -> None:
-        """Returns when `take` gives what is committed now, or after so many seconds."""
+        """Returns when `take` returns everything committed so far, or after that many seconds."""
         if self._drives:
             self._database.flush()
         head = self._shown(self._database.log.head())
@@ -190,12 +187,12 @@ class Subscriber:
             self._waiter = None
 
     def wake(self) -> None:
-        """Lets who waits go on, as if there was an update."""
+        """Wakes all waiting threads, as an update would."""
         with self._changed:
             self._wake()
 
     async def take_async(self) -> Update | None:
-        """As `take`; what takes long runs in another thread."""
+        """As `take`; slow reads run in another thread."""
         return await asyncio.to_thread(self.take) if self.reads else self.take()
 
     def __iter__(self) -> Iterator[Update]:
@@ -220,7 +217,7 @@ class Subscriber:
             await self.arrive()
 
     def close(self) -> None:
-        """Ends it. Who waits for an update gets none. May be called again, and from any thread."""
+        """Ends it. Threads that wait for an update get None. May be called again, and from any thread."""
         self._tailer.leave(self)
         with self._changed:
             self._closed = True
@@ -248,7 +245,7 @@ class Subscriber:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    # ---- what the tailer calls
+    # ---- called by the tailer
 
     def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:
         """See `tailer.Listener`."""
@@ -279,10 +276,10 @@ class Subscriber:
                 self._reached = self._given
             self._wake()
 
-    # ---- where it begins
+    # ---- the beginning
 
     def _begin(self, after: int | None, *, snapshot: bool) -> Iterator[Update]:
-        """Finds and holds the commit where it begins. What comes before it is handed commits by the tailer."""
+        """Finds and pins the first commit, and reads up to the commits that the tailer hands over."""
         database = self._database
         log, relations = database.log, [f.relation for f in self.followed]
         if after is not None:
@@ -306,17 +303,17 @@ class Subscriber:
             )
 
     def _now(self) -> Moment:
-        """The newest moment, held."""
+        """The newest moment, pinned."""
         log = self._database.log
         while True:
             try:
                 return hold_past(self._database.layout, log, self._hold, log.head())
             except Error as cause:
-                if cause.condition != "HISTORY_GONE":  # else it was overtaken by many commits
+                if cause.condition != "HISTORY_GONE":  # else many commits were made meanwhile
                     raise
 
     def _begins(self, moment: Moment) -> None:
-        """All up to `moment` was handed out; what follows is held, up to the limits of those who read late."""
+        """Everything up to `moment` was returned; later commits are pinned, up to the limits for late readers."""
         self._hold.pin(moment.transaction, KEPT)
         with self._changed:
             self._complete = True
@@ -340,17 +337,17 @@ class Subscriber:
                     last = (batch,)
         self._begins(moment)
         changes = self._catch_up(moment)
-        first = next(changes, None)  # so that it is handed what follows
+        first = next(changes, None)  # so that the tailer hands it later changes
         yield Update(moment.head, time_us, last, is_snapshot=True)
         if first is not None:
             yield first
             yield from changes
 
     def _read_content(self, entered: contextlib.ExitStack) -> tuple[duckdb.DuckDBPyConnection, Catalog, Moment]:
-        """A connection that shows one moment, which is held, and the catalog by whose names it shows it."""
+        """A connection that shows one pinned moment, and the catalog with the names that it uses."""
         database = self._database
         while True:
-            self._hold.pin(database.log.head())  # until it is known which moment it is
+            self._hold.pin(database.log.head())  # until the moment is known
             catalog = database.catalog
             for one in self.followed:
                 if one.relation.id not in catalog.relations:
@@ -362,7 +359,7 @@ class Subscriber:
             entered.close()
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, one: Followed, now: Relation) -> Iterator[ChangeBatch]:
-        """The rows of a relation. now: as it is called now, maybe with further columns."""
+        """The rows of a relation. now: its present definition, maybe with another name and further columns."""
         schema = arrow_schema(one.relation.columns, positional=False)
         columns = ", ".join(quoted(c.name) for c in now.columns[: len(schema)])
         try:
@@ -374,7 +371,7 @@ class Subscriber:
             raise failed_query(cause, "") from cause
 
     def _catch_up(self, moment: Moment) -> Iterator[Update]:
-        """The changes behind a moment, up to where the tailer hands them out."""
+        """The changes after a moment, up to the commits that the tailer hands over."""
         database = self._database
         reader = CommitReader(database.log, database.segments, moment)
         try:
@@ -405,7 +402,7 @@ class Subscriber:
             if step.changes:
                 yield self._update(step)
 
-    # ---- what is handed out
+    # ---- returned updates
 
     def _queued(self) -> Update | None:
         with self._changed:
@@ -443,7 +440,7 @@ class Subscriber:
         return self._up_to is not None and commit > self._up_to
 
     def _has_more(self) -> bool:
-        """Whether `take` may give something, or raises."""
+        """Whether `take` may return something, or raises."""
         return (
             self._reads
             or bool(self._queue)
@@ -489,14 +486,14 @@ def subscribe(
     progress: bool = False,
     buffer_bytes: int | None = None,
 ) -> Subscriber:
-    """A subscriber of relations, by their names or as the session's catalog has them. See `Connection.subscribe`."""
+    """A subscriber of relations, given by name or as entries of the session's catalog. See `Connection.subscribe`."""
     relations = [r if isinstance(r, Relation) else _named(session, r) for r in named]
     if not relations:
         raise error("INVALID_PARAMETER", "name at least one relation to subscribe to")
     if len({r.id for r in relations}) < len(relations):
         raise error("INVALID_PARAMETER", "a relation can be named once in a subscription")
     for relation in relations:
-        # As all see it: what the open transaction made is staged.
+        # As other sessions see it: relations made by the open transaction are staged.
         if (refused := refusal(session.database.catalog.relations.get(relation.id, relation))) is not None:
             raise refused
     check_named(session, [r.id for r in relations])
@@ -513,7 +510,7 @@ def subscribe(
 
 
 def refusal(relation: Relation) -> Error | None:
-    """Why a relation can't be subscribed to."""
+    """The reason why a relation can't be subscribed to."""
     if relation.is_stored and relation.is_there:
         return None
     if relation.is_stored and not relation.ready:

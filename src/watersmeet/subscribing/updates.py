@@ -1,7 +1,7 @@
-"""The updates that subscribers get, commit by commit, and the tailer: one thread that reads each commit once for all.
+"""The updates of subscribers, commit by commit, and the tailer: one thread that reads each commit once for all of them.
 
-The tailer never waits for a subscriber. Batches that a subscriber has not taken yet wait in its own queue, as the same
-objects for all. A subscriber whose queue gets too long is cut off.
+The tailer never waits for a subscriber. Each subscriber has a queue of batches, which are shared objects. A subscriber
+whose queue grows too long is cut off.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.threads import Worker
 from watersmeet.values.types import arrow_schema
 
-#: No batch has more rows.
+#: The maximum number of rows of a batch.
 BATCH_ROWS: Final = 1 << 16
 
-#: What a batch takes in memory beside its columns, about.
+#: The approximate memory of a batch in addition to its columns.
 _BATCH_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class ChangeBatch:
-    """Rows of one relation that a commit added or removed. Subscribers share it: don't change anything in it.
+    """Rows of one relation that a commit added or removed. Shared by subscribers: don't modify it.
 
-    relation: the name that the relation had when the subscriber began, with its schema unless that is the common one.
+    relation: the name that the relation had when the subscriber began, with its schema unless that is the default one.
     rows: an Arrow batch with the relation's columns, at most 65,536 rows. diffs: int64, for each row how often it was
     added (above 0) or removed (below 0), never 0.
     """
@@ -51,7 +51,7 @@ class ChangeBatch:
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def made(self, key: Any, make: Callable[[ChangeBatch], Any]) -> Any:
-        """What `make` makes of the batch, text to be sent for example: once for all that ask with the same key."""
+        """The result of `make`, such as encoded text, cached by `key`."""
         if key not in self._made:
             self._made[key] = make(self)
         return self._made[key]
@@ -59,12 +59,12 @@ class ChangeBatch:
 
 @dataclass(frozen=True)
 class Update:
-    """What a commit changed of the relations that a subscriber follows, in the order in which they were named.
+    """The changes of a commit in the relations of a subscriber, in the order in which these were named.
 
-    commit: its number. time_us: when it was made, in microseconds since 1970 (UTC). batches: of each relation, rows
-    that go before rows that come; none if nothing changed. is_snapshot: it is the content at that commit, or a part of
-    it, instead of a change. is_complete: False if more of the same commit follows. A subscriber that begins after the
-    commit of a complete update gets exactly what follows it.
+    commit: its number. time_us: its time, in microseconds since 1970 (UTC). batches: for each relation, deletions
+    before insertions; empty if nothing changed. is_snapshot: it is the content at that commit, or a part of it, instead
+    of a change. is_complete: False if more of the same commit follows. A subscriber that begins after the commit of a
+    complete update gets exactly what follows it.
     """
 
     commit: int
@@ -76,17 +76,17 @@ class Update:
 
 @dataclass(frozen=True)
 class Followed:
-    """A relation as a subscriber follows it: its id, its name, and its columns as they were when it began."""
+    """A relation of a subscriber: its id, its name, and its columns when the subscriber began."""
 
     relation: Relation
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for two that are followed alike."""
+        """Equal for two that need the same changes."""
         return self.relation.id, self.relation.shown, self.relation.columns
 
     def batches(self, rows: pa.Table, diffs: Diff) -> tuple[ChangeBatch, ...]:
-        """Rows with the columns' names as batches."""
+        """Rows as batches with the columns' names."""
         found = []
         for start in range(0, rows.num_rows, BATCH_ROWS):
             part = rows.slice(start, BATCH_ROWS).combine_chunks()
@@ -96,7 +96,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Step:
-    """A commit that changed something that is followed. changes: by `Followed.key`. size_bytes: of them, by key."""
+    """A commit with changes of followed relations. changes: by `Followed.key`. size_bytes: of them, by key."""
 
     commit: int
     time_us: int
@@ -105,25 +105,25 @@ class Step:
 
 
 class CommitReader:
-    """Reads what commits changed, one after the other, of relations that may become others. One thread.
+    """Reads the changes of commits in sequence. The set of relations may change. One thread.
 
     A commit of an epoch changes the views, and the tables by all transactions that the epoch is the first to reflect:
-    after it, all have the content of one moment, that of a SELECT. Where there are no views, a table changes with each
-    transaction.
+    after it, all have the content of one moment, that of a SELECT. Without views, each transaction changes its tables
+    by itself.
     """
 
     def __init__(self, log: CommitLog, segments: SegmentFiles, moment: Moment) -> None:
-        """moment: of the commit behind which to begin."""
+        """moment: of the commit before the first one to read."""
         self._log, self._segments = log, segments
         self._moment = moment
 
     @property
     def moment(self) -> Moment:
-        """The moment of the commit that was read last. All commits behind its transaction are needed."""
+        """The moment of the last commit read. All commits after its transaction are needed."""
         return self._moment
 
     def next(self, followed: Iterable[Followed]) -> Step:
-        """What the next commit changed. It must be there."""
+        """The changes of the next commit, which must exist."""
         number = self._moment.head + 1
         commit = self._log.read(number)
         before = self._moment.transaction
@@ -160,32 +160,32 @@ class CommitReader:
         return one.batches(change.table.rename_columns(names), change.diffs)
 
 
-#: So often the thread looks whether it should end.
+#: The interval at which the thread checks whether it should end.
 _LOOK_S: Final = 0.1
 
-#: So many commits are handed out at once.
+#: The maximum number of commits in one round.
 _ROUND_COMMITS: Final = 64
 
 
 class Listener(Protocol):
-    """What the tailer needs from a subscriber. Its methods must not block."""
+    """The interface of a subscriber to the tailer. Its methods must not block."""
 
     @property
     def followed(self) -> Sequence[Followed]:
-        """What it follows, always the same."""
+        """The followed relations, always the same."""
         ...
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it waits where no epoch can run."""
+        """Whether it waits in a thread where no epoch can run."""
         ...
 
     def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:
-        """All changes up to `commit` of what it follows, since the last call."""
+        """Hands over all changes of its relations up to `commit`, since the last call."""
         ...
 
     def fail(self, problem: Error) -> None:
-        """Nothing comes any more."""
+        """No updates follow."""
         ...
 
 
@@ -202,11 +202,11 @@ class Tailer(Service):
         self._ending = False
 
     def start(self) -> None:
-        """End with the database."""
+        """Ends with the database."""
         self._database.at_close(self.close)
 
     def join(self, listener: Listener) -> int:
-        """From now on `listener` is handed what follows the commit that is returned. CONNECTION_CLOSED."""
+        """Hands `listener` all commits after the returned one. CONNECTION_CLOSED."""
         log = self._database.log
         with self._lock:
             if self._ending or self._database.is_closed:
@@ -222,7 +222,7 @@ class Tailer(Service):
             return self._upto
 
     def leave(self, listener: Listener) -> None:
-        """It is handed nothing more. May be called again."""
+        """Stops handing it commits. May be called again."""
         with self._lock:
             self._listeners.discard(listener)
 
@@ -236,7 +236,7 @@ class Tailer(Service):
         self.fail(error("CONNECTION_CLOSED", "the connection is closed"))
 
     def goes_on(self) -> bool:
-        """Whether there are subscribers. Without, the thread ends; the next subscriber starts another one."""
+        """Whether there are subscribers. Without any, the thread ends; the next subscriber starts another one."""
         with self._lock:
             if self._listeners and not self._ending:
                 return True
@@ -244,7 +244,7 @@ class Tailer(Service):
             return False
 
     def look(self, reader: CommitReader) -> None:
-        """Waits a little for commits and hands them out."""
+        """Waits briefly for commits and hands them over."""
         database = self._database
         if database.runtime == "inprocess" and not database.read_only and self._is_awaited:
             database.flush()
@@ -252,7 +252,7 @@ class Tailer(Service):
             if not database.read_only and database.engine.failure is not None:
                 raise database.engine.failure
             return
-        with self._lock:  # who joins now gets what follows this round
+        with self._lock:  # a new subscriber gets the commits after this round
             upto = self._upto = min(database.log.head(), reader.moment.head + _ROUND_COMMITS)
             listeners = list(self._listeners)
         followed = {f.key: f for listener in listeners for f in listener.followed}
@@ -276,7 +276,7 @@ class Tailer(Service):
             return any(listener.is_awaited for listener in self._listeners)
 
     def _ended(self, followed: Mapping[str, Followed], upto: int) -> dict[str, Error]:
-        """By id, why relations change no more: they were dropped, or stopped by their limits."""
+        """By id, the reasons why relations no longer change: they were dropped, or stopped by their limits."""
         known = self._database.catalog.relations
         ended = {i: dropped(f.relation) for i, f in followed.items() if i not in known}
         epoch = self._database.log.last_epoch(upto)
@@ -284,7 +284,7 @@ class Tailer(Service):
         return ended | {i: error_from_json(failed[i]) for i in followed if i in failed}
 
     def fail(self, problem: Error) -> None:
-        """End all subscribers by an error."""
+        """Ends all subscribers by an error."""
         with self._lock:
             listeners = list(self._listeners)
             self._listeners.clear()
@@ -319,11 +319,11 @@ class _Tailing(Worker):
 
 
 def dropped(relation: Relation) -> Error:
-    """The error of a subscriber whose relation is gone."""
+    """The error of a subscriber whose relation was dropped."""
     return error("UNDEFINED_RELATION", f"{relation.title} was dropped")
 
 
 def tailer_of(database: OpenDatabase) -> Tailer:
-    """The tailer of a database, made for the first that asks."""
+    """The tailer of a database, created at the first call."""
     with database.guard:
         return database.service(Tailer) or database.add(Tailer(database))
