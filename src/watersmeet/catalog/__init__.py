@@ -1,10 +1,9 @@
 """The catalog: the content of a database. Pure data, stored as JSON by `store.commits`.
 
-`relations` has what all relations have; `tables`, `views` and `sinks` a class for each kind, `words` what kinds are
-called.
+`relations` has the fields of all relations; `tables`, `views` and `rowless` have a class for each kind.
 
-A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are kept under
-the id, so a name that is dropped and created again starts empty.
+A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are stored
+under the id, so a name that is dropped and created again starts empty.
 """
 
 from watersmeet.catalog.contents import FAMILIES, KINDS, SHOWN, SHOWN_CREATED, Catalog

@@ -50,14 +50,13 @@ from watersmeet.values.serialization import from_json, kinds, to_json
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All relations of a database at one version. Immutable: every change gives a new catalog.
+    """All relations of a database at one version. Immutable: every change returns a new catalog.
 
-    schemas: all but the common one, in order of creation. path: those in which names without a schema are looked
-    up; of the session or view that asks, not stored. actual: of a catalog in the words of a view, the real one; first:
-    ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
-    the view or function that asks can mean; None: all that are not dropped. roles: by name. granted: of the session
-    that asks, ids of the relations that names can mean, as the others are none of its business; None: all.
-    retention_us: for how long history is kept, in microseconds; None: as the default says.
+    schemas: all but the default one, in order of creation. path: the schemas in which unqualified names are looked up;
+    of the current session or view, not stored. actual: for the catalog seen by a view, the real one; first: ids of the
+    relations that have precedence in name lookup. functions: of SQL, by id. callable: ids of those that the text of the
+    current view or function can call; None: all that are not dropped. roles: by name. granted: ids of the relations
+    that the session may see; None: all. retention_us: how long history is kept, in microseconds; None: the default.
     """
 
     version: int = 0
@@ -77,8 +76,8 @@ class Catalog:
     """By id, relations and their JSON forms: catalogs that follow each other have nearly all of them in common."""
 
     def seen_by(self, view: Relation) -> Catalog:
-        """The catalog as the text of a view names it: what has another name since is called as it was, and functions
-        are those that it was made with.
+        """The catalog as the text of a view names it: renamed relations have their earlier names, and functions are
+        those with which it was created.
         """
         actual = self.actual or self
         words = {
@@ -118,7 +117,7 @@ class Catalog:
         return replace(self, version=self.version + 1, functions={**self.functions, **{f.id: f for f in functions}})
 
     def _kept_functions(self) -> list[SqlFunction]:
-        """All functions without those that were dropped and that nothing calls."""
+        """All functions except dropped ones that nothing calls."""
         # a staged relation may call functions of its transaction
         needed = {i for r in self.relations.values() for i in r.functions if i in self.functions}
         needed |= {f.id for f in self.functions.values() if not f.dropped}
@@ -141,12 +140,14 @@ class Catalog:
 
     @property
     def follows_epochs(self) -> bool:
-        """Whether there are views that show what the newest epoch reflects, so that tables are shown alike."""
+        """Whether there are views that show the content of the newest epoch, so that tables are shown as of the same
+        moment.
+        """
         return any(isinstance(r, MaterializedView) and r.ready for r in self.relations.values())
 
     @property
     def as_stored(self) -> Catalog:
-        """The catalog with columns as data and plans call them."""
+        """The catalog with the column names of data and plans."""
         if not any(r.stored for r in self.relations.values()):
             return self
         return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
@@ -163,15 +164,14 @@ class Catalog:
 
     @property
     def shown(self) -> Iterator[Relation]:
-        """The relations of which who asks may know."""
+        """The relations visible to the session."""
         return (r for r in self.relations.values() if self.shows(r))
 
     def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
-        """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is
-        none.
+        """The relation called `name` in `schema`, or in the first schema of the path that has one; None without one.
 
-        folded: the name was written without quotes, so that case does not tell it from others. No two relations of a
-        schema have names that differ only in case.
+        folded: the name was written without quotes, so case is ignored. Names of relations within a schema always
+        differ in more than case.
         """
         places = self.path if schema is None else (schema,)
         named = [
@@ -189,11 +189,11 @@ class Catalog:
         return replace(self, version=self.version + 1, schemas=schemas)
 
     def with_retention(self, retention_us: int | None) -> Catalog:
-        """A catalog with another time for which history is kept."""
+        """A catalog with another retention of history."""
         return replace(self, version=self.version + 1, retention_us=retention_us)
 
     def new_id(self, kind: type[Relation]) -> str:
-        """The id that the next relation gets, which is a `kind`."""
+        """The id of the next relation, which is a `kind`."""
         return f"{kind.family[0]}{self.next_number}"
 
     def with_relation(self, relation: Relation) -> Catalog:
@@ -215,7 +215,7 @@ class Catalog:
         """The relations that read `relation_id`, directly or not, in order of creation."""
         reached: set[str] = set()
         nearest = {relation_id}
-        while nearest:  # a view that was replaced may read what was made after it
+        while nearest:  # a replaced view may read relations created after it
             nearest = {r.id for r in self.relations.values() if nearest & set(r.depends_on)} - reached
             reached |= nearest
         return [r for r in self.relations.values() if r.id in reached]
@@ -312,7 +312,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
 
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 
-#: The words of plain SQL for them.
+#: Their kinds in standard SQL.
 FAMILIES: Final = tuple(dict.fromkeys(c.family for c in KINDS))
 
 #: The lists of SHOW.

@@ -1,4 +1,4 @@
-"""Parts of relations besides their columns, and the columns with a meaning of their own."""
+"""Parts of relations besides their columns, and columns with a special meaning."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, Literal
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
-#: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
-#: last row of each primary key; versioned_kv also older ones where a join asks for them, changelog_kv takes rows away
-#: by `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
+#: append: every row is an event of its own; changelog: a row with `_tp_delta` = -1 deletes an equal one. The other
+#: modes keep the last row of each primary key; versioned_kv also earlier ones for joins, changelog_kv deletes rows by
+#: `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
 StreamMode = Literal["append", "changelog", "mutable", "versioned_kv", "changelog_kv"]
 
-#: The column with the time at which a row came, of every stream of Timeplus (TP-61).
+#: The column with the arrival time of a row, of every stream of Timeplus (TP-61).
 TIME_COLUMN: Final = "_tp_time"
 #: The column of a stream that has the time of each row (SQLstream, "JOIN clause").
 ROWTIME: Final = "ROWTIME"
@@ -27,11 +27,11 @@ DELTA_COLUMN: Final = "_tp_delta"
 KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
-#: In records that are written to a topic: NULL stands for the whole value, a tombstone.
+#: In records that are written to a topic: NULL replaces the whole value, a tombstone.
 VALUE_COLUMN: Final = "_value"
 #: Kafka's metadata of a record.
 META_COLUMN: Final = "_meta"
-#: In topics that a processor writes: by which the records are ordered.
+#: In topics that a processor writes: the number that orders the records.
 RECORD_NUMBER: Final = "@offset"
 
 #: In topics of Kafka: the partition of a record, its offset there, and its headers.
@@ -39,20 +39,20 @@ RECORD_PARTITION: Final = "_meta.partition"
 RECORD_OFFSET: Final = "_meta.offset"
 RECORD_HEADERS: Final = "_meta.headers"
 
-#: The schema that is always there and that all dialects start in; each has its own name for it (`Semantics.schema`).
+#: The default schema, which always exists; each dialect has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
 
-#: How many rows each join of a view may make in one epoch unless the view says otherwise. The largest epoch reads two
-#: million rows, so each of them may meet fifty others; 100 million narrow rows are some gigabytes of files and about a
-#: minute of work.
+#: The default limit of rows that each join of a view may make in one epoch. The largest epoch reads two million rows,
+#: so each of them may match fifty others; 100 million short rows are some gigabytes of files and about a minute of
+#: work.
 MOST_JOIN_ROWS: Final = 100_000_000
 
-#: The default of a column that gets the time at which a row came.
+#: The default of a column that records the arrival time of a row.
 ARRIVAL: Final = "now()"
 
 
-#: Dead letters as rows. A record of a file has file, line and text; a message topic, partition, offset, key and value,
-#: and text where the value is one.
+#: Dead letters as rows. A record of a file has file, line and text; a message has topic, partition, offset, key and
+#: value, and text if the value is text.
 DEAD_LETTER_COLUMNS: Final[Schema] = (
     Field("source", VARCHAR),
     Field("file", VARCHAR),
@@ -73,9 +73,9 @@ DEAD_LETTER_COLUMNS: Final[Schema] = (
 class EventTime:
     """`WATERMARK FOR column AS column - delay`.
 
-    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for
-    so long, the input no longer holds back others; None: it always does. ordered: rows are in the order of their
-    times: one that is before another that came before it is rejected where it is written; times are whole milliseconds.
+    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: after this time
+    without rows the input no longer holds back others; None: it always does. ordered: rows arrive in the order of their
+    times: a row earlier than its predecessor is rejected where it is written; times are whole milliseconds.
     """
 
     column: str
@@ -85,7 +85,7 @@ class EventTime:
     ordered: bool = False
 
     def renamed(self, names: Mapping[str, str]) -> EventTime:
-        """The same, of columns that are called so now."""
+        """The same with renamed columns."""
         return replace(self, column=names[self.column])
 
 
@@ -102,9 +102,9 @@ class GeneratedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ComputedPart:
-    """A part of the messages that are written to a stream, which follows from the columns of each row.
+    """A part of the messages written to a stream, computed from the columns of each row.
 
-    column: rows have it under this name. part: "computed key" or "computed partition".
+    column: its column in the rows. part: "computed key" or "computed partition".
     """
 
     column: Field
@@ -116,7 +116,7 @@ class ComputedPart:
 #: upsert: the newest row of its key, or, without a value, the deletion of the key. debezium, debezium_mongo: a change,
 #: with the old and the new row.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
-#: How the bytes of a key or a value are written; parquet: only of files.
+#: The encoding of a key or a value; parquet: only of files.
 Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
 #: The value of a field with bytes invalid for its type: NULL, the default of its type, or the message is set aside.
 BadField = Literal["null", "default", "dead letter"]
@@ -126,10 +126,10 @@ BadField = Literal["null", "default", "dead letter"]
 class MessageFormat:
     """How messages become rows, or rows messages.
 
-    encoding: of the value. key_encoding: of the key; None: the key stays bytes (source), or the key is
-    encoded like the value (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`,
-    `delimiter`), lower case. many_rows: the value of one message may have several rows. defaults: a field that is NULL,
-    or is not there, is the default of its type in a column that takes no NULL.
+    encoding: of the value. key_encoding: of the key; None: the key stays bytes (source), or is encoded like the value
+    (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`, `delimiter`), lower case.
+    many_rows: the value of one message may have several rows. defaults: in a NOT NULL column, a NULL or missing field
+    becomes the default of its type.
     """
 
     rows: RowForm = "plain"
@@ -145,10 +145,10 @@ class MessageFormat:
 class Topic:
     """The formats of a topic's key and value, and its number of partitions.
 
-    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
-    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. by_hash: whether
-    the partition of a record follows from its key, as it does from all producers that hash the key's bytes by murmur2.
-    dead_letters: the topic of Kafka that gets the records that can't be decoded; empty: none does.
+    key_format: None for a key that was computed (ON expressions and key change). required: the fields that every record
+    with a value has. compacted: its records are the changes of a table, of which the newest of each key counts.
+    by_hash: whether the partition of a record follows from its key, as with all producers that hash the key's bytes by
+    murmur2. dead_letters: the topic of Kafka for records that can't be decoded; empty: none.
     """
 
     key_format: str | None
@@ -160,18 +160,18 @@ class Topic:
     dead_letters: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Topic:
-        """The same, of columns that are called so now; without those that are not there."""
+        """The same with renamed columns, without missing ones."""
         return replace(self, required=tuple(names[c] for c in self.required if c in names))
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Where the content of an external table or dictionary is: outside of the database.
+    """The external location of the content of an external table or dictionary.
 
-    kind: of reader (`connectors.registry`): file, mysql, … name: of the server's table. options: of the reader,
-    names in lower case. target: as the connector of sinks wants them that writes it (`connectors.base.targets`);
-    empty if nothing is written there. names: by column, its name there, where it differs. max_age_us: while queries
-    look it up as it is, it is checked no more often; 0: as often as views are brought up to date.
+    kind: of reader (`connectors.registry`): file, mysql, … name: of the server's table. options: of the reader, names
+    in lower case. target: the options of the sink connector that writes it (`connectors.base.targets`); empty if it is
+    not written. names: by column, its external name, if it differs. max_age_us: the minimum time between checks for
+    changes while queries look it up; 0: whenever views are updated.
     """
 
     kind: str
@@ -182,7 +182,7 @@ class External:
     max_age_us: int = 0
 
     def named(self, columns: Schema) -> Schema:
-        """Columns under the names that they have there."""
+        """Columns with their external names."""
         return tuple(replace(c, name=self.names.get(c.name, c.name)) for c in columns)
 
 
@@ -190,7 +190,7 @@ class External:
 class Merging:
     """How a row with an existing key is written: the existing row gets its values of `updated`.
 
-    key: columns that no two rows have alike.
+    key: columns whose values are unique.
     """
 
     key: tuple[str, ...]
@@ -203,12 +203,12 @@ class Dictionary:
 
     Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary".
 
-    ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream
-    that is asked first (empty: none). fills: whether what it lacks and the source has is written to it. defaults: of
-    attributes, DuckDB SQL: in place of NULL, and of keys that are not there. keys_below: all keys are whole numbers
-    from 0 up to that (None: any keys). bounds: the columns between which a row is valid, both included; the first
-    one is the last column of the primary key, and NULL in the second one means no end. Empty: rows are always valid.
-    by_address: keys are networks, which the hidden `AddressRanges` looks up by the addresses that they have.
+    ttl_us: how long the answer for a key is reused; None: every row queries. stream: id of the mutable stream that is
+    queried first (empty: none). fills: whether rows found only in the source are written to that stream. defaults: of
+    attributes, DuckDB SQL: instead of NULL, and for missing keys. keys_below: all keys are whole numbers from 0 up to
+    that (None: any keys). bounds: the columns between which a row is valid, both included; the first one is the last
+    column of the primary key, and NULL in the second one means no end. Empty: rows are always valid. by_address: keys
+    are networks, which the hidden `AddressRanges` looks up by the addresses that they contain.
     """
 
     ttl_us: int | None = None

@@ -31,8 +31,8 @@ from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term, Watermark
 
-#: What DROP and ALTER say. `any view`: VIEW where that is said of materialized ones, too; `topic`: TABLE where that is
-#: said of all that is read as a topic.
+#: The word of DROP and ALTER. `any view`: VIEW where it includes materialized views; `topic`: TABLE where it means all
+#: relations read as topics.
 DropWord = Literal[
     "table",
     "source",
@@ -55,11 +55,11 @@ DropWord = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a kind is called by messages and statements.
+    """The names of a kind in messages and statements.
 
-    what: in messages. role: where it runs and reads others, and where a statement makes it; the same if not given.
-    show: the lists of SHOW that it is in. show_create: behind SHOW CREATE. drop: behind DROP and ALTER. Of several
-    words the first is the best one. A kind without these is hidden: no statement can name it.
+    what: in messages. role: in messages about running, reading and creating; `what` if not given. show: the lists of
+    SHOW that contain it. show_create: after SHOW CREATE. drop: after DROP and ALTER. Of several words the first is the
+    best one. A kind without these is hidden: no statement can name it.
     """
 
     what: str
@@ -90,27 +90,22 @@ _METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, RECORD_PARTITION, RE
 class Relation:
     """One named relation; each is of a class of `catalog.contents`.
 
-    A relation of any class answers for what only others have, with nothing: `topic` is None for all but topics.
+    A relation returns an empty value for properties of other classes: `topic` is None for all but topics.
 
-    id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name.
-    columns: in order (of an index: those of its table).
-    primary_key: names of the key's columns, empty for a hidden row id.
+    id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name. columns: in
+    order (of an index: those of its table). primary_key: names of the key's columns, empty for a hidden row id.
     append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the materialized views for
-    which the planner proves it).
-    sql: the text of the statement that made it. dialect: its dialect.
-    depends_on: ids of the relations that this one reads (views), or its table (index).
-    schema: the one that it is in; names are unique there. path: of a view, the schemas in which its query looked up
-    names without one.
-    hidden: no statement names it. staged: made by a transaction that is open: hidden from all others, and gone if it
-    does not commit.
-    ready: of what the circuit feeds, False until its first content (backfill) is complete.
-    known: of what names others in its text, by their ids: how those that were altered since were called then.
-    stored: what columns that were renamed are called in data and plans.
-    functions: ids of the functions of SQL that its text calls.
-    since: the version of the catalog from which on it is there for all, with its first content.
+    which the planner proves it). sql: the text of the statement that created it. dialect: its dialect. depends_on: ids
+    of the relations that this one reads (views), or its table (index). schema: in which its name is unique. path: of a
+    view, the schemas in which its query looked up unqualified names. hidden: no statement names it. staged: created by
+    an open transaction: hidden from all others, and removed if it does not commit. ready: for relations that the
+    circuit feeds, False until the first content (backfill) is complete. known: by id, the names and columns, as its
+    text has them, of relations that were altered since. stored: the names of renamed columns in data and plans.
+    functions: ids of the functions of SQL that its text calls. since: the version of the catalog since which all
+    sessions see it, with its first content.
     """
 
-    # What each kind says of itself.
+    # Properties of each kind.
 
     words: ClassVar[Words]
     family: ClassVar[str]
@@ -147,7 +142,7 @@ class Relation:
     functions: tuple[str, ...] = ()
     since: int = 0
 
-    # What only relations of some classes have.
+    # Properties of some classes only.
 
     @property
     def connector(self) -> dict[str, str]:
@@ -171,70 +166,70 @@ class Relation:
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
-        """By column name, those of a materialized view."""
+        """By column name, the watermarks of a materialized view."""
         return {}
 
     @property
     def mode(self) -> StreamMode | None:
-        """Of a stream, how its rows replace each other."""
+        """For a stream, how its rows replace each other."""
         return None
 
     @property
     def defaults(self) -> dict[str, str]:
-        """What a column gets that an INSERT leaves out, as DuckDB SQL; ARRIVAL is the time of the INSERT. Others get
-        NULL.
+        """The default of a column for INSERT, as DuckDB SQL; ARRIVAL is the time of the INSERT. Other columns default
+        to NULL.
         """
         return {}
 
     @property
     def generated(self) -> dict[str, GeneratedColumn]:
-        """By column, how its value follows from others of the row."""
+        """By column, the expression over other columns of the row."""
         return {}
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """The least and the greatest number that a column takes, where its type takes more (unsigned numbers)."""
+        """The range of a column, if it is smaller than that of its type (unsigned numbers)."""
         return {}
 
     @property
     def digits(self) -> dict[str, int]:
-        """How many digits of a second a column of times keeps, where that are less than all."""
+        """The fractional digits of a column of times, if they are fewer than those of its type."""
         return {}
 
     @property
     def fills(self) -> dict[str, str]:
-        """By column that was added, what rows have in it that were there before, as text; NULL for others."""
+        """By added column, the value in earlier rows, as text; NULL for others."""
         return {}
 
     @property
     def topic(self) -> Topic | None:
-        """Of a topic, whose rows are records in the order in which they came."""
+        """For a topic, whose rows are records in order of arrival."""
         return None
 
     @property
     def external(self) -> External | None:
-        """Of a relation whose content is brought from outside of the database."""
+        """For a relation whose content is read from an external system."""
         return None
 
     @property
     def dictionary(self) -> Dictionary | None:
-        """Of a dictionary."""
+        """For a dictionary."""
         return None
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Of the primary key, those by which a dictionary is looked up: without the beginning of a range."""
+        """The columns of the primary key by which a dictionary is looked up: without the beginning of a range."""
         bounds = () if self.dictionary is None else self.dictionary.bounds
         return tuple(k for k in self.primary_key if k not in bounds)
 
     @property
     def reopened(self) -> bool:
-        """Of a source, whether each query over it reads it from a place of its own on."""
+        """For a source, whether each query reads it by itself, from its own offset."""
         return False
 
     @property
     def is_written_outside(self) -> bool:
-        """Whether statements and views write its rows to where it is, outside of the database."""
+        """Whether statements and views write its rows to an external system."""
         return self.reopened
 
     @property
@@ -244,39 +239,37 @@ class Relation:
 
     @property
     def computed_parts(self) -> tuple[ComputedPart, ...]:
-        """The parts of messages that follow from the rows that are written to a stream outside of the database."""
+        """The parts of messages of an external stream that are computed from the written rows."""
         return ()
 
     @property
     def feeds(self) -> str:
-        """Of a view, the id of the stream that its rows are written to."""
+        """For a view, the id of the stream to which its rows are written."""
         return ""
 
     @property
     def has_partial_changes(self) -> bool:
-        """Of a table that a connector feeds, whether changes of its rows may keep values of the rows before, or empty
-        it.
-        """
+        """For a table fed by a connector, whether changes may keep values of earlier rows, or empty the table."""
         return False
 
     @property
     def loses_rows(self) -> bool:
-        """Of a table without a key that a connector feeds, whether rows of it may go."""
+        """For a table without a key that is fed by a connector, whether its rows may be deleted."""
         return False
 
     @property
     def owner(self) -> str:
-        """Of what is hidden, the id of the view for which it works."""
+        """For a hidden relation, the id of the view that uses it."""
         return ""
 
     @property
     def max_buffered_bytes(self) -> int | None:
-        """Of a materialized view, how much each of its joins may keep; None: as much as there is."""
+        """For a materialized view, the memory limit of each of its joins; None: no limit."""
         return None
 
     @property
     def most_join_rows(self) -> int:
-        """Of a materialized view, how many rows each of its joins may make in one epoch; 0: any number."""
+        """For a materialized view, the limit of rows that each of its joins may make in one epoch; 0: none."""
         return MOST_JOIN_ROWS
 
     @property
@@ -286,7 +279,7 @@ class Relation:
 
     @property
     def shown(self) -> str:
-        """The name that no other relation has: with its schema, unless that is the common one."""
+        """The unique name: with its schema unless that is the default one."""
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property
@@ -296,32 +289,32 @@ class Relation:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is there for all, with its first content."""
+        """Whether all sessions see it, with its first content."""
         return self.ready and not self.staged
 
     @property
     def what(self) -> str:
-        """The word for it in messages."""
+        """Its kind in messages."""
         return self.words.what
 
     @property
     def role(self) -> str:
-        """The word for it where it runs and reads others."""
+        """Its kind in messages about running and reading."""
         return self.words.role
 
     @property
     def title(self) -> str:
-        """What it is and its name, for messages."""
+        """Its kind and name, for messages."""
         return f'{self.what} "{self.shown}"'
 
     @property
     def reader(self) -> str:
-        """What reads others and its name, for messages."""
+        """Its kind as a reader, and its name, for messages."""
         return f'{self.role} "{self.shown}"'
 
     @property
     def written_name(self) -> str:
-        """Its name as a statement has it, for hints."""
+        """Its name as a statement writes it, for hints."""
         return self.shown if re.fullmatch("[a-z_][a-z0-9_.]*", self.shown) else f'"{self.name}"'
 
     def connector_altered(self, option: str) -> str:
@@ -336,29 +329,29 @@ class Relation:
 
     @property
     def written(self) -> Schema:
-        """The columns whose values a row without column list has: not those that are filled by themselves."""
+        """The columns of a row in an INSERT without column list: without those that are filled automatically."""
         own = _METADATA if self.topic is not None else ()
         own = (*own, *self.generated)
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
 
     @property
     def given(self) -> Schema:
-        """The columns whose values its connector gives."""
+        """The columns whose values its connector reads."""
         return self.written
 
     @property
     def delivered(self) -> Schema:
-        """The columns whose values a row has that comes from outside SQL: of an ordered stream its time, too."""
+        """The columns of a row from outside SQL: for an ordered stream including its time."""
         return self.columns if self.event_time is not None and self.event_time.ordered else self.written
 
     @property
     def always_there(self) -> tuple[str, ...]:
-        """The columns that every record of a topic with a value has; of what is no topic none."""
+        """The columns that every record of a topic with a value has; empty for other relations."""
         return () if self.topic is None else (*self.topic.required, KEY_COLUMN)
 
     @property
     def written_by(self) -> str:
-        """What writes its rows, in words."""
+        """The writer of its rows, in words."""
         return self.family
 
     @property
@@ -368,7 +361,7 @@ class Relation:
 
     @property
     def view_text(self) -> str:
-        """Of a view of any kind, the CREATE statement whose query stands for it."""
+        """For a view of any kind, the CREATE statement whose query defines it."""
         return self.sql
 
     def column(self, name: str) -> Field:
@@ -379,7 +372,7 @@ class Relation:
         raise KeyError(name)
 
     def renamed(self, names: tuple[str, ...]) -> Self:
-        """The relation with its columns called so, in order, and without those behind them."""
+        """The relation with its columns renamed, in order, without further ones."""
         own = {c.name: n for c, n in zip(self.columns, names, strict=False)}
         named = [f.name for f in fields(self) if f.metadata == NAMES_COLUMNS]
         return replace(
@@ -391,14 +384,15 @@ class Relation:
 
     @property
     def as_stored(self) -> Self:
-        """The relation with its columns as data and plans call them."""
+        """The relation with the column names of data and plans."""
         return self.renamed(tuple(self.stored.get(c.name, c.name) for c in self.columns)) if self.stored else self
 
     @property
     def time_columns(self) -> dict[str, Watermark]:
-        """The watermarks by column name: the declared one, or those that were derived.
+        """The watermarks by column name: the declared one, or derived ones.
 
-        A table that keeps the last row of each key, or loses rows, takes older rows back: it gives none to its readers.
+        A table that keeps the last row of each key, or loses rows, deletes earlier rows: it has no watermarks for its
+        readers.
         """
         if self.event_time is None:
             return self.watermarks
@@ -407,7 +401,7 @@ class Relation:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """What a field of `NAMES_COLUMNS` is for columns that are called so now; without those that are not there."""
+    """The value of a field of `NAMES_COLUMNS` for renamed columns, without missing ones."""
     if value is None:
         return None
     if isinstance(value, tuple):
@@ -421,6 +415,6 @@ R = TypeVar("R", bound=Relation)
 
 
 def turned_into(kind: type[R], relation: Relation, **changes: Any) -> R:
-    """The relation as one of another class, with what both classes have. changes: other values of fields."""
+    """The relation as one of another class, with the fields of both classes. changes: other values of fields."""
     both = {f.name for f in fields(kind)} & {f.name for f in fields(relation)}
     return kind(**{n: getattr(relation, n) for n in both} | changes)

@@ -1,8 +1,7 @@
 """Roles and their rights. Some may log in (users), others only pass their grants to members.
 
-PostgreSQL, "Database Roles". Three roles are always there, and each has what the one before it has: `reader` reads all
-relations, `writer` changes rows and definitions, `admin` does everything. Further grants of a role are for
-single relations.
+PostgreSQL, "Database Roles". Three roles always exist, each including the previous one: `reader` reads all relations,
+`writer` changes rows and definitions, `admin` does everything. Further grants of a role are for single relations.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ Privilege = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
 
 PRIVILEGES: Final[tuple[Privilege, ...]] = ("SELECT", "INSERT", "UPDATE", "DELETE")
 READER, WRITER, ADMIN = "reader", "writer", "admin"
-#: The roles that are always there, the least first.
+#: The roles that always exist, the least privileged first.
 FIXED: Final = (READER, WRITER, ADMIN)
-#: The role that everybody is a member of.
+#: The role of which everybody is a member.
 PUBLIC: Final = "public"
 #: The owner of all relations.
 OWNER: Final = "watersmeet"
@@ -27,11 +26,10 @@ OWNER: Final = "watersmeet"
 class Role:
     """A role.
 
-    id: identifies the role for good: one that is created later under the same name has another. Empty for roles of
-    databases from before roles had ids. login: whether clients may connect as this role. verifier: how its password
-    is checked, or a reference to the secret with it; empty without a password. connections: how many there may
-    be at once, None for any number. settings: of its new connections. member_of: names of roles whose rights
-    it has. grants: by relation id.
+    id: identifies the role for good: a role created later under the same name has another id. login: whether clients
+    may connect as this role. verifier: how its password is checked, or a reference to the secret with it; empty without
+    a password. connections: the maximum number at once, None: no limit. settings: of its new connections. member_of:
+    names of roles whose rights it has. grants: by relation id. Roles of old databases have no id.
     """
 
     name: str
@@ -45,13 +43,15 @@ class Role:
 
     @property
     def identity(self) -> str:
-        """The id; the name in its place for a role from before roles had ids."""
+        """The id; for a role without an id its name."""
         return self.id or self.name
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A role as a session remembers it. A role created later under the same name has another id: it is not this one."""
+    """A role as a session remembers it. A role created later under the same name has another id and is a different
+    role.
+    """
 
     name: str
     id: str
@@ -65,23 +65,23 @@ class Rights:
     grants: Mapping[str, frozenset[Privilege]] = field(default_factory=dict)
 
     def has(self, fixed: str) -> bool:
-        """Whether all is allowed that a fixed role allows."""
+        """Whether a fixed role's rights are included."""
         return self.fixed != "" and FIXED.index(self.fixed) >= FIXED.index(fixed)
 
     def may(self, privilege: Privilege, relation_id: str) -> bool:
-        """Whether that is allowed with a relation."""
+        """Whether a privilege on a relation is included."""
         return self.has(READER if privilege == "SELECT" else WRITER) or privilege in self.grants.get(relation_id, ())
 
 
-#: Of a process that has the files of the database.
+#: The rights of a process that has the files of the database.
 EVERYTHING: Final = Rights()
 
 Roles = Mapping[str, Role]
 
 
 def all_of(roles: Roles, name: str) -> set[str]:
-    """The names of a role, of PUBLIC, and of all roles that it is a member of, directly or not. Not of those that are
-    gone.
+    """The names of a role, of PUBLIC, and of all roles of which it is a member, directly or not, without dropped
+    ones.
     """
     found: set[str] = set()
     pending = [name, PUBLIC]
@@ -95,14 +95,14 @@ def all_of(roles: Roles, name: str) -> set[str]:
 
 
 def actor_of(roles: Roles, name: str) -> Actor | None:
-    """The role that a name means now; None if it does not exist."""
+    """The role that now has the name; None if it does not exist."""
     if name in FIXED:
         return Actor(name, name)
     return Actor(name, roles[name].identity) if name in roles else None
 
 
 def acting_rights(roles: Roles, actor: Actor) -> Rights:
-    """The rights of a role that a session acts as: none if it was dropped or renamed."""
+    """The rights of the role of a session; none if it was dropped or renamed."""
     return rights_of(roles, actor.name) if actor_of(roles, actor.name) == actor else Rights("")
 
 
@@ -128,7 +128,7 @@ class RoleChange:
 
 @dataclass(frozen=True)
 class PutRole(RoleChange):
-    """A new role (`makes`), or other properties of an existing one. changes: of fields of `Role`."""
+    """Creates a role (`makes`), or changes properties of an existing one. changes: of fields of `Role`."""
 
     name: str
     changes: Mapping[str, Any]
@@ -142,7 +142,7 @@ class PutRole(RoleChange):
 
 @dataclass(frozen=True)
 class RenameRole(RoleChange):
-    """Another name of a role."""
+    """Renames a role."""
 
     name: str
     new: str
@@ -173,7 +173,7 @@ class RemoveRole(RoleChange):
 
 @dataclass(frozen=True)
 class ChangeMembership(RoleChange):
-    """A role becomes a member of others, or is one no longer."""
+    """Adds a role to others as a member, or removes it."""
 
     name: str
     others: tuple[str, ...]
@@ -190,7 +190,7 @@ class ChangeMembership(RoleChange):
 
 @dataclass(frozen=True)
 class ChangeGrants(RoleChange):
-    """A role is granted privileges on relations, or loses them. The first grant creates PUBLIC."""
+    """Grants a role privileges on relations, or revokes them. The first grant creates PUBLIC."""
 
     name: str
     relation_ids: tuple[str, ...]
@@ -212,7 +212,7 @@ class ChangeGrants(RoleChange):
 
 @dataclass(frozen=True)
 class PassGrants(RoleChange):
-    """The grants on a relation pass to its replacement."""
+    """Passes the grants on a relation to its replacement."""
 
     old: str
     new: str
@@ -225,7 +225,7 @@ class PassGrants(RoleChange):
 
 
 def changed(roles: Roles, changes: Iterable[RoleChange]) -> dict[str, Role]:
-    """The roles with changes in order."""
+    """The roles after the changes, in order."""
     found = dict(roles)
     for change in changes:
         found = change.applied(found)

@@ -17,8 +17,8 @@ from watersmeet.values.types import Schema, SqlType
 
 @dataclass(frozen=True, slots=True)
 class NamedCollection(Relation):
-    """A named collection of Timeplus: settings that external streams and tables take over when they are created. It has
-    no columns and no rows.
+    """A named collection of Timeplus: settings copied by external streams and tables when they are created. It has no
+    columns and no rows.
 
     settings: names in lower case. fixed: the names of those that a statement can't override.
     """
@@ -39,7 +39,7 @@ SchemaType = Literal["avro", "protobuf"]
 
 @dataclass(frozen=True, slots=True)
 class FormatSchema(Relation):
-    """A format schema of Timeplus: external streams take it over when they are created. It has no columns and no rows.
+    """A format schema of Timeplus, copied by external streams when they are created. It has no columns and no rows.
 
     type: the format of its messages. text: Avro's JSON, or that of a .proto file.
     """
@@ -76,10 +76,10 @@ ConnectionType = Literal["kafka", "schema_registry", "iceberg"]
 
 @dataclass(frozen=True, slots=True)
 class Connection(Relation):
-    """A connection of RisingWave: options that sources, tables and sinks take over when they are created. It has no
-    columns and no rows.
+    """A connection of RisingWave: options copied by sources, tables and sinks when they are created. It has no columns
+    and no rows.
 
-    type: of what. options: names in lower case.
+    type: the connected system. options: names in lower case.
     """
 
     words: ClassVar[Words] = Words(
@@ -98,7 +98,7 @@ class NamedSubscription(Relation):
     """A subscription of RisingWave: it keeps the changes of the relation on which it depends. It has no columns and no
     rows of its own.
 
-    retention_us: for how long, in microseconds. begun: the newest commit at its creation: later changes are kept.
+    retention_us: how long, in microseconds. begun: the newest commit at its creation: later changes are kept.
     """
 
     words: ClassVar[Words] = Words(
@@ -113,16 +113,15 @@ class NamedSubscription(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Sink(Relation):
-    """A sink: the changes of one relation go to a target. Its columns are those that go out, under the names there.
+    """A sink: writes the changes of one relation to a target. Its columns are those it writes, with the target's names.
 
-    One INTO a table has no connector: its query writes the table, as its `feeds` says.
+    A sink INTO a table has no connector: its query writes the table, its `feeds`.
 
     delivers: id of that relation, whose first columns they are. connector: the options of the target, lower-case names.
-    format: in which form changes go out; only targets of messages use the encodings. primary_key: the key at
-    the target. force_append_only: deleted rows are left out. target_id: the id of the first sink that was replaced by
-    this one or those between, by which the target knows it; its own if there is none. generation: how many sinks there
-    were of that id, this one included: each begins with the whole content. rate_limit: the rows a second that go
-    out at most; 0: it is paused; None: any number.
+    format: the form of written changes; only targets of messages use the encodings. primary_key: the key in the target.
+    force_append_only: deletions are not written. target_id: the id of the first sink in the chain of replacements, by
+    which the target identifies it; its own if it replaced none. generation: the number of sinks with that target_id so
+    far: each begins with the whole content. rate_limit: the maximum of rows per second; 0: paused; None: no limit.
     """
 
     words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
@@ -143,8 +142,8 @@ class Sink(Relation):
 class SinkQuery(MaterializedView):
     """The query of the sink `owner`, hidden.
 
-    deletes: of one INTO a table, whether rows that go are taken away there. skips: whether rows that the table refuses
-    are set aside; else they hold the sink back.
+    deletes: for a sink INTO a table, whether deleted rows are deleted from the table. skips: whether rows that the
+    table rejects are set aside; otherwise they stop the sink.
     """
 
     words: ClassVar[Words] = Words("sink")
@@ -159,9 +158,9 @@ class SinkQuery(MaterializedView):
 class SqlFunction:
     """A function of SQL: an expression over its parameters.
 
-    schema, path: as of a relation. parameters: the name of one without is empty. body: `SELECT expression`.
-    sql: the text of the statement that made it. functions: ids of those that the body calls.
-    dropped: no statement can call it any more; views and functions that were made with it still do.
+    schema, path: as of a relation. parameters: the name of an unnamed one is empty. body: `SELECT expression`. sql: the
+    text of the statement that created it. functions: ids of those that the body calls. dropped: statements can't call
+    it any more; views and functions created with it still do.
     """
 
     name: str
@@ -177,13 +176,13 @@ class SqlFunction:
 
     @cached_property
     def id(self) -> str:
-        """A hash of all that it is: the same function made again is the same."""
+        """A hash of the definition: the same function created again has the same id."""
         content = json.dumps(to_json(replace(self, dropped=False)), sort_keys=True)
         return "f" + hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def shown(self) -> str:
-        """The name, with its schema unless that is the common one."""
+        """The name, with its schema unless that is the default one."""
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property

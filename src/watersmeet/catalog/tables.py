@@ -27,11 +27,11 @@ LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Ap
 
 @dataclass(frozen=True, slots=True)
 class Input(Relation):
-    """The target of written rows: a table or a source.
+    """A relation that accepts written rows: a table or a source.
 
     format: how the messages of a connector become rows. message_parts: by column, the part of a message that it shows:
-    `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone`
-    (whether it has no value).
+    `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone` (whether it
+    has no value).
     """
 
     has_rows: ClassVar[bool] = True
@@ -69,14 +69,14 @@ class Table(Input):
 
     @property
     def loses_rows(self) -> bool:
-        """Whether it follows a table of a lake, of which rows are removed."""
+        """Whether it reads a table of a lake from which rows are removed."""
         lake = self.connector.get("connector", "").lower() in LAKES
         return lake and not self.primary_key and not self.append_only
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(Table):
-    """A table of the dialects that call it a stream."""
+    """A table of the dialects with streams."""
 
     words: ClassVar[Words] = Words(
         "stream", show=("streams", "tables"), show_create=("stream", "table"), drop=("stream", "table", "topic")
@@ -88,8 +88,8 @@ class Stream(Table):
 
 @dataclass(frozen=True, slots=True)
 class TopicTable(Table):
-    """A topic that INSERT writes, or that a processor has written. With a connector it is a topic of Kafka: its rows
-    are the topic's records from all writers.
+    """A topic written by INSERT or by a processor. With a connector it is a topic of Kafka: its rows are the topic's
+    records from all writers.
     """
 
     words: ClassVar[Words] = Words(
@@ -102,19 +102,19 @@ class TopicTable(Table):
 
     @property
     def given(self) -> Schema:
-        """Of a topic of Kafka all columns: a record has its own time."""
+        """For a topic of Kafka all columns: a record has its own time."""
         return self.columns
 
     @property
     def always_there(self) -> tuple[str, ...]:
-        """Of a topic of Kafka, which others write, too, only the key, unless it may be NULL."""
+        """For a topic of Kafka, which other producers also write, only the key, unless it may be NULL."""
         if not self.connector:
             return (*self.topic.required, KEY_COLUMN)
         return tuple(c.name for c in self.columns if c.name == KEY_COLUMN and not c.nullable)
 
     @property
     def written_by(self) -> str:
-        """INSERT, or a processor that was stopped; Kafka, of which anybody may be a producer."""
+        """INSERT, or a stopped processor; for Kafka, any producer."""
         if self.connector:
             return "Kafka"
         return "stopped processor" if RECORD_NUMBER in [c.name for c in self.columns] else "INSERT"
@@ -122,7 +122,7 @@ class TopicTable(Table):
 
 @dataclass(frozen=True, slots=True)
 class ExternalTable(Table):
-    """A table whose content is brought from outside of the database."""
+    """A table whose content is read from an external system."""
 
     words: ClassVar[Words] = Words(
         "external table", show=("tables",), show_create=("table", "stream"), drop=("table", "stream", "topic")
@@ -135,13 +135,13 @@ class ExternalTable(Table):
 
     @property
     def is_written_outside(self) -> bool:
-        """Whether statements and views write its rows to where it is."""
+        """Whether statements and views write its rows to the external system."""
         return bool(self.external.target)
 
 
 @dataclass(frozen=True, slots=True)
 class DictionaryTable(ExternalTable):
-    """A dictionary whose content is brought from outside of the database."""
+    """A dictionary whose content is read from an external system."""
 
     words: ClassVar[Words] = Words(
         "dictionary",
@@ -156,8 +156,8 @@ class DictionaryTable(ExternalTable):
 
 @dataclass(frozen=True, slots=True)
 class AddressRanges(DictionaryTable):
-    """The content of a dictionary whose keys are networks of IP addresses, the `owner`, as ranges of addresses, each of
-    which has the row of the longest prefix; hidden. networks: the column that has them.
+    """The content of the dictionary `owner`, whose keys are networks of IP addresses, as ranges of addresses, each with
+    the row of the longest prefix; hidden. networks: the column with the networks.
     """
 
     words: ClassVar[Words] = Words("dictionary")
@@ -170,11 +170,11 @@ class AddressRanges(DictionaryTable):
 
 @dataclass(frozen=True, slots=True)
 class Source(Input):
-    """A source: its rows are read, and not kept.
+    """A source: its rows are read, and not stored.
 
-    reopened: each query over it reads it from a place of its own on, by a `QuerySource`. unlisted: columns that `*`
-    leaves out. computed_parts: of messages that are written to it. options_query: a query that says where reading of a
-    topic begins, whenever a query begins to read it; empty: the connector does.
+    reopened: each query reads it by itself, from its own offset, by a `QuerySource`. unlisted: columns that `*` leaves
+    out. computed_parts: of messages that are written to it. options_query: a query that returns the start offset, run
+    whenever a query starts reading a topic; empty: the connector decides.
     """
 
     words: ClassVar[Words] = Words(
@@ -227,9 +227,9 @@ class Index(Relation):
 class CapturedDatabase(Relation):
     """A database whose changes are read once, for any number of tables. It has no columns and no rows.
 
-    connector: the options, with those that got a value of their own. start: the place from which changes are read
-    (`connectors.databases.captures`). made: its objects on the server (slot, publication), dropped with it.
-    of_table: the id of the only table, whose statement made it; then it is hidden.
+    connector: the options, including generated values. start: the place from which changes are read
+    (`connectors.databases.captures`). made: its objects on the server (slot, publication), dropped with it. of_table:
+    for a database created by the statement of its only table, the id of that table; then it is hidden.
     """
 
     words: ClassVar[Words] = Words("source", show=("sources",), show_create=("source",), drop=("source",))
@@ -244,20 +244,20 @@ class CapturedDatabase(Relation):
 
     @property
     def owner(self) -> str:
-        """The id of the table whose statement made it; empty for one of its own."""
+        """The id of the table whose statement created it; empty if it has its own statement."""
         return self.of_table
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The server's table. database: the id of the `CapturedDatabase`. oid: the server's number of it, or 0.
-    types: by column, its type there, in words that are equal for equal types.
+    """The server's table. database: the id of the `CapturedDatabase`. oid: the server's number of it, or 0. types: by
+    column, its type on the server, as text that is equal for equal types.
 
-    has_snapshot: whether existing rows are read. batch_rows: the rows of one batch of these. left_out:
-    columns there that the table has not. added: columns that were added later, and the place in the server's log of the
-    first transaction that is known to have them: rows of transactions before it may lack them. published: by which
-    entries the server writes its changes; others if somebody removed them and added them again; empty: unknown. stops:
-    a row with a value that has no equivalent stops the table, and is not set aside.
+    has_snapshot: whether existing rows are read. batch_rows: the rows of one batch of these. left_out: columns on the
+    server that the table does not have. added: columns that were added later, and the place in the server's log of the
+    first transaction that is known to have them: rows of earlier transactions may lack them. published: the publication
+    entries through which the server writes its changes; they differ if an entry was removed and added again; empty:
+    unknown. stops: a row with a value that has no equivalent stops the table, and is not set aside.
     """
 
     database: str
@@ -275,7 +275,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable(Table):
-    """A table with the rows of a table outside, which its changes keep up to date."""
+    """A table that captures a table of another database."""
 
     words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
     entry: ClassVar[str] = "captured table"

@@ -14,7 +14,7 @@ _PUMP: Final = Words("pump", show=("pumps",), show_create=("pump",), drop=("pump
 
 @dataclass(frozen=True, slots=True)
 class View(Relation):
-    """A plain view: its text."""
+    """A plain view: a stored query."""
 
     words: ClassVar[Words] = Words("view", show=("views",), show_create=("view",), drop=("view", "any view"))
     family: ClassVar[str] = "view"
@@ -23,7 +23,7 @@ class View(Relation):
 
 @dataclass(frozen=True, slots=True)
 class ExternalView(View):
-    """An external table over a relation of this database. query: the CREATE VIEW that stands for it."""
+    """An external table over a relation of this database. query: the equivalent CREATE VIEW."""
 
     words: ClassVar[Words] = Words(
         "external table", show=("views",), show_create=("view",), drop=("view", "stream", "any view")
@@ -36,13 +36,13 @@ class ExternalView(View):
 
     @property
     def view_text(self) -> str:
-        """The CREATE VIEW that stands for it."""
+        """The equivalent CREATE VIEW."""
         return self.query
 
 
 @dataclass(frozen=True, slots=True)
 class DictionaryView(View):
-    """A dictionary over a relation of this database. query: the CREATE VIEW that stands for it."""
+    """A dictionary over a relation of this database. query: the equivalent CREATE VIEW."""
 
     words: ClassVar[Words] = Words(
         "dictionary",
@@ -58,13 +58,13 @@ class DictionaryView(View):
 
     @property
     def view_text(self) -> str:
-        """The CREATE VIEW that stands for it."""
+        """The equivalent CREATE VIEW."""
         return self.query
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedPump(View):
-    """A pump as long as it is stopped."""
+    """A stopped pump."""
 
     words: ClassVar[Words] = _PUMP
     entry: ClassVar[str] = "stopped pump"
@@ -74,7 +74,7 @@ class StoppedPump(View):
 
 @dataclass(frozen=True, slots=True)
 class MaterializedView(Relation):
-    """A view that the circuit keeps up to date. feeds: of one INTO a stream or a topic, its id."""
+    """A view that the circuit maintains. feeds: for one INTO a stream or a topic, its id."""
 
     words: ClassVar[Words] = Words(
         "materialized view",
@@ -100,7 +100,7 @@ class MaterializedView(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Pump(MaterializedView):
-    """A pump that is started. merging: of one that runs a MERGE."""
+    """A started pump. merging: for one that runs a MERGE."""
 
     words: ClassVar[Words] = _PUMP
     entry: ClassVar[str] = "pump"
@@ -132,9 +132,7 @@ class Processor(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class TopicWriter(MaterializedView):
-    """One of the processors that write a topic of Kafka, which is what `feeds` says. Only statements on processors name
-    it.
-    """
+    """One of the processors that write the topic of Kafka `feeds`. Only statements on processors name it."""
 
     words: ClassVar[Words] = Words("processor")
     entry: ClassVar[str] = "topic writer"
@@ -150,7 +148,7 @@ class Query(MaterializedView):
 
     @property
     def title(self) -> str:
-        """Its name says what it is."""
+        """Its name contains its kind."""
         return f"running {self.name}"
 
     @property
@@ -161,9 +159,9 @@ class Query(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class Subscription(MaterializedView):
-    """A hidden query that stays without a reader (SUBSCRIBE TO).
+    """A hidden query that persists without a reader (SUBSCRIBE TO).
 
-    subscribed_us: when it was started, in microseconds since 1970 (UTC).
+    subscribed_us: its start, in microseconds since 1970 (UTC).
     """
 
     words: ClassVar[Words] = Words("subscription")

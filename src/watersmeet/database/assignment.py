@@ -1,4 +1,4 @@
-"""Assignment: values of a query or an expression become values of a table's columns, by PostgreSQL's rules.
+"""Assignment: converting values of queries and expressions to the types of a table's columns, by PostgreSQL's rules.
 
 Also DEFAULT and generated columns, and the rows that UPDATE, DELETE and MERGE change.
 """
@@ -54,7 +54,7 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "jsonb": exp.DataType.Type.JSONB,
 }
 
-#: Numbers of so many characters are the same number by way of numeric.
+#: A number of at most this many digits is the same whether it is read directly or as numeric.
 _PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
@@ -62,10 +62,10 @@ _DATES: Final = ("date", "timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Target:
-    """A column that gets a value, and where the statement names it.
+    """A column that a statement assigns, and its position in the text.
 
-    epoch_ms: a timestamp that may also be given as a whole number of milliseconds since 1970: the time of a topic's
-    records. path: of a field of a column, the names that lead to it, the column's first; `column` is the field then.
+    epoch_ms: a timestamp that may also be given in whole milliseconds since 1970: the time of a topic's records. path:
+    for a field of a column, the names from the column to the field; `column` is then the field.
     """
 
     column: Field
@@ -75,7 +75,7 @@ class Target:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The names that lead to it."""
+        """The names from the column to the field."""
         return self.path or (self.column.name,)
 
     def takes(self, kind: SqlType) -> bool:
@@ -90,28 +90,29 @@ class Target:
 
     def typed(self, value: exp.Expression, *, numbers: bool = False, always: bool = False) -> exp.Expression:
         """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
-        number with more digits than numeric has. numbers: if it is any number. always: if it is no parameter.
+        number with more digits than numeric has. numbers: cast every number. always: also a float, as it is not a
+        parameter.
         """
         if always and not _is_open(value) and not isinstance(value, (exp.Placeholder, exp.Parameter)):
             return _cast(value, self.column.type, value)
         return _typed(value, self.column.type, numbers=numbers)
 
     def needs_numbers(self, values: Sequence[exp.Expression]) -> bool:
-        """Whether numbers among the values of the column have to be cast to its type, as one has more digits than
-        numeric has: that one and the others would meet in a type that may hold neither.
+        """Whether the numbers among the column's values must be cast to its type: one has more digits than numeric, so
+        the values have no common type that represents all of them.
         """
         return self.column.type.name == "numeric" and any(_number_text(v, self.column.type) for v in values)
 
 
 def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expression:
-    """The query of an INSERT with each untyped literal cast to the type of the column that it goes to."""
+    """The query of an INSERT with each untyped literal cast to the type of its column."""
     tree = tree.copy()
     if isinstance(tree, exp.Values):
         rows = [row.expressions if isinstance(row, exp.Tuple) else [] for row in tree.expressions]
         for place, target in enumerate(targets):
             cells = [row[place] for row in rows if place < len(row)]
             numbers = target.needs_numbers(cells)
-            texts = target.column.type == VARCHAR  # which values of any types may become
+            texts = target.column.type == VARCHAR  # accepts values of any type
             for cell in cells:
                 _replace(cell, target, numbers=numbers, always=texts)
     elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
@@ -123,9 +124,8 @@ def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expressi
 def without_defaults(
     tree: exp.Expression, targets: Sequence[Target], statement: Statement
 ) -> tuple[exp.Expression, tuple[Target, ...]]:
-    """The query of an INSERT without the columns that have the word DEFAULT in each row of VALUES, and the targets of
-    the others: it is as if such a column was left out. FEATURE_NOT_SUPPORTED for one that has it in some rows, and if
-    there is no other column.
+    """The query of an INSERT without the columns that are DEFAULT in each row of VALUES, and the remaining targets.
+    FEATURE_NOT_SUPPORTED if a column is DEFAULT in only some rows, or if no column remains.
     """
     listed = tree.expressions if isinstance(tree, exp.Values) else []
     rows = [row.expressions for row in listed if isinstance(row, exp.Tuple)]
@@ -163,7 +163,7 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 
 def assignable(query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int) -> BatchQuery:
-    """The query for rows of `relation`: targets are cast, other columns are as `omitted` says for the time `now_us`."""
+    """The query for rows of `relation`: targets are cast, other columns are `omitted` ones at the time `now_us`."""
     given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
     named = {place[0] for place in given}
     columns = [
@@ -175,7 +175,7 @@ def assignable(query: BatchQuery, targets: Sequence[Target], relation: Relation,
 
 
 def _packed(place: tuple[str, ...], kind: SqlType, given: Mapping[tuple[str, ...], str]) -> str:
-    """DuckDB SQL for what is at a place, of the values of it or of its fields; fields that are not given are NULL."""
+    """DuckDB SQL for the value at a path, built from its fields; missing fields are NULL."""
     if place in given:
         return given[place]
     if not any(p[: len(place)] == place for p in given):
@@ -184,7 +184,7 @@ def _packed(place: tuple[str, ...], kind: SqlType, given: Mapping[tuple[str, ...
 
 
 def data_type(kind: SqlType) -> exp.DataType:
-    """The type as the syntax trees of dialects spell it."""
+    """The type in the syntax trees of the dialects."""
     if kind.name == "array":
         assert kind.element is not None
         return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[data_type(kind.element)], nested=True)
@@ -213,14 +213,14 @@ def _typed(value: exp.Expression, kind: SqlType, *, numbers: bool = False) -> ex
 
 
 def _cast(value: exp.Expression, kind: SqlType, written: exp.Expression) -> exp.Cast:
-    """`value` as a type, at the place of what was written."""
+    """`value` cast to a type, with the position of `written`."""
     cast = exp.Cast(this=value.copy(), to=data_type(kind))
     set_span(cast, own_span(written) or node_span(written))
     return cast
 
 
 def _number_text(value: exp.Expression, kind: SqlType, *, always: bool = False) -> str | None:
-    """The text of a number for a float or a numeric, if it would lose digits by way of numeric, or `always`."""
+    """The text of a number literal for a float or a numeric, if it would lose digits as numeric, or `always`."""
     number = value.this if isinstance(value, exp.Neg) else value
     if not isinstance(number, exp.Literal) or number.is_string or not (kind.is_float or kind.name == "numeric"):
         return None
@@ -296,7 +296,7 @@ def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statem
 
 
 def _field(relation: Relation, column: Field, name: Name, statement: Statement) -> Field:
-    """The field of a column that a name stands for. UNDEFINED_COLUMN."""
+    """The field of a column with that name. UNDEFINED_COLUMN."""
     kind, place = column.type, column.name
     for below in name.path:
         fields = dict(kind.fields)
@@ -345,7 +345,7 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
 
 
 def _is_arrival(node: exp.Expression, digits: int | None) -> bool:
-    """Whether an expression is the time of the INSERT, with at least as many digits of a second as its column."""
+    """Whether an expression is the time of the INSERT, with at least the fractional digits of its column."""
     if not isinstance(node, exp.Anonymous) or node.name != "date_trunc" or len(node.expressions) != 2:
         return False
     unit, time = node.expressions
@@ -386,7 +386,7 @@ def generated_columns(
 
 
 def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
-    """FEATURE_NOT_SUPPORTED for a column whose value does not come with the row."""
+    """FEATURE_NOT_SUPPORTED for a column whose value is not in the written row."""
     for node in tree.find_all(exp.Column):
         name = name_of(node.this)
         if name in (*statement.generated, *statement.arrivals):
@@ -400,20 +400,20 @@ def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
 
 
 def _context(columns: Schema, name: str, text: str, clause: str) -> Context:
-    """Where an expression reads the columns of one relation."""
+    """The context of an expression that reads the columns of one relation."""
     scope = single(name, [ScopeColumn(c.name, Value(column_ref(c.name), c.type, c.nullable)) for c in columns])
     return ScopeContext(text, scope, clause)
 
 
 def bound_value(tree: exp.Expression, columns: Schema, name: str, text: str, clause: str) -> Value:
-    """What an expression over the columns of the relation `name` means. text: in which its places are. clause: where it
-    stands, in words. Errors of the expression.
+    """An expression over the columns of the relation `name`, bound. text: its source text. clause: its clause, for
+    messages. Errors of the expression.
     """
     return bind_value(tree, _context(columns, name, text, clause))
 
 
 def positional(value: Value, given: Schema) -> GeneratedColumn:
-    """A value over the columns `given` in the form of the catalog."""
+    """A value over the columns `given`, as the catalog stores it."""
     names = columns_of(value)
     reads = tuple(c for c in given if c.name in names) or given[:1]
     places = {c.name: exp.column(f"c{i}") for i, c in enumerate(reads)}
@@ -421,7 +421,7 @@ def positional(value: Value, given: Schema) -> GeneratedColumn:
 
 
 def check_given(relation: Relation, targets: Sequence[Target], statement: Statement) -> None:
-    """READ_ONLY_RELATION if a statement gives the value of a generated column."""
+    """READ_ONLY_RELATION if a statement assigns a generated column."""
     for target in targets:
         if target.column.name in relation.generated:
             raise error_at(
@@ -477,11 +477,11 @@ def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ..
 def merging_of(
     statement: Statement, relation: Relation, table: Name, columns: Sequence[Name], values: Sequence[exp.Expression]
 ) -> Merging | None:
-    """How the rows of a MERGE are written; None for other statements. columns, values: of its INSERT; without columns
-    values go to those of the relation.
+    """How a MERGE writes its rows; None for other statements. columns, values: of its INSERT; without columns, values
+    are for all columns of the relation.
 
-    FEATURE_NOT_SUPPORTED for another table than one of another system, and where rows that are there get other values
-    than those that would be inserted.
+    FEATURE_NOT_SUPPORTED unless the table is in another system, and if existing rows get other values than inserted
+    ones.
     """
     clauses = getattr(statement, "clauses", None)
     if clauses is None:

@@ -1,4 +1,4 @@
-"""Transactions: beginning, committing in one step, rolling back; and waiting for views."""
+"""Transactions: begin, commit in one step, roll back; and waiting for views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_transaction(session: Session, *, read_only: bool = False) -> Transaction
 
 
 def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> None:
-    """Ends SET LOCAL, and cursors; after ROLLBACK, variables, role and cursors are as they were when it began."""
+    """Ends SET LOCAL and cursors; after ROLLBACK, restores variables, role and cursors."""
     session.transaction = None
     if rolled_back:
         session.variables.restore(transaction.variables)
@@ -41,10 +41,9 @@ def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> No
 
 
 def flush(session: Session) -> None:
-    """Waits until all views and running queries have processed what was committed before, and what sources have.
+    """Waits until all views and running queries have processed all earlier commits, and all data in sources.
 
-    A notice names each source that was not waited for, as it can't be read now. Raises the error of a stream that
-    refuses what a view writes (INTO).
+    A notice names each source that can't be read now. Raises the error of a stream that rejects rows of a view (INTO).
     """
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
@@ -69,7 +68,7 @@ def _flush(session: Session) -> None:
 
 
 def _name_unread(session: Session) -> None:
-    """A notice for each source that can't be read now: without what it has, views look as if it had nothing."""
+    """Adds a notice for each source that can't be read now: without its data, views look as if it were empty."""
     for relation_id, source in session.database.engine.sources().items():
         relation = session.catalog.relations.get(relation_id)
         state, reason = source.get("state", "running"), source.get("reason")
@@ -96,7 +95,7 @@ def commit(session: Session) -> None:
 
 
 def _commit(session: Session, transaction: Transaction) -> None:
-    """Stores what the transaction did. The caller holds the guard."""
+    """Stores the changes of the transaction. The caller holds the guard."""
     database = session.database
     if transaction.failed:
         raise error(
@@ -132,15 +131,15 @@ def _commit(session: Session, transaction: Transaction) -> None:
 
 
 def _stop_writing(session: Session, transaction: Transaction) -> None:
-    """Before views that write streams are removed, writes what they have given so far."""
+    """Before views that write streams are removed, writes their output so far."""
     known, definitions = session.database.catalog.relations, transaction.definitions
     if any(known[i].feeds for i in definitions.dropped if i in known):
-        with contextlib.suppress(Error):  # where nothing can be processed any more, views can still be dropped
+        with contextlib.suppress(Error):  # views can be dropped even if nothing can be processed any more
             session.database.flush()
 
 
 def _carry_out(session: Session, transaction: Transaction) -> None:
-    """Carries out what follows from the committed definitions. After a crash the next start does it."""
+    """Applies the committed definitions to the circuit and files. After a crash the next start does it."""
     database, definitions = session.database, transaction.definitions
     if definitions:
         closed = set(definitions.dropped)
@@ -149,7 +148,7 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
         database.follow()
     transaction.ends.close()
     if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
-        database.flush()  # when COMMIT returns, new views show what their inputs have
+        database.flush()  # when COMMIT returns, new views reflect their inputs
 
 
 def rollback(session: Session) -> None:
@@ -236,8 +235,8 @@ def rollback_to(session: Session, name: str) -> None:
 
 
 def _check_written(session: Session, point: Savepoint) -> None:
-    """FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction made: nobody else sees it, so
-    they are committed at once.
+    """FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction created: no other session sees
+    it, so its rows are committed at once.
     """
     known, log = session.database.catalog.relations, session.database.log
     made = {i for i in point.definitions.made if i in known and not known[i].is_fed_by_circuit}

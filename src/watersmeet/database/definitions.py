@@ -1,11 +1,12 @@
-"""Creating, naming, replacing and dropping relations in the catalog, and the schemas that names are looked up in.
+"""Creating, naming, replacing and dropping relations in the catalog, and the schemas in which names are looked up.
 
-CREATE OR REPLACE removes the old relation in the same transaction, and so the same commit, that creates the new one. A
-plain view keeps its identity, so that others may go on reading it. As in PostgreSQL ("CREATE VIEW"), columns may only
-be added after the existing ones. Everything else is dropped and created again: a table's content is lost (SQLstream,
-"CREATE STREAM": the history is lost), a materialized view is filled again.
+CREATE OR REPLACE removes the old relation in the commit that creates the new one. A plain view keeps its identity, so
+its readers remain. As in PostgreSQL ("CREATE VIEW"), columns may only be added after the existing ones. Everything else
+is dropped and created again: a table's content is lost (SQLstream, "CREATE STREAM": the history is lost), a
+materialized view is filled again.
 
-Names that change: what refers to a relation keeps those that it knows, and the relation's text gets the new ones.
+When a name changes, the stored text of the renamed relation changes. Relations that refer to it store its earlier
+names.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.values.types import Field, Schema
 
-#: The entry of `search_path` that stands for a schema with the user's name. There is none here.
+#: The entry of `search_path` for a schema with the user's name. Watersmeet has no such schema.
 USER_SCHEMA: Final = "$user"
 
 
@@ -159,9 +160,9 @@ def has_create(word: str, relation: Relation, semantics: Semantics) -> bool:
 
 
 def relation_of_kind(session: Session, statement: Statement, name: Name, kind: str, command: str) -> Relation:
-    """The relation that a statement names behind the word of its kind; kind "": without that word.
+    """The relation that a statement names after the word of its kind; kind "": without that word.
 
-    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH; the hint of that says `command` and the right word.
+    UNDEFINED_RELATION; CATALOG_TYPE_MISMATCH, whose hint is `command` with the right word.
     """
     relation = session.find(name)
     if relation is None:
@@ -180,12 +181,14 @@ def relation_of_kind(session: Session, statement: Statement, name: Name, kind: s
 
 
 def is_called(word: DropWord, relation: Relation) -> bool:
-    """Whether DROP and ALTER call such a relation so."""
+    """Whether DROP and ALTER use this word for the relation."""
     return word in relation.words.drop
 
 
 def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[str, str | None]:
-    """What says `verb` of a relation in the session's dialect: (a hint, the word; None if the dialect has none)."""
+    """(a hint, the word) of the session's dialect for `verb` with this relation; the word is None if the dialect has
+    none.
+    """
     words = relation.words.drop
     found = [w for known in (semantics.own_words, FAMILIES) for w in words if w in known]
     if not found:
@@ -209,7 +212,7 @@ def check_replaceable(statement: df.Create, existing: Relation) -> None:
 
 @contextlib.contextmanager
 def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
-    """What roles were granted on the relation that a statement replaces, inside the block, they have on the new one."""
+    """Passes grants on the relation that a statement replaces inside the block to the new relation."""
     schema = schema_for(session, statement)
     old = session.catalog.by_name(statement.name, schema)
     yield
@@ -222,8 +225,8 @@ def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
 def check_view(session: Session, statement: df.CreateView, old: Relation, new: Relation) -> None:
     """Checks that a plain view may replace another one.
 
-    DATATYPE_MISMATCH for columns that are missing or different, DEPENDENT_OBJECTS if something has been filled through
-    the old view, INVALID_NAME if the new one would read itself.
+    DATATYPE_MISMATCH for missing or different columns, DEPENDENT_OBJECTS if a relation has been filled through the old
+    view, INVALID_NAME if the new one would read itself.
     """
     catalog = session.catalog
     if old.id in catalog.upstream(new.depends_on):
@@ -260,7 +263,7 @@ def check_view(session: Session, statement: df.CreateView, old: Relation, new: R
 
 
 def is_same(old: Relation, new: Relation) -> bool:
-    """Whether two views are the same: in text, dialect and the meaning of their names."""
+    """Whether two views are the same: in text, dialect and resolved names."""
     return not old.known and (
         (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
         == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))
@@ -271,9 +274,9 @@ R = TypeVar("R", bound=Relation)
 
 
 def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
-    """The catalog entry for what a statement creates. fields: all but id, name, schema, path, text and dialect.
+    """The catalog entry for a new relation. fields: all but id, name, schema, path, text and dialect.
 
-    Secrets that the statement gives in plain are not in it, but references to them.
+    Plaintext secrets of the statement are replaced by references.
     """
     if issubclass(kind, MaterializedView):
         fields.setdefault("most_join_rows", most_join_rows(session.variables))
@@ -332,7 +335,9 @@ def check_folded(
 
 
 def _give_way(session: Session, statement: Create, existing: Relation) -> None:
-    """Removes what the statement replaces. A plain view stays, because others may read it (`create_view`)."""
+    """Removes the relation that the statement replaces. A plain view stays, because others may read it
+    (`create_view`).
+    """
     check_replaceable(statement, existing)
     if type(statement) is not CreateView:
         remove(session, with_dependents(session, [existing], statement, cascade=False, verb="replace"))
@@ -374,8 +379,8 @@ def add(session: Session, relation: Relation) -> None:
 
 
 def remove(session: Session, ids: set[str]) -> None:
-    """Removes relations, with their hidden helper views, from the catalog and the circuit. In a transaction, what
-    others see stays until COMMIT.
+    """Removes relations, with their hidden helper views, from the catalog and the circuit. In a transaction, relations
+    visible to others stay until COMMIT.
     """
     database = session.database
     with database.guard:
@@ -401,9 +406,9 @@ def with_dependents(
             *writing,
             *(d for r in writing for d in session.catalog.dependents(r.id)),
         ]
-        # What is hidden goes with its owner, which reads the same.
+        # Hidden relations are dropped with their owner, which reads the same.
         above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
-        # An index is removed with its table, as it serves nothing else; so are the processors of a topic.
+        # An index is dropped with its table, as it serves no other; so are the processors of a topic.
         ids |= {r.id for r in above if _serves(r, relation, verb)}
         above = [r for r in above if r.id not in ids]
         if above and not cascade:
@@ -422,7 +427,7 @@ def with_dependents(
 
 
 def _serves(relation: Relation, other: Relation, verb: str) -> bool:
-    """Whether a relation goes with another. The processors of a topic that is replaced would write what it was."""
+    """Whether a relation is dropped with another. The processors of a replaced topic would write the old one."""
     writes = isinstance(relation, TopicWriter) and relation.feeds == other.id
     return isinstance(relation, (Index, AddressRanges)) or (writes and verb == "drop")
 
@@ -460,7 +465,7 @@ def note_names(session: Session, relation: Relation) -> None:
 
 
 def alter_indexes(session: Session, relation: Relation, altered: Callable[[Relation], Relation]) -> None:
-    """Stores the indexes of a relation as `altered` makes them."""
+    """Stores the indexes of a relation, changed by `altered`."""
     for index in list(session.catalog.relations.values()):
         if isinstance(index, Index) and relation.id in index.depends_on:
             session.put(altered(index))
@@ -478,7 +483,7 @@ def with_name(relation: Relation, name: str) -> str:
 
 
 def with_column(relation: Relation, definition: str) -> str:
-    """The CREATE statement with a further column. CREATE TABLE … AS gets its columns in place of the query."""
+    """The CREATE statement with a further column. For CREATE TABLE … AS the columns replace the query."""
     made = _created(relation)
     if made is None:
         return relation.sql
@@ -530,6 +535,6 @@ def _created(relation: Relation) -> Create | None:
 
 
 def written(name: str, relation: Relation) -> str:
-    """A name as the relation's dialect writes it."""
+    """A name, quoted as the relation's dialect requires."""
     plain = re.fullmatch("[a-z_][a-z0-9_]*", name) and language_named(relation.dialect).semantics.folding != "upper"
     return name if plain else '"' + name.replace('"', '""') + '"'

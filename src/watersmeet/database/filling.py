@@ -1,6 +1,6 @@
-"""Relations that the circuit keeps up to date: adding them to catalog and circuit, filling them, and removing them.
+"""Relations that the circuit maintains: adding them to catalog and circuit, filling them, and removing them.
 
-Variables of the session decide how new ones are planned.
+Session variables determine the plans of new ones.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Bound:
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
-    """Creates a relation that `operators` keep up to date. Returns when it shows its inputs' content.
+    """Creates a relation that `operators` maintain. Returns once it reflects its inputs.
 
-    If that fails, nothing of it is left. Other statements continue meanwhile, except those that change the catalog.
+    If that fails, nothing remains. Other statements continue meanwhile, except those that change the catalog.
     """
     database = session.database
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
@@ -60,9 +60,9 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
 
 
 def undo(session: Session, ids: set[str]) -> None:
-    """Removes relations that nobody has seen yet. Raises nothing: the error that led here says more.
+    """Removes relations that no session has seen yet. Raises nothing, so that the original error is reported.
 
-    The plan of one stays that may yet turn out to be in the catalog: nobody may know what became of the commit.
+    The plan of a relation stays if it is unknown whether its commit was made.
     """
     database = session.database
     stored = False
@@ -96,8 +96,8 @@ def clear_away(session: Session, dropped: set[str]) -> None:
 
 
 def stop_feeding(session: Session, ids: set[str]) -> None:
-    """Removes relations that stay in the catalog from the circuit. In a transaction, those that others see are fed
-    until COMMIT.
+    """Removes relations that stay in the catalog from the circuit. In a transaction, relations visible to others are
+    fed until COMMIT.
     """
     if session.transaction is not None:
         definitions = session.transaction.definitions
@@ -107,8 +107,8 @@ def stop_feeding(session: Session, ids: set[str]) -> None:
 
 
 def install_remaining(session: Session, dropped: set[str]) -> None:
-    """Installs the circuit without the relations `gone`. If that fails, the old circuit goes on, with a notice to the
-    user.
+    """Installs the circuit without the relations `dropped`. If that fails, the old circuit continues, and the user gets
+    a notice.
     """
     try:
         _take_out(session, dropped, stored=True)
@@ -124,7 +124,9 @@ def _take_out(session: Session, dropped: set[str], *, stored: bool) -> None:
 
 
 def producers_of(session: Session) -> Producers:
-    """The operators of the relations that the circuit feeds, by relation id. Who only reads looks them up."""
+    """The operators of the relations that the circuit feeds, by relation id. Read-only processes load them from the
+    files.
+    """
     database = session.database
     if database.read_only:
         return Plans(database.layout, database.log, database.catalog, 1).producers
@@ -149,5 +151,5 @@ def joins_many(variables: Variables) -> bool:
 
 
 def most_join_rows(variables: Variables) -> int:
-    """How many rows each join of a new view may make in one epoch, unless the view says so itself; 0: any number."""
+    """The limit of rows that each join of a new view may make in one epoch, unless the view sets one; 0: none."""
     return int(variables.get(JOIN_ROWS_SETTING))

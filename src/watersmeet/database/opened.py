@@ -53,7 +53,7 @@ _INPROCESS_COMPACTION: Final = 256
 
 
 class Service:
-    """Background work of a database, above it in the order of imports. Any thread may call each method."""
+    """A background service of a database, in a package that imports it. Any thread may call each method."""
 
     def start(self) -> None:
         """Begin. Called once, when the service is registered."""
@@ -62,10 +62,10 @@ class Service:
         """Adapt to changed definitions of the catalog."""
 
     def before_epochs(self) -> None:
-        """Commit what the views should reflect when `OpenDatabase.flush` runs its epochs."""
+        """Commit changes that the epochs of `OpenDatabase.flush` should reflect."""
 
     def after_epochs(self) -> bool:
-        """Commit what follows from the views; whether anything was committed, so that another round is needed."""
+        """Commit changes that follow from the views; whether there were any, so that another round is needed."""
         return False
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
@@ -82,15 +82,15 @@ S = TypeVar("S", bound=Service)
 
 
 class OpenDatabase:
-    """One database as this process has it open.
+    """One database, opened by this process.
 
     guard: held while the catalog or tables are read and then changed. ddl: held for a whole statement that changes the
     catalog, including the filling of its view; taken before guard. clocks: by relation id, the time of the newest row
     of each ordered stream that this process has written, in microseconds. unwritten: errors of views with INTO whose
-    rows the stream refuses. Of the writer only: circuit, plans; positions, sink_positions: the progress of
+    rows the stream rejects. Of the writer only: circuit, plans; positions, sink_positions: the progress of
     subscriptions and sinks.
 
-    Services run on top of it. They register by `add`, and statements find them by their class.
+    Services register by `add`, and statements find them by their class.
     """
 
     plans: Plans
@@ -109,7 +109,7 @@ class OpenDatabase:
         permissions: FilePermissions,
         files: bool,
     ) -> None:
-        """Open or create. files: whether statements may read files of the machine.
+        """Open or create. files: whether statements may read local files.
 
         DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
@@ -176,12 +176,12 @@ class OpenDatabase:
         return stored_parallelism(self.layout, self.log) if self.read_only else self.plans.buckets
 
     def change_catalog(self, catalog: Catalog) -> None:
-        """Make `catalog` the newest. If that fails, the previous one stays, with a version that nobody has seen."""
+        """Make `catalog` the newest. If that fails, the previous one stays, with a new version number."""
         with self._saving(catalog) as name:
             self.log.append(catalog_commit(catalog, name))
 
     def forget(self, ids: set[str]) -> bool:
-        """Remove relations from the newest catalog; False, only in this process, if it can't be stored."""
+        """Remove relations from the newest catalog; False if that can't be stored and holds only in this process."""
         catalog = self._catalog.without(ids)
         try:
             self.change_catalog(catalog)
@@ -224,7 +224,7 @@ class OpenDatabase:
                 follows=catalog is not None and catalog.follows_epochs,
             )
         if self.layout.directory is not None:
-            self._note_newest()  # an object store would need one more request: there only `close` notes it
+            self._note_newest()  # an object store would need another request: then only `close` notes it
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
@@ -234,9 +234,9 @@ class OpenDatabase:
 
     @contextlib.contextmanager
     def _saving(self, catalog: Catalog) -> Iterator[str]:
-        """Store a catalog, which becomes the newest by the commit made inside the block; gives its name.
+        """Store a catalog, which becomes the newest by the commit made inside the block; yields its name.
 
-        Without a commit the previous catalog stays, with a version that nobody has seen.
+        Without a commit the previous catalog stays, with a new version number.
         """
         found = replace(self._catalog, version=catalog.version)
         try:
@@ -257,8 +257,8 @@ class OpenDatabase:
     def flush(self, *, topics: bool = False) -> None:
         """Wait until all views reflect all transactions.
 
-        `unwritten` has the errors of streams that refuse rows of views. topics: views also reflect the records that
-        processors write to topics of Kafka; a processor may read the topic of another one.
+        `unwritten` then has the errors of streams that reject rows of views. topics: views also reflect the records
+        that processors write to topics of Kafka; a processor may read the topic of another one.
         """
         written = self._delivered(wait=False) if topics else {}
         self._flush()
@@ -290,8 +290,8 @@ class OpenDatabase:
             self.flush()
 
     def has_difference(self, view: str, hidden: str) -> bool:
-        """Whether a change can turn the content of a view into that of a hidden one: its own content can be read, and
-        an append-only view loses no row.
+        """Whether a change can turn the content of a view into that of a hidden one: the content is readable, and an
+        append-only view loses no row.
         """
         known = self._catalog.relations
         self.content.drop(view)
@@ -304,7 +304,9 @@ class OpenDatabase:
             return False
 
     def replace_content(self, made: Mapping[str, str]) -> None:
-        """Give views the content of hidden ones (`made`, by view) without a change. Readers load it again."""
+        """Replace the content of views by that of hidden ones (`made`, by view) without a change. Readers load it
+        again.
+        """
         if not made:
             return
         while not self._compactor.replace(made):
@@ -329,7 +331,7 @@ class OpenDatabase:
         return service
 
     def service(self, kind: type[S]) -> S | None:
-        """The service of that class; None where none runs, as in processes that only read."""
+        """The service of that class; None where it does not run, as in read-only processes."""
         return next((s for s in self._services if isinstance(s, kind)), None)
 
     def follow(self) -> None:
@@ -338,8 +340,8 @@ class OpenDatabase:
             service.follow()
 
     def catch_up(self) -> list[str]:
-        """Wait until tables reflect all commits of their captured databases. A notice for each database that can't be
-        waited for.
+        """Wait until tables reflect all commits of their captured databases. Returns a notice for each database that is
+        skipped.
         """
         return [notice for service in self._services for notice in service.catch_up()]
 
@@ -361,7 +363,7 @@ class OpenDatabase:
                     self._note_newest()
 
     def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
-        """Become the writer. A database that is refused stays unchanged."""
+        """Become the writer. If an error is raised, the database stays unchanged."""
         first = default_parallelism(self.runtime) if wanted is None else wanted
         taken = False
         while not taken:
@@ -440,7 +442,7 @@ class OpenDatabase:
 
 
 def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
-    """Rows of a relation with the names that its columns have in stored files."""
+    """Rows of a relation with the column names of stored files."""
     if relation is None or not relation.stored:
         return rows
     return rows.rename_columns([c.name for c in relation.as_stored.columns])

@@ -1,4 +1,4 @@
-"""External content: its readers, the versions read last, and the problems of relations that stop no view."""
+"""External content: its readers, the versions read last, and errors of relations that stop no view."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ else:
 class Problems:
     """Errors by relation id. Safe for several threads.
 
-    The writer's are its own, those of the writer before are forgotten: it tries anew. Who only reads the database sees
-    those of the last writer.
+    A new writer starts without errors, as it retries everything. Read-only processes see the errors of the last writer.
     """
 
     def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
@@ -40,18 +39,18 @@ class Problems:
             self._status_file.write(self._values())
 
     def pop(self, relation_id: str) -> None:
-        """The relation has no problem any more."""
+        """The relation has no error any more."""
         with self._lock:
             if self._found.pop(relation_id, None) is not None:
                 self._status_file.write(self._values())
 
     def get(self, relation_id: str) -> Error | None:
-        """The problem of a relation."""
+        """The error of a relation."""
         with self._lock:
             return self._found.get(relation_id)
 
     def first(self) -> Error | None:
-        """That which has been there for the longest time."""
+        """The oldest error."""
         with self._lock:
             return next(iter(self._found.values()), None)
 
@@ -67,10 +66,10 @@ class Problems:
 
 
 class Outside:
-    """Readers, and by relation id what was read last. Whoever reads holds `lock`.
+    """Readers of external content, and the version read last, by relation id. A thread that reads holds `lock`.
 
-    problems: why a content could not be read when that was last tried. versions: of what the database has. checked_us:
-    when it was last asked whether it has changed.
+    problems: the error of the last failed read. versions: of the stored content. checked_us: the time of the last check
+    for changes.
     """
 
     def __init__(self, problems: Problems) -> None:
@@ -80,6 +79,6 @@ class Outside:
         self.checked_us: dict[str, int] = {}
 
     def reader(self, external: External, what: str = "an external table") -> Reader:
-        """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
+        """The reader of an external relation. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind without a reader."""
         readers.check_kind(external.kind, sorted(readers.TABLES), what)
         return readers.TABLES[external.kind].open(external)

@@ -58,7 +58,7 @@ def stored_parallelism(layout: Layout, log: CommitLog) -> int:
 
 
 def begun_parallelism(layout: Layout, log: CommitLog, first: int) -> int:
-    """The number of state buckets of a database; of a new one `first`, which is noted. INVALID_PARAMETER."""
+    """The number of state buckets of a database; a new one stores `first`. INVALID_PARAMETER."""
     check_parallelism(first)
     found = parallelism(layout, log)
     if found is None:
@@ -70,12 +70,12 @@ def begun_parallelism(layout: Layout, log: CommitLog, first: int) -> int:
 class Plans:
     """The operators of the relations that the circuit feeds, by relation id (inputs first, the Sink last).
 
-    Not thread-safe: only DDL, which runs one statement at a time, changes it.
-    buckets: for how many they run.
+    Not thread-safe: only DDL, which runs one statement at a time, changes it. buckets: the number for which they are
+    planned.
     """
 
     def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
-        """Read the plans of all relations in `catalog`. STATE_MISMATCH; DATABASE_DAMAGED if a plan is nowhere."""
+        """Read the plans of all relations in `catalog`. STATE_MISMATCH; DATABASE_DAMAGED if a plan can't be found."""
         self._layout = layout
         self._log = log
         self.buckets = buckets
@@ -112,9 +112,9 @@ class Plans:
             return None
 
     def restore(self) -> None:
-        """Save the plans, and the circuit of the newest epoch, whose files are missing or damaged. Only for the writer.
+        """Save missing or damaged plans, and the circuit of the newest epoch. Only for the writer.
 
-        DATABASE_DAMAGED if the circuit's file is, and no plans give that circuit.
+        DATABASE_DAMAGED if the circuit's file is damaged and the plans don't produce that circuit.
         """
         for relation_id, damage in self._unsaved.items():
             _logger.warning("a plan is restored: %s", damage.message)
@@ -140,7 +140,7 @@ class Plans:
 
     @property
     def followed(self) -> set[str]:
-        """Ids of the relations whose changes queries look up; not of those that stand still. For any thread."""
+        """Ids of the relations whose changes queries look up, without unchanging ones. For any thread."""
         made = {o.id: o for operators in list(self.producers.values()) for o in operators}
         found, pending = set(), [o.inputs[1] for o in made.values() if isinstance(o, TemporalJoin)]
         while pending:
@@ -173,14 +173,14 @@ class Plans:
             _discard(writer_files(self._layout.plans), dropped, self._log.writer)
 
     def discard_unused(self) -> None:
-        """Delete what writers before this one saved of relations that the catalog does not have."""
+        """Delete plans of earlier writers whose relations are not in the catalog."""
         saved = writer_files(self._layout.plans)
         _discard(saved, {f.id for f in saved} - self.producers.keys(), self._log.writer - 1)
 
 
 def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer: int) -> None:
-    """Deletes those of the plans `saved` that are of relations, as far as writers up to that one saved them: later ones
-    may have given the same id to others.
+    """Deletes those of the plans `saved` of these relations that the writer or an earlier one saved: later writers may
+    have given the same id to another relation.
     """
     storage.remove_files(f.path for f in saved if f.id in relation_ids and f.writer <= writer)
 
@@ -199,13 +199,13 @@ def _load(path: AnyPath | None, layout: Layout, relation_id: str) -> tuple[Opera
     return from_json(tuple[Operator, ...], value["operators"])
 
 
-#: Buckets per core if workers have little memory: a task then has a small part of an epoch at a time, so that epochs
-#: can be large. Each epoch may read most of the state.
+#: Buckets per core if workers have little memory: each task then has a small part of an epoch, so that epochs can be
+#: large. An epoch may read most of the state.
 _BUCKETS_OF_SMALL: Final = 4
 
 
 def default_parallelism(runtime: str) -> int:
-    """The number of state buckets of a new database: 1 in process; on Spark the number of cores, or a multiple of it if
+    """The number of state buckets of a new database: 1 in process; on Spark the number of cores, or a multiple if
     workers have little memory.
     """
     if runtime == "inprocess":
@@ -214,7 +214,7 @@ def default_parallelism(runtime: str) -> int:
 
 
 def check_environment() -> None:
-    """INVALID_PARAMETER for a wrong environment variable, before this process takes over from another writer."""
+    """INVALID_PARAMETER for an invalid environment variable, before this process takes over from another writer."""
     workers_here()
     merge_bytes()
     reading_s()
@@ -238,7 +238,7 @@ def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> E
 
 
 def column_names(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:
-    """The columns of an operator, named as in queries."""
+    """The columns of an operator, with their names in queries."""
     return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
@@ -282,7 +282,7 @@ class RunningCircuit:
             self.engine.install(self._plans.circuit, tuple(unfinished))
         except Error:
             if unfinished:
-                # No statement has reported that they exist, and they must not stop the others.
+                # No statement has reported that they exist, and they must not stop other views.
                 self._remove(set(unfinished))
             try:
                 self.reinstall()
@@ -296,7 +296,7 @@ class RunningCircuit:
             self._change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
 
     def _rebuild(self, buckets: int) -> None:
-        """Make all plans and all state again. The next start notices an interruption."""
+        """Make all plans and all state again. After an interruption the next start repeats it."""
         unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
         if unfinished:
             self._remove(unfinished)
@@ -337,7 +337,9 @@ class RunningCircuit:
             try:
                 self.engine.rescale(circuit, found)
             except BaseException:
-                plans.buckets = parallelism(database.layout, database.log) or plans.buckets  # it may have happened
+                plans.buckets = (
+                    parallelism(database.layout, database.log) or plans.buckets
+                )  # it may have been committed
                 raise
         store_parallelism(database.layout, buckets)
         plans.buckets = buckets

@@ -1,4 +1,4 @@
-"""Rows that statements write to a topic of Kafka: one transaction there for each statement.
+"""Rows that statements write to a topic of Kafka: one Kafka transaction for each statement.
 
 Parts of its messages may be computed from the rows: message_key and sharding_expr (Timeplus, "Kafka Sink").
 """
@@ -49,16 +49,16 @@ _SETTINGS: Final = {
     "sharding_expr": _Setting(COMPUTED_PARTITION, "a whole number", ("smallint", "integer", "bigint", "numeric")),
 }
 
-#: What is so without the setting.
+#: The default of the setting.
 _ANY_PARTITION: Final = "rand()"
 
 
 def take_computed_parts(
     session: Session, settings: dict[str, str], name: str, columns: Schema
 ) -> tuple[ComputedPart, ...]:
-    """The parts that settings of the stream `name` say, which are taken out of `settings`.
+    """The computed parts that settings of the stream `name` define; removes these from `settings`.
 
-    columns: those that the stream declares. CONNECTOR_OPTION; DATATYPE_MISMATCH; errors of the expressions.
+    columns: the declared columns. CONNECTOR_OPTION; DATATYPE_MISMATCH; errors of the expressions.
     """
     made = []
     for setting, (part, kind, takes) in _SETTINGS.items():
@@ -83,8 +83,8 @@ def take_computed_parts(
 
 
 def unwritten(stream: Relation) -> set[str]:
-    """The columns of a stream outside of the database that nobody gives who writes to it: what the brokers say, and the
-    key where it is computed.
+    """The columns of an external stream for which writers give no value: those that brokers fill, and a computed
+    key.
     """
     computed = [c.part for c in stream.computed_parts]
     parts = (*BROKERS_OWN, "key") if COMPUTED_KEY in computed else BROKERS_OWN
@@ -106,17 +106,17 @@ def with_computed_parts(rows: pa.Table, parts: Sequence[ComputedPart], title: st
     return rows
 
 
-#: Encodings of topics that others write.
+#: Encodings that Watersmeet reads but does not write.
 _READ_ONLY: Final = ("csv", "tsv", "xml", "protobuf")
 
 _TIMEOUT_S: Final = 60.0
 
-#: How long a statement waits for readers to see what it has committed, and how often it looks.
+#: The time that a statement waits for its commit to become visible to readers, and the interval of polling.
 _VISIBLE_S: Final = 2.0
 
 _LOOK_S: Final = 0.005
 
-#: So many messages are handed to the client before it is asked what became of those before.
+#: The number of messages that are given to the client before their delivery is checked.
 _BATCH: Final = 10_000
 
 
@@ -124,7 +124,7 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
     """Writes rows of a relation with connector kafka to its topic, all or none.
 
     rows: the relation's columns. now_us: the time of the statement. RUNTIME_UNAVAILABLE without brokers,
-    CONNECTOR_OPTION for what they refuse, INVALID_VALUE for rows that can't be encoded.
+    CONNECTOR_OPTION if they reject it, INVALID_VALUE for rows that can't be encoded.
     """
     message_format = relation.format or MessageFormat()
     if relation.topic is not None and message_format.encoding in _READ_ONLY:
@@ -153,7 +153,7 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
 
 
 class _Producer:
-    """A producer of transactions, made anew after a failure."""
+    """A producer of transactions, recreated after a failure."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.lock = threading.Lock()
@@ -195,7 +195,7 @@ class _Producer:
 
     def _wait_until_visible(self, topic: str, ends: Mapping[int, int]) -> None:
         """Brokers acknowledge a commit before readers see it; an open transaction of another producer may hide it for
-        longer than this waits.
+        longer than this method waits.
         """
         cluster, latest = cluster_of(self._properties), self._kafka.admin.OffsetSpec.latest()
         deadline_s = time.monotonic() + _VISIBLE_S
@@ -204,7 +204,7 @@ class _Producer:
             try:
                 seen = cluster.offsets(topic, hidden, latest)
             except Error:
-                return  # it is committed: what is wrong now, reading says
+                return  # it is committed: later errors are reported by reads
             hidden = {p: end for p, end in hidden.items() if seen[p] < end}
             if hidden:
                 time.sleep(_LOOK_S)
@@ -225,7 +225,7 @@ class _Producer:
         return self._client
 
     def _send(self, client: Any, topic: str, messages: Encoded, delivered: Any) -> None:
-        """The client keeps a limited number of messages: it is given time where it has too many."""
+        """The client buffers a limited number of messages: if the buffer is full, waits."""
         times = [0] * len(messages) if messages.times_ms is None else messages.times_ms.to_pylist()
         headers = [None] * len(messages) if messages.headers is None else messages.headers.to_pylist()
         count = 1
@@ -247,14 +247,14 @@ class _Producer:
                 client.poll(0)
 
     def _give_up(self, *, committing: bool) -> None:
-        """Aborts what is open; the next write has a client of its own."""
+        """Aborts the open transaction; the next write creates a new client."""
         client, self._client = self._client, None
         if client is None or committing:
             return
         try:
             client.abort_transaction(_TIMEOUT_S)
         except self._kafka.KafkaException:
-            client.purge()  # the brokers abort what nobody commits
+            client.purge()  # brokers abort uncommitted messages
 
     def _refused(self, problem: Any, topic: str, *, committing: bool) -> Error:
         made = failure(problem, topic, self._properties["bootstrap.servers"])

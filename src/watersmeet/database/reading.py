@@ -30,21 +30,21 @@ from watersmeet.store.changes import quoted
 from watersmeet.unparsing import QuerySql, map_duckdb_error, needs_isolation, to_duckdb
 from watersmeet.values.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
-#: The name under which Watersmeet's own rows are lent to DuckDB.
+#: The name under which DuckDB reads Watersmeet's own rows.
 _LENT: Final = "_watersmeet_rows"
 
 _INCOMING = "_watersmeet_incoming"
-#: How often a query runs in this process before it gets one of its own, if there is too little memory.
+#: The number of attempts in this process before a query that lacks memory runs in a process of its own.
 _SHARED_RUNS: Final = 2
 _NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class BatchQuery(QuerySql):
-    """A batch query that is ready to run over the relations of `catalog`.
+    """A batch query over the relations of `catalog`, ready to run.
 
-    text: the statement that errors show. exact: the types that the result must be converted to; None for a column that
-    has its type.
+    text: the statement that errors show. exact: the types to which the result must be converted; None for a column that
+    already has its type.
     """
 
     catalog: Catalog
@@ -55,7 +55,7 @@ class BatchQuery(QuerySql):
 def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
     """Binds a query to the relations that can be read now.
 
-    Errors of the binder, with their places; PERMISSION_DENIED; errors of views that were stopped.
+    Errors of the binder, with their positions; PERMISSION_DENIED; errors of views that were stopped.
     """
     catalog = readable(session.catalog)
     query = session.cancellation.computing(
@@ -101,10 +101,11 @@ def rows_read(
     text: str,
     most_bytes: int = 0,
 ) -> pa.Table:
-    """The rows of DuckDB's SQL. opened: gives a connection that shows what it reads, as often as it is asked.
+    """The rows of DuckDB's SQL. opened: returns a new connection that shows the read relations; may be called
+    repeatedly.
 
-    What DuckDB can't interrupt runs in a process of its own, if the session has memory for it. So does a query that
-    takes the memory of all: the others, which were ended for lack of it, run again on new connections.
+    A query that DuckDB can't interrupt runs in a process of its own, if the session has memory for it. So does a query
+    that exhausts the memory: other queries that failed for lack of memory run again on new connections.
     """
     content, check = session.database.content, session.cancellation.check
     isolated = bool(session.memory_bytes) and session.cancellation.computing(needs_isolation, sql)
@@ -116,7 +117,7 @@ def rows_read(
                         return rows_of(connection, sql, most_bytes)
                 except duckdb.InterruptException:
                     check()
-                    break  # it was moved
+                    break  # it moved to another process
                 except duckdb.OutOfMemoryException:
                     if not session.memory_bytes:
                         raise
@@ -132,9 +133,9 @@ def rows_read(
 def reading(
     session: Session, query: BatchQuery, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB connection for this thread alone, in which the query's relations are views with their names.
+    """A DuckDB connection for this thread only, in which the query's relations are views with their names.
 
-    outside: by id, rows that stand for the content of a relation, with the columns that are read.
+    outside: by id, the rows of relations that are not read from the database, with the columns that are read.
     """
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
     stored = [i for i in query.depends_on if i not in outside and query.catalog.relations[i].is_stored]
@@ -157,8 +158,8 @@ def reading(
 def _reader(
     session: Session, query: BatchQuery, stored: Sequence[str], *, newest: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that shows relations at one moment. SERIALIZATION_FAILURE where the open transaction has deleted
-    rows that another one has deleted, too, and has committed.
+    """A connection that shows relations at one moment. SERIALIZATION_FAILURE if the open transaction has deleted rows
+    that another, committed one has also deleted.
     """
     with ExitStack() as entered:
         try:
@@ -198,7 +199,7 @@ def lent(
         yield
         connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
     except duckdb.Error:
-        # Its transaction is over, and the view with it, unless it was there before. The error is the one to tell.
+        # Its transaction has ended, and with it the view, unless the view is older. The original error is raised.
         with suppress(duckdb.Error):
             connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
         raise
@@ -238,19 +239,19 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def failed_query(cause: duckdb.Error, text: str) -> Error:
-    """The error that stands for an error of DuckDB."""
+    """The Watersmeet error for an error of DuckDB."""
     found = map_duckdb_error(cause, text)
     return found if isinstance(found, Error) else error("INTERNAL_ERROR", str(cause), sql=text)
 
 
 def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
-    """A result of DuckDB with the names and types that were bound."""
+    """A result of DuckDB with the bound names and types."""
     exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
     return exact, conformed(table, arrow_schema(exact, positional=False))
 
 
 def _exact(column: Field, kind: pa.DataType) -> Field:
-    """The column with the digits that its numbers really have."""
+    """The column with the actual digits of its numbers."""
     if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
         return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
     return column
@@ -291,7 +292,9 @@ def failure_of(session: Session, relation_id: str) -> Error | None:
 
 
 def check_running(session: Session, relation_ids: Iterable[str]) -> None:
-    """Raises the error of the first stopped view among the relations, or below plain views among them."""
+    """Raises the error of the first stopped view among the relations, or among those that plain views among them
+    read.
+    """
     known = session.catalog.relations
     todo = [i for i in relation_ids if isinstance(known.get(i), (MaterializedView, View))]
     if not todo or not (failed := session.database.log.progress().failed):
@@ -306,7 +309,7 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
                     f"{relation.reader} was stopped",
                     detail="The reason is about relations that are not granted to you.",
                 )
-            if found.condition != "VIEW_FAILED":  # which says so itself
+            if found.condition != "VIEW_FAILED":  # whose message already names the view
                 found.message = f"{relation.reader} was stopped: {found.message}"
             raise found
         if isinstance(relation, View):
@@ -355,7 +358,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
 
 
 def rows_beside(session: Session, query: BatchQuery, rows: pa.Table, relation: Relation, name: str) -> pa.Table:
-    """The rows of a query of the newest content, in which `rows` of a relation are the view `name`."""
+    """The rows of a query over the newest content, in which `rows` of a relation are the view `name`."""
 
     @contextmanager
     def shown() -> Iterator[duckdb.DuckDBPyConnection]:

@@ -1,4 +1,6 @@
-"""Plans made again from stored statements: for a rebuild, for sources that a query reopens, for other buckets."""
+"""Plans compiled again from stored statements: for a rebuild, for sources that a query reopens, for other bucket
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,13 @@ from watersmeet.values.watermarks import Term, Watermark
 
 
 def reopened_scans(tree: Node) -> list[Reopened]:
-    """One scan for each source that a query needs of its own. Those of one relation and place share it."""
+    """One scan for each source that a query reads by itself. Scans of the same relation and offset share it."""
     found = {_place(n): n for n in walk(tree) if isinstance(n, Reopened)}
     return list(found.values())
 
 
 def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
-    """The tree of a query with its own sources in place of those that it names."""
+    """The tree of a query with its own sources instead of those that it names."""
     sources = list(sources)
     by_place = {(s.of, s.start, s.shards, s.strict): s.id for s in sources}
     ids = by_source(sources)
@@ -61,7 +63,7 @@ def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
 
 
 def by_source(sources: Iterable[QuerySource]) -> dict[str, list[str]]:
-    """By the id of a source, the ids of what a query reads of it."""
+    """By the id of a source, the ids of a query's own sources that copy it."""
     found: dict[str, list[str]] = {}
     for source in sources:
         found.setdefault(source.of, []).append(source.id)
@@ -69,7 +71,7 @@ def by_source(sources: Iterable[QuerySource]) -> dict[str, list[str]]:
 
 
 def _with_clocks(node: Node, ids: Mapping[str, Sequence[str]]) -> Node:
-    """The node with the clocks of other sources in the watermarks that it compares with."""
+    """The node with its watermarks replaced by those of other sources."""
     if isinstance(node, Scan):
         return node
     whole: Any = node  # all nodes are dataclasses
@@ -83,18 +85,18 @@ def _is_watermark(value: object) -> bool:
 
 
 def read_again(tree: Node, view: Relation, catalog: Catalog) -> Node:
-    """The tree of a view that exists, which was bound once more, with the sources that it has."""
+    """The tree of an existing view that was bound again, with its existing sources."""
     own = [r for r in catalog.relations.values() if isinstance(r, QuerySource) and r.owner == (view.owner or view.id)]
     return reading(tree, own)
 
 
 def moved(mark: Watermark, ids: Mapping[str, Sequence[str]]) -> Watermark:
-    """A watermark of other sources. ids: theirs, by those that it has; the slowest one of several counts."""
+    """The watermark with its sources replaced. ids: the new ones by the old ones; of several the slowest counts."""
     return tuple(replace(term, source=i) for term in mark for i in ids.get(term.source, (term.source,)))
 
 
 def scan_of(node: Reopened) -> Scan:
-    """The scan of the source, which may have the places of its rows in their order beside."""
+    """The scan of the source, which may also return the order of its rows."""
     found = node.input.scan if isinstance(node.input, Arrivals) else node.input
     assert isinstance(found, Scan), "the binder makes them of scans"
     return found
@@ -105,7 +107,7 @@ def _place(node: Reopened) -> tuple[str, str, str, bool]:
 
 
 def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
-    """The operators of everything that the circuit feeds, by relation id in order of creation."""
+    """The operators of all relations that the circuit feeds, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
         if relation.is_fed_by_circuit:
@@ -122,7 +124,7 @@ def plan_made_anew(
     late: Mapping[str, int] | None = None,
     left_out: frozenset[str] = frozenset(),
 ) -> Sequence[Operator]:
-    """The operators of a relation that the circuit feeds. producers: of those that were created before it.
+    """The operators of a relation that the circuit feeds. producers: of relations that were created before it.
 
     moment: of a view that begins when it is filled, the newest commit. late, left_out: as in `compile_view`.
     """
@@ -150,7 +152,7 @@ def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
 
 
 def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> BoundQuery | None:
-    """The query of a relation by its stored text, over the names that the text knows; None if it is no query.
+    """The query of a relation by its stored text, with the names valid at that time; None if it is not a query.
 
     moment: as in `bound`. Errors of the binder.
     """
@@ -187,9 +189,9 @@ def requested(request: Request, catalog: Catalog, text: str, dialect: str, momen
 
 
 def distributions_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, StateDistribution]]:
-    """By stateful operator, by trace, where its rows are. circuit: for the number of buckets that there will be.
+    """By stateful operator and trace, the distribution of its rows. circuit: for the new number of buckets.
 
-    PARALLELISM_MISMATCH if they don't show it, or if a plan is for one bucket alone.
+    PARALLELISM_MISMATCH if the distribution is unknown, or if a plan is for one bucket only.
     """
     every = StateDistributions(circuit.by_id)
     found: dict[str, dict[str, StateDistribution]] = {}
@@ -221,7 +223,7 @@ def watermarks_of(tree: Node) -> dict[str, Watermark]:
 
 
 def clocks_of(tree: Node) -> dict[str, Watermark]:
-    """The greatest times so far of the columns by name, in the same form."""
+    """The greatest times of the columns so far by name, in the same form."""
     return _by_name(tree, clocks)
 
 

@@ -31,9 +31,9 @@ from watersmeet.values.types import Field
 def held_past(
     database: OpenDatabase, scans: Sequence[PastScan], catalog: Catalog, text: str
 ) -> Iterator[list[PastContent]]:
-    """What a query reads as of earlier moments. Inside the block it is kept.
+    """Content that a query reads as of earlier moments; pinned inside the block.
 
-    text: the statement that errors show. HISTORY_GONE; INVALID_PARAMETER for a commit that there is not yet.
+    text: the statement that errors show. HISTORY_GONE; INVALID_PARAMETER for a future commit.
     """
     found: list[PastContent] = []
     with closing(Reader(database.layout)) as hold:
@@ -42,7 +42,7 @@ def held_past(
         for scan in by_name.values():
             with _placed(scan, text):
                 numbers[scan.name] = _commit(database, scan.past)
-        # The last is the oldest, which keeps all.
+        # The last is the oldest, which pins all others.
         falling = sorted(by_name.values(), key=lambda s: numbers[s.name], reverse=True)
         for scan in falling:
             relation, number = catalog.relations[scan.relation_id], numbers[scan.name]
@@ -59,10 +59,10 @@ def held_past(
 
 
 def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, low_water: int) -> int:
-    """The last commit that counts for what a relation itself had when a query began after commit `number`.
+    """The last commit that counts for a relation's own content when a query began after commit `number`.
 
-    What the circuit feeds counts as the epoch left it that read all that was committed before. newest: the newest
-    epoch. low_water: the commit up to which history may be gone; the result is less if that epoch is.
+    A relation that the circuit feeds counts as of the epoch that read all earlier commits. newest: the newest epoch.
+    low_water: the commit up to which history may be deleted; if it covers that epoch, the result is lower.
     """
     if not relation.is_fed_by_circuit or number < low_water:
         return number
@@ -79,7 +79,7 @@ def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: 
 
 @contextmanager
 def _placed(scan: PastScan, text: str) -> Iterator[None]:
-    """Errors of the block get the place of the scan."""
+    """Errors of the block get the position of the scan."""
     try:
         yield
     except Error as err:
@@ -88,7 +88,7 @@ def _placed(scan: PastScan, text: str) -> Iterator[None]:
 
 
 def _commit(database: OpenDatabase, past: Past) -> int:
-    """The commit that is meant. HISTORY_GONE for a time before the oldest that is kept."""
+    """The number of the commit. HISTORY_GONE for a time before the oldest kept commit."""
     wanted = f"epoch_us({past.sql})" if past.by == "time" else past.sql
     with database.content.session() as connection:
         row = connection.execute(f"SELECT {wanted}").fetchone()
@@ -106,9 +106,9 @@ def _commit(database: OpenDatabase, past: Past) -> int:
 
 
 def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.Table:
-    """The messages that are committed in a topic now, as rows with the columns that `topic` names.
+    """The messages committed in a topic now, as rows with the columns that `topic` names.
 
-    A notice says how many can't be decoded. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
+    A notice gives the number of undecodable messages. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
     """
     assert isinstance(relation, Source), "the binder reads no other relation so"
     names = [c.name for c in topic.outputs]
@@ -168,7 +168,7 @@ def _dead_letters(session: Session) -> pa.Table:
     return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
 
 
-#: For each system relation: what gathers its rows, and the columns that are computed of them, in DuckDB's SQL.
+#: For each system relation: the function that gathers its rows, and its computed columns, in DuckDB's SQL.
 _GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]] = {
     DEAD_LETTERS: (
         _dead_letters,

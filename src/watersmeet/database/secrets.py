@@ -1,4 +1,4 @@
-"""Secrets in the options of statements: which options may refer to one, and who does."""
+"""Secrets in the options of statements: which options may refer to a secret, and which relations do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ R = TypeVar("R", bound=Relation)
 
 #: The fields of relations that are options of connectors and servers.
 _OPTIONS: Final = ("connector", "options", "settings")
-#: What may be a secret: what clients take as it is. A wrong value of another option would stand in their messages.
+#: Options that may be secrets: those that clients use verbatim. A wrong value of another option would appear in error
+#: messages.
 _SECRET: Final = frozenset(
     {
         *CREDENTIALS,
@@ -50,7 +51,7 @@ _SECRET: Final = frozenset(
 
 
 def with_secrets(session: Session, statement: Given) -> Given:
-    """The statement with its references to secrets for good: they name the database.
+    """The statement with references to secrets resolved to this database.
 
     UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED for an option that can't be a secret.
     """
@@ -62,7 +63,9 @@ def with_secrets(session: Session, statement: Given) -> Given:
 
 
 def kept(session: Session, relation: R) -> R:
-    """The relation without secrets in plain: its options refer to secrets that are kept for it, its text hides them."""
+    """The relation without plaintext secrets: its options refer to secrets that are stored for it, and its text hides
+    them.
+    """
     changed: dict[str, Any] = {}
     for part in fields(relation):
         value = getattr(relation, part.name)
@@ -82,8 +85,8 @@ def kept(session: Session, relation: R) -> R:
 
 
 def kept_options(session: Session, options: Mapping[str, str]) -> dict[str, str]:
-    """Options with references in place of secrets in plain. What nothing refers to in the end is deleted when the
-    database is opened next.
+    """Options with references instead of plaintext secrets. Unreferenced secrets are deleted when the database is
+    opened next.
     """
     layout = session.database.layout
     return {

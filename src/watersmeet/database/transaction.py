@@ -1,10 +1,10 @@
 """Changes of tables and definitions: made by statements, collected by a transaction, committed in one step.
 
-What a transaction makes is staged: the engine fills it, rows are committed to it, and only this transaction sees it. So
-nothing is left to be done at COMMIT but to store one catalog, in which it is there for all. What is altered or dropped
-stays as it is until then.
+Relations that a transaction creates are staged: the engine fills them, their rows are committed, and only this
+transaction sees them. So COMMIT only has to store one catalog, in which all sessions see them. Altered or dropped
+relations stay unchanged until then.
 
-Transactions beside each other: the first to commit wins.
+Of concurrent transactions in conflict, the first to commit wins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from watersmeet.store.commits import CommitLog, added
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Rows (columns by the relation's names, in order) and by how much each is added; diff None: once each."""
+    """Rows (columns by the relation's names, in order) and the diff of each; diff None: 1 for each."""
 
     table: pa.Table
     diff: Diff | None = None
@@ -43,8 +43,8 @@ class Change:
 class Stoppable(Protocol):
     """A query that runs until it is closed.
 
-    id: of its view. name: its id for people. text: as it was written. started_us: when, in microseconds since 1970
-    (UTC).
+    id: of its view. name: the id shown to users. text: as it was written. started_us: its start, in microseconds since
+    1970 (UTC).
     """
 
     id: str
@@ -58,7 +58,7 @@ class Stoppable(Protocol):
         ...
 
     def kill(self) -> None:
-        """Ends it; who asks for its rows gets QUERY_CANCELED."""
+        """Ends it; its readers get QUERY_CANCELED."""
         ...
 
     def close(self) -> None:
@@ -68,13 +68,13 @@ class Stoppable(Protocol):
 
 @dataclass
 class Definitions:
-    """The difference between the catalog that all see and the one that the transaction sees.
+    """The difference between the committed catalog and the one that the transaction sees.
 
-    made, dropped: ids. altered: by id, relations as they are to be. schemas_made, schemas_dropped: names. stopped: ids
-    of relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, as they are to be. roles:
-    changes of them, in order.
+    made, dropped: ids. altered: by id, the new definitions. schemas_made, schemas_dropped: names. stopped: ids of
+    relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, new definitions. roles: changes
+    of them, in order.
 
-    What all saw when it was first changed tells COMMIT whether others have changed it since: relations_before and
+    The committed state before the first change shows COMMIT whether others have changed it since: relations_before and
     functions_before, by id; roles_before; there, the ids of all relations when some were dropped.
     """
 
@@ -98,7 +98,7 @@ class Definitions:
         return bool(self.made or self.altered or self.dropped or changed_names)
 
     def seen(self, catalog: Catalog) -> Catalog:
-        """The catalog as the transaction sees it, and as its COMMIT makes it."""
+        """The catalog that the transaction sees, and that its COMMIT stores."""
         if not self:
             return catalog
         relations = {
@@ -113,7 +113,7 @@ class Definitions:
         return replace(catalog, relations=relations, schemas=schemas, functions=functions, roles=roles)
 
     def _shown(self, relation: Relation, catalog: Catalog) -> Relation:
-        """What the transaction made, as all see it once it commits."""
+        """A relation of the transaction as all sessions see it after COMMIT."""
         known = self._shown_before.get(relation.id)
         if known is not None and known[0] is relation and known[1].since == catalog.version + 1:
             return known[1]
@@ -122,9 +122,9 @@ class Definitions:
         return shown
 
     def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
-        """Take a relation in, new or in the place of the one with its id.
+        """Add a relation, or replace the one with its id.
 
-        Returns it as the catalog that all see is to have it; None if that has to wait for COMMIT.
+        Returns the relation for the committed catalog; None if it has to wait for COMMIT.
         """
         known = catalog.relations.get(relation.id)
         if known is not None and (not known.hidden or relation.id in self.altered):
@@ -137,33 +137,33 @@ class Definitions:
         return replace(relation, hidden=True, staged=True)
 
     def put_schemas(self, schemas: Sequence[str], catalog: Catalog) -> None:
-        """The schemas beside the default one are to be these."""
+        """Replace the set of schemas, except for the default one."""
         self.schemas_made = tuple(n for n in schemas if n not in catalog.schemas)
         self.schemas_dropped = frozenset(catalog.schemas).difference(schemas)
 
     def put_functions(self, functions: Iterable[SqlFunction], catalog: Catalog) -> None:
-        """Takes functions in, new or in the place of those with their ids."""
+        """Add functions, or replace those with their ids."""
         for function in functions:
             self.functions_before.setdefault(function.id, catalog.functions.get(function.id))
             self.functions[function.id] = function
 
     def put_roles(self, changes: Iterable[RoleChange], catalog: Catalog) -> None:
-        """Takes changes of roles in."""
+        """Add changes of roles."""
         if self.roles_before is None:
             self.roles_before = catalog.roles
         self.roles.extend(changes)
 
     def subscribe(self, relation: Relation) -> None:
-        """From COMMIT on a query that runs is a subscription."""
+        """After COMMIT a running query is a subscription."""
         self.altered[relation.id] = relation
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
-        """Take relations out; those that can go at once, as nobody else sees them."""
+        """Drop relations; returns those that can be removed at once, as no other session sees them."""
         known = catalog.relations
         self.there |= known.keys()
         unstored = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
         later = {i for i in ids if i in catalog.relations} - unstored
-        # What works for a view that others see goes when that goes.
+        # Helpers of a view that others see are removed with the view.
         unstored -= {i for i in unstored if catalog.relations[i].owner in later}
         self.dropped |= set(ids) - unstored
         self.made -= unstored
@@ -185,15 +185,13 @@ class Savepoint:
 
 @dataclass
 class Transaction:
-    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
+    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is accepted.
 
     variables, role, cursors: of the session when it began; ROLLBACK restores them. local: the values that SET LOCAL
-    replaced. savepoints: the oldest first.
-
-    committed: what it did is done, also if COMMIT raises because views could not be brought up to date.
-    begun: by relation id, the newest commit when it was first changed.
-    running: queries that began in it. ends: what is given back when it is over. clocks, rejected: by relation id, of
-    ordered streams: the time of the newest row written, in microseconds, and how many rows were not taken.
+    replaced. savepoints: the oldest first. committed: its changes are committed, even if COMMIT raises because views
+    could not be updated. begun: by relation id, the newest commit when it was first changed. running: queries that
+    began in it. ends: resources released at its end. clocks, rejected: for ordered streams, by relation id, the time of
+    the newest row written, in microseconds, and the number of rejected rows.
     """
 
     read_only: bool = False
@@ -214,34 +212,34 @@ class Transaction:
     savepoints: list[Savepoint] = field(default_factory=list)
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
-        """See `Definitions.drop`; what was written to them is forgotten."""
+        """See `Definitions.drop`; rows written to them are discarded."""
         for by_id in (self.changes, self.clocks, self.rejected, self.begun):
             for relation_id in ids:
                 by_id.pop(relation_id, None)
         return self.definitions.drop(ids, catalog)
 
     def add(self, relation_id: str, change: Change, rejected: int) -> None:
-        """Take a change into the transaction, and the number of rows that were rejected with it."""
+        """Add a change to the transaction, and the number of rows rejected with it."""
         self.rejected = added(self.rejected, {relation_id: rejected})
         if change.table.num_rows:
             self.changes.setdefault(relation_id, []).append(change)
 
 
 def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
-    """Does what follows from a transaction, at its end, if it was committed."""
+    """Runs the action at the end of a transaction, if it was committed."""
     if transaction.committed:
         action()
 
 
 def in_one_form(table: pa.Table) -> pa.Table:
-    """The rows with 0.0 for -0.0: they are equal, so that a deletion can't say which of both goes."""
+    """The rows with 0.0 instead of -0.0: they are equal, so a deletion can't distinguish them."""
     if not any(has_floats(f.type) for f in table.schema):
         return table
     return pa.Table.from_arrays([one_form(c) for c in table.columns], schema=table.schema)
 
 
 def joined(changes: Sequence[Change]) -> Change:
-    """All rows of `changes`, one after the other, as they came."""
+    """All rows of `changes`, in order."""
     table = pa.concat_tables([c.table for c in changes])
     return (
         Change(table)
@@ -251,9 +249,9 @@ def joined(changes: Sequence[Change]) -> Change:
 
 
 def merged(changes: Sequence[Change]) -> Change:
-    """One change that does what `changes` do one after the other.
+    """One change that is equivalent to `changes` in sequence.
 
-    Rows that are only added keep their order of arrival; otherwise equal rows are one, in canonical order.
+    Rows that are only added keep their order of arrival; otherwise equal rows are merged, in canonical order.
     """
     change = joined(changes)
     return change if change.diff is None else consolidated(change)
@@ -274,7 +272,7 @@ def consolidated(change: Change) -> Change:
 
 def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) -> None:
     """SERIALIZATION_FAILURE if a table was changed meanwhile whose rows the transaction deletes, or replaces by key: it
-    would delete rows that are no longer there. The first to commit wins.
+    would delete rows that no longer exist. The first to commit wins.
     """
     known = catalog.relations
     wanted = {
@@ -290,10 +288,10 @@ def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) ->
 
 
 def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
-    """Refuses to commit definitions that do not fit those that others have committed since. catalog: what all see.
+    """Rejects definitions that conflict with those that others have committed since. catalog: the committed one.
 
-    DUPLICATE_OBJECT for a name that is taken, DEPENDENT_OBJECTS for what others have made of what is dropped,
-    SERIALIZATION_FAILURE for what others have altered.
+    DUPLICATE_OBJECT for a name that exists, DEPENDENT_OBJECTS for relations of others that read a dropped one,
+    SERIALIZATION_FAILURE for relations that others have altered.
     """
     definitions = transaction.definitions
     seen = definitions.seen(catalog)
@@ -322,7 +320,7 @@ def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
 
 
 def _alike(one: Relation, other: Relation) -> bool:
-    """Whether two relations of one id are defined alike, whatever of their content is there."""
+    """Whether two relations of one id have the same definition, ignoring the progress of their content."""
     return replace(one, ready=other.ready, since=other.since, hidden=other.hidden, staged=other.staged) == other
 
 

@@ -1,11 +1,11 @@
 """Writing: the change of a table, committed at once or added to the open transaction.
 
-Rows of ordered streams arrive in the order of their times. A row older than one before it is rejected, and the commit
+Rows of ordered streams arrive in the order of their times. A row older than an earlier one is rejected, and the commit
 counts it. SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes never
 decrease; they are whole milliseconds. The order is that of writing: within a statement, then of statements, then of the
 commits of transactions.
 
-Which rows a relation accepts, and in which form it stores them.
+Also checks which rows a relation accepts, and converts them to their stored form.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
-#: The first and the last microsecond of the years 1 to 9999, since 1970: those of TIMESTAMP in the SQL standard.
+#: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def with_generated(relation: Relation, rows: pa.Table, statement: Statement | None) -> pa.Table:
-    """The rows with the values of generated columns, whatever they had there.
+    """The rows with the values of generated columns, which replace given ones.
 
     INVALID_VALUE if the expression of one raises an error.
     """
@@ -79,10 +79,10 @@ def with_generated(relation: Relation, rows: pa.Table, statement: Statement | No
 
 
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows in the form in which the relation stores them.
+    """The rows in their stored form.
 
-    Times are cut to the digits of a second that their columns keep, so they are never later. jsonb is canonical: equal
-    documents are equal values.
+    Times are truncated to the digits of their columns, so they are never later. jsonb is canonical: equal documents are
+    equal values.
     """
     for column in relation.columns:
         if _has_documents(column.type) and column.name in rows.column_names:
@@ -109,7 +109,7 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
         return canonical(array)
     if not _has_documents(kind):
         return array
-    array = pa.concat_arrays([array])  # not a part of a larger one, whose offsets begin elsewhere
+    array = pa.concat_arrays([array])  # not a slice of a larger array, whose offsets do not begin at 0
     if kind.element is not None:
         values = _with_documents(array.values, kind.element)
         return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=array.is_null())
@@ -118,7 +118,7 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows `check_rows` refuses, of a table whose rows have no times in order."""
+    """The mask of rows that `check_rows` rejects, of a table without ordered times."""
     refused = np.zeros(rows.num_rows, bool)
     for column in table.columns:
         values = rows.column(column.name)
@@ -132,8 +132,8 @@ def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION for a NULL in a column that takes none, INVALID_VALUE for a number, or a time of an ordered
-    stream, that is out of range.
+    """NOT_NULL_VIOLATION for NULL in a NOT NULL column, INVALID_VALUE for a number, or a time of an ordered stream,
+    that is out of range.
     """
     _check_not_null(relation, rows, statement)
     _check_rowtimes(relation, rows, statement)
@@ -150,14 +150,16 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
 
 
 def _refused(statement: Statement | None, condition: str, message: str, detail: str) -> Error:
-    """The error for rows, with its place if a statement wrote them."""
+    """The error for rejected rows, with its position if a statement wrote them."""
     if statement is None:
         return error(condition, message, detail=detail)
     return error(condition, message, detail=detail, sql=statement.text, span=statement.span)
 
 
 def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """Refuses infinite rowtimes: one would be the stream's clock for good, and every later row would be rejected."""
+    """Rejects infinite rowtimes: one would become the stream's clock for good, and every later row would be
+    rejected.
+    """
     if relation.event_time is None or not relation.event_time.ordered:
         return
     times, _ = microseconds(rows.column(relation.event_time.column))
@@ -171,7 +173,7 @@ def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | N
 
 
 def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    own = rows.select([c.name for c in relation.columns])  # rows of a changelog have their sign beside them
+    own = rows.select([c.name for c in relation.columns])  # rows of a changelog also have a sign
     for i, column in enumerate(relation.columns):
         if column.nullable or not own.column(i).null_count:
             continue
@@ -189,8 +191,8 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
 
 
 def settled(relation: Relation, incoming: pa.Table, statement: Statement | None) -> pa.Table:
-    """Rows with the columns of `accepting(relation)`, or of the relation, as records. Unless it is a topic they stay as
-    they are.
+    """Rows with the columns of `accepting(relation)`, or of the relation, as records of a topic. Rows of other
+    relations stay unchanged.
 
     `_value` NULL makes every one a tombstone. NOT_NULL_VIOLATION for a record with a value that lacks a required field,
     INVALID_VALUE for an explicit `_value` and for a tombstone with a field.
@@ -242,7 +244,8 @@ _MILLISECOND_US = 1000
 
 
 def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
-    """The rows that may be written to a relation, in the given order, and how many may not. The caller holds the guard.
+    """The rows that may be written to a relation, in the given order, and the number of rejected ones. The caller holds
+    the guard.
 
     In a transaction they are compared with its earlier rows, and checked again when it commits.
     """
@@ -264,7 +267,7 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
 
 
 def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Rows that a view gives together, in the order that an ordered stream accepts. Rows with equal times keep their
+    """Rows that a view outputs together, in the order that an ordered stream accepts. Rows with equal times keep their
     order.
     """
     if relation.event_time is None or not relation.event_time.ordered:
@@ -274,8 +277,8 @@ def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
-    """The changes of a transaction without rows that others have overtaken meanwhile, and their number by
-    relation id.
+    """The changes of a transaction without rows older than rows that others have written meanwhile, and the number of
+    these rows by relation id.
     """
     found, rejected = dict(changes), {}
     for relation_id, change in changes.items():
@@ -297,7 +300,7 @@ def stream_clock(session: Session, relation: Relation) -> int:
 
 
 def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, int]:
-    """The rows that are in order, in whole milliseconds; how many are not; the clock after them."""
+    """The ordered rows, in whole milliseconds; the number of other rows; the clock after them."""
     index = rows.column_names.index(column)
     times, _ = microseconds(rows.column(index))
     times = times - times % _MILLISECOND_US
@@ -333,8 +336,8 @@ def apply(
 ) -> None:
     """Applies a change of a table: commits it, or adds it to the open transaction. The caller holds the guard.
 
-    copied: as in `store.manifests.Commit`.
-    rejected: how many rows were left out (`in_order`). They are counted even if nothing else changes.
+    copied: as in `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
+    else changes.
 
     A change with deleted rows need not be consolidated. The change of a stream is not: every row counts, in its order.
     """
@@ -354,7 +357,7 @@ def apply(
 
 
 def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """Commits rows that come from outside SQL. Columns that they lack get what an INSERT without them would give."""
+    """Commits rows from outside SQL. Missing columns get the value that an INSERT without them would write."""
     database = session.database
     given = set(rows.column_names)
     taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
@@ -400,8 +403,8 @@ def accepting(relation: Relation) -> Relation:
 def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
     """The change that upserts `incoming` into the table: the last row of each key stays.
 
-    PERMISSION_DENIED if it replaces or deletes rows that were there, and the session has not this privilege.
-    INVALID_VALUE for a row that deletes what a changelog stream without key does not have.
+    PERMISSION_DENIED if it replaces or deletes existing rows without the privilege. INVALID_VALUE for a row that
+    deletes a missing row of a changelog stream without key.
     """
     if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
         return taken_back(session, relation, incoming)
@@ -507,7 +510,9 @@ def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
 
 
 def _unmet(source: str, keys: list[str]) -> str:
-    """The query for rows without a partner: its depth falls below all before it, or never again below its own."""
+    """The query for rows without a partner: their depth falls below all earlier ones, or never again below their
+    own.
+    """
     window = f"PARTITION BY {', '.join(keys)} ORDER BY _n"
     before, after = "UNBOUNDED PRECEDING AND 1 PRECEDING", "CURRENT ROW AND UNBOUNDED FOLLOWING"
     depths = f"SELECT *, sum(_s) OVER ({window}) AS _d FROM {source}"

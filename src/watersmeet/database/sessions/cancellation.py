@@ -1,8 +1,8 @@
 """Ending a statement from another thread, in each of its phases.
 
-While a statement is read, bound, rewritten and planned, it runs Python without side effects (`computing`): an exception
-is raised in its thread. While DuckDB runs a query (`over`), it is interrupted. A query that DuckDB can't interrupt runs
-in a process of its own, which is ended (`within`).
+While a statement is parsed, bound, rewritten and planned, it runs Python without side effects (`computing`): an
+exception is raised in its thread. While DuckDB runs a query (`over`), it is interrupted. A query that DuckDB can't
+interrupt runs in a process of its own, which is ended (`within`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from watersmeet.errors import Error, error
 
 T = TypeVar("T")
 
-#: A handler somewhere may ignore the exception, as Python does in `__del__`: it is raised again after so long.
+#: A handler may swallow the exception, as Python does in `__del__`: it is raised again after this time.
 _AGAIN_S: Final = 0.3
 
 
@@ -54,7 +54,7 @@ class Cancellation:
             raise _canceled()
 
     def cancel(self) -> None:
-        """Ends the query that runs, if any, and those that the statement would still begin. May be called again."""
+        """Ends the running query, if any, and all later ones of the statement. May be called again."""
         self.canceled = True
         with self._lock:
             if self._ends is not None:
@@ -65,12 +65,14 @@ class Cancellation:
                 _raise_in(self._thread, _StatementEndedError)
 
     def over(self, connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
-        """Queries of the connection inside the block can be ended. QUERY_CANCELED if the statement is already."""
+        """Queries of the connection inside the block can be ended. QUERY_CANCELED if the statement is already
+        canceled.
+        """
         return self.within(connection.interrupt)
 
     @contextmanager
     def within(self, ends: Callable[[], object]) -> Iterator[None]:
-        """Inside the block, `ends` ends what the statement does. QUERY_CANCELED if the statement is ended already."""
+        """Inside the block, `ends` ends the statement's work. QUERY_CANCELED if the statement is already canceled."""
         self.check()
         with self._lock:
             before, self._ends = self._ends, ends
@@ -81,10 +83,10 @@ class Cancellation:
                 self._ends = before
 
     def computing(self, action: Callable[..., T], *arguments: object) -> T:
-        """The result of an action that can be given up anywhere: it changes nothing that others see. QUERY_CANCELED.
+        """The result of an action that may be abandoned at any point: it has no effect that others see. QUERY_CANCELED.
 
-        The exception never reaches a thread outside of the action. An action within another one is part of it, and one
-        beside that of another thread is not ended.
+        The exception never reaches a thread outside of the action. An action within another one is part of it. While
+        one thread computes, actions of other threads can't be ended.
         """
         thread = threading.get_ident()
         if self._thread == thread:
@@ -101,7 +103,7 @@ class Cancellation:
             raise _canceled() from None
 
     def _enter(self, thread: int) -> None:
-        """Notes the thread that computes, unless another one does already."""
+        """Notes the thread that computes, unless another thread already does."""
         with self._lock:
             if self._thread is None:
                 self._sent_s, self._thread = None, thread
@@ -110,12 +112,12 @@ class Cancellation:
         with self._lock:
             if self._thread == thread:
                 if self._sent_s is not None:
-                    _raise_in(thread, None)  # one that was sent and has not arrived yet
+                    _raise_in(thread, None)  # an exception that was sent and has not arrived yet
                 self._thread = None
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raises an exception in a thread; None takes back one that was not raised yet."""
+    """Raises an exception in a thread; None cancels one that was not raised yet."""
     raised = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 

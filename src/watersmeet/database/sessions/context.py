@@ -1,8 +1,7 @@
-"""What the statements of one connection share.
+"""The state that the statements of one connection share.
 
-Which statements a role may run: each says which fixed role it takes (`Statement.takes`).
-
-What a statement reads and writes is checked where its names are looked up: `Session.require`.
+`check_statement` decides which statements a role may run: each has a minimum fixed role (`Statement.takes`). Access to
+relations is checked where their names are looked up: `Session.require`.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ class OwnWrites:
 
 @dataclass(frozen=True)
 class Nested:
-    """Runs the statements inside of another one. lock: of the connection, which nobody holds meanwhile."""
+    """Runs the statements inside of another one. lock: of the connection; it is released meanwhile."""
 
     run: Callable[[Statement], Result]
     lock: threading.RLock
 
 
 class OwnHandler(Protocol):
-    """Runs statements that one kind of connection has, such as COPY to the client of a server."""
+    """Runs statements specific to a kind of connection, such as COPY to the client of a server."""
 
     def run(self, statement: Statement, nested: Nested) -> Result:
         """Runs a statement; no lock is held."""
@@ -70,21 +69,20 @@ class OwnHandler(Protocol):
 class Session:
     """The state of a connection.
 
-    view: the view whose text is being read, if it is not the user's.
-    replace_connectors: relations are made without their connectors, as when only plans are wanted.
-    running: queries that run until they are stopped.
-    stopping: threads that are stopping such queries.
-    acknowledgements: of the subscriptions that were read, by relation id.
-    reported_failures: ids of the views whose failure FLUSH has already reported.
-    cancellation: ends the statement that runs.
-    files: whether its statements may read files of this machine, where the database lets them.
-    user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
-    may do everything. verifiers: of the passwords that the user itself has set.
-    puts_roles: the statement that runs has changed roles. waits: queries wait until they show what the session has
-    committed; writes: that, since the last wait.
-    result_bytes: how large the result of a query may be, 0: as large as it is. memory_bytes: how much memory a query
-    may take that runs in a process of its own, 0: none does.
-    cursors, prepared: by name. reader: parses texts. handlers: of the statements that only this connection has.
+    view: the view whose text is being read, if it is not the user's. replace_connectors: relations are created without
+    their connectors, when only plans are needed. running: queries that run until they are stopped. stopping: threads
+    that are stopping such queries. acknowledgements: of the subscriptions that were read, by relation id.
+    reported_failures: ids of the views whose failure FLUSH has already reported. cancellation: ends the statement that
+    runs. files: whether its statements may read local files, if the database permits it.
+
+    user: the role that logged in; None for the program that opened the database. role: the role whose rights apply;
+    None: all rights. verifiers: of the passwords that the user itself has set. puts_roles: the running statement has
+    changed roles. waits: queries wait until they reflect the session's commits. writes: the session has committed since
+    the last wait.
+
+    result_bytes: the maximum size of a query's result, 0: none. memory_bytes: the memory of a query in a process of its
+    own, 0: such processes are not used. cursors, prepared: by name. reader: parses texts. handlers: of the statements
+    that only this connection has.
     """
 
     database: OpenDatabase
@@ -119,7 +117,7 @@ class Session:
 
     @property
     def reads_files(self) -> bool:
-        """Whether its statements may read files of this machine."""
+        """Whether its statements may read local files."""
         return self.files and self.database.files
 
     @property
@@ -129,7 +127,7 @@ class Session:
 
     @property
     def notices(self) -> list[str]:
-        """The notices of the statements that this thread is running."""
+        """The notices of the statements that this thread runs."""
         found: list[str] = self._thread.__dict__.setdefault("notices", [])
         return found
 
@@ -145,7 +143,7 @@ class Session:
 
     @property
     def rights(self) -> Rights:
-        """What it may do now: a role may get or lose rights at any time."""
+        """Its rights now: a role may gain or lose rights at any time."""
         if self.role is None:
             return EVERYTHING
         roles: Mapping[str, Role] = self.database.catalog.roles
@@ -162,19 +160,19 @@ class Session:
         return known[2]
 
     def _granted(self, catalog: Catalog) -> frozenset[str] | None:
-        """The ids of the relations of which it may know; None for all."""
+        """The ids of the relations that the session may see; None for all."""
         rights = self._rights_in(catalog.roles)
         return None if rights.has(READER) else frozenset(rights.grants)
 
     def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
-        """PERMISSION_DENIED if it may not do that with a relation. text: the statement that errors show."""
+        """PERMISSION_DENIED without the privilege on a relation. text: the statement that errors show."""
         if self.view is None and not self.rights.may(privilege, relation.id):
             raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
 
     def show_writes(self) -> None:
-        """Waits, if the session is to do so, until tables and views show what it has committed.
+        """Waits, if the session is set so, until tables and views reflect its commits.
 
-        If the engine fails, they show what they have, with a notice.
+        If the engine fails, they show their last content, with a notice.
         """
         if not self.waits or not self.writes.pending:
             return
@@ -207,7 +205,7 @@ class Session:
                 database.change_catalog(database.catalog.with_relation(seen))
 
     def put_schemas(self, schemas: tuple[str, ...]) -> None:
-        """Replaces the set of schemas beside the default one."""
+        """Replaces the set of schemas, except for the default one."""
         database = self.database
         with database.guard:
             if self.transaction is None:
@@ -225,7 +223,9 @@ class Session:
                 self.transaction.definitions.put_functions(functions, database.catalog)
 
     def writes_at_once(self, relation: Relation) -> bool:
-        """Whether changes of a relation are committed immediately: outside a transaction, or if nobody else sees it."""
+        """Whether changes of a relation are committed immediately: outside a transaction, or if no other session sees
+        it.
+        """
         return self.transaction is None or relation.id in self.transaction.definitions.made
 
     @property
@@ -255,7 +255,7 @@ class Session:
 
     @contextmanager
     def numbered(self) -> Iterator[None]:
-        """Gives errors raised inside the dialect's number for their condition, unless they have one."""
+        """Sets the dialect's number of their condition on errors raised inside, unless they have one."""
         try:
             yield
         except Error as err:
@@ -264,7 +264,7 @@ class Session:
             raise
 
     def relation(self, name: Name, statement: Statement) -> Relation:
-        """The relation with that name. UNDEFINED_RELATION with the place of the name."""
+        """The relation with that name. UNDEFINED_RELATION with the position of the name."""
         found = self.find(name)
         if found is None:
             raise undefined_relation(self.catalog, name, statement)
@@ -284,7 +284,7 @@ class Session:
             )
 
     def require_files(self, connector: Mapping[str, str]) -> None:
-        """FILES_NOT_ALLOWED for a connector that reads files, or the environment, if this connection may not."""
+        """FILES_NOT_ALLOWED for a connector that reads files or environment variables, if this connection may not."""
         if self.reads_files:
             return
         named = [connector[n] for n in _PLACES if n in connector]
@@ -322,7 +322,7 @@ def error_at(
     hint: str | None = None,
     code: int | None = None,
 ) -> Error:
-    """An error with its place in the text of `statement`."""
+    """An error with its position in the text of `statement`."""
     return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
 
 
@@ -358,10 +358,10 @@ def undefined_relation(
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)
 
 
-#: What SHOW tells everybody, of what they may know.
+#: Lists of SHOW that every role may read, restricted to visible relations.
 _LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
 
-#: What SHOW tells of more than relations.
+#: Lists of SHOW about the whole database, with the required fixed role.
 _OF_DATABASE: Final = {"parameters": WRITER, "secrets": WRITER}
 
 
@@ -383,13 +383,15 @@ def check_named(session: Session, relation_ids: Sequence[str], text: str | None 
 
 
 def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
-    """PERMISSION_DENIED if what is followed may not be read any more. What was dropped ends by itself."""
+    """PERMISSION_DENIED if a followed relation may no longer be read. Readers of dropped relations end by
+    themselves.
+    """
     known = session.catalog.relations
     check_named(session, [i for i in relation_ids if i in known])
 
 
 def _needed(session: Session, statement: st.Statement) -> str | None:
-    """The fixed role that a statement takes; None: none."""
+    """The fixed role that a statement requires; None: none."""
     if isinstance(statement, st.Explain):
         return _needed(session, statement.statement)
     if isinstance(statement, st.Show):
@@ -406,5 +408,5 @@ def _shown(what: str) -> str | None:
 
 
 def _has_connector(statement: st.Statement) -> bool:
-    """Whether rows of what it makes come from outside, or go there."""
+    """Whether the new relation reads from or writes to an external system."""
     return isinstance(statement, df.CreateRelation) and "connector" in statement.options

@@ -1,9 +1,7 @@
-"""A session keeps these from one statement to the next: open cursors, and prepared statements.
+"""Open cursors and prepared statements of a session, and the positions of its subscriptions.
 
-Which rows of a subscription were handed out, and up to which row this is saved.
-
-A request for rows acknowledges all rows handed out before: these never come again. When a query ends in any way other
-than the end of its process, its exact position is saved.
+A request for rows acknowledges all rows returned before: they are never returned again. When a query ends in any way
+other than the end of its process, its exact position is saved.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from watersmeet.errors import error
 from watersmeet.store.positions import Position, Positions
 from watersmeet.values.types import Schema
 
-#: A thread that waits for rows checks as often for a cancellation.
+#: The interval at which a thread that waits for rows checks for a cancellation.
 _CHECK_S: Final = 0.1
 
-#: A FETCH that does not wait gives committed rows this time to arrive.
+#: A FETCH without a timeout waits this long for committed rows.
 _SETTLE_S: Final = 1.0
 
 
@@ -42,12 +40,12 @@ class Flow:
 
     @property
     def is_done(self) -> bool:
-        """Whether no more rows come."""
+        """Whether no more rows follow."""
         return self._running.ended and not self._count
 
     def take(self, most: int | None, timeout_s: float | None = None) -> pa.Table:
-        """The next rows, at most so many. Without a timeout, those that arrived, or the first that arrive. With one,
-        those that arrive in that time, or so many rows. QUERY_CANCELED.
+        """The next rows, at most `most`. Without a timeout: those that arrived, or the first that arrive. With a
+        timeout: those that arrive in that time, up to `most`. QUERY_CANCELED.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._waits or timeout_s == 0:
@@ -90,10 +88,10 @@ class Flow:
 
 @dataclass
 class OpenCursor:
-    """A cursor: the result of a statement, and how far its rows were taken. Portals of protocols are cursors, too.
+    """A cursor: the result of a statement, and the position in its rows. Portals of protocols are also cursors.
 
-    result: once the statement ran. position: how many rows are in front of the next one. declared: by DECLARE. held: it
-    outlives its transaction. binary: the protocol sends its rows in binary. flow: of a query that runs.
+    result: set once the statement ran. position: the number of rows before the next one. declared: by DECLARE. held: it
+    outlives its transaction. binary: the protocol sends its rows in binary. flow: of a running query.
     """
 
     result: Result | None = None
@@ -105,7 +103,7 @@ class OpenCursor:
 
     @property
     def table(self) -> pa.Table:
-        """All rows of the statement, which ran."""
+        """All rows of the statement, which has run."""
         assert self.result is not None
         assert self.result.table is not None
         return self.result.table
@@ -116,7 +114,7 @@ class OpenCursor:
         return bool(self.position >= self.table.num_rows)
 
     def take(self, most: int) -> pa.Table:
-        """The next rows, at most so many; 0: all."""
+        """The next rows, at most `most`; 0: all."""
         table = self.table
         end = table.num_rows if most <= 0 else min(self.position + most, table.num_rows)
         found = table.slice(self.position, end - self.position)
@@ -157,7 +155,7 @@ class OpenCursor:
         return table.slice(row - 1, 1) if 1 <= row <= total else table.slice(0, 0)
 
     def close(self) -> None:
-        """Ends the query that runs, if it is one."""
+        """Ends its running query, if any."""
         if self.flow is not None:
             self.flow.close()
 
@@ -188,7 +186,7 @@ class Cursors(dict[str, OpenCursor]):
             raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
 
     def check_size(self, most_bytes: int) -> None:
-        """RESULT_LIMIT if all cursors together hold more than one result may have; then all are closed. 0: no limit."""
+        """RESULT_LIMIT if all cursors together are larger than the maximum result; then all are closed. 0: no limit."""
         held = [c.result.table for c in self.values() if c.result is not None and c.result.table is not None]
         if most_bytes and sum(table.nbytes for table in held) > most_bytes:
             self.clear()
@@ -225,22 +223,22 @@ class Prepared:
         return None if self.statement is None else with_values(self.statement, [values[n - 1] for n in self.numbers])
 
 
-#: Without rows, the position is saved once it is this many commits ahead, so that these need not be kept.
+#: Without rows, the position is saved once it is this many commits ahead, so that these commits can be deleted.
 _SAVED_COMMITS: Final = 256
 
 
 @dataclass(slots=True)
 class _Block:
-    """Rows given in one go. position: of the first row that was not handed out. rows: from there on."""
+    """Rows received at once. position: of the first row that was not returned. rows: from that position on."""
 
     position: Position
     rows: int
 
 
 class Acknowledgements:
-    """The rows of one subscription on their way to its reader. Safe for several threads.
+    """The rows of one subscription that its reader has not acknowledged. Safe for several threads.
 
-    ended: the subscription gives nothing after these rows.
+    ended: no rows follow these.
     """
 
     def __init__(self, positions: Positions[Position], relation_id: str, position: Position) -> None:
@@ -256,7 +254,7 @@ class Acknowledgements:
         self._broken = self._over = False
 
     def gave(self, begin: Position, rows: int, after: Position) -> None:
-        """Adds that many rows to come. begin: position of the first row; after: position after the last."""
+        """Adds that many rows. begin: position of the first row; after: position after the last."""
         with self._lock:
             if rows:
                 self._blocks.append(_Block(begin, rows))
@@ -264,23 +262,23 @@ class Acknowledgements:
             self._after = after
 
     def unread(self, rows: int) -> None:
-        """Notes how many of the rows given are not handed out yet."""
+        """Notes how many of the rows are not returned yet."""
         with self._lock:
             self._unread_rows = rows
 
     def lose(self) -> None:
-        """Stops saving positions, as it is unknown which rows were handed out."""
+        """Stops saving positions, as it is unknown which rows were returned."""
         with self._lock:
             self._broken = True
 
     @property
     def finished(self) -> bool:
-        """Whether all rows that there will ever be are handed out."""
+        """Whether the subscription has ended and all its rows are returned."""
         with self._lock:
             return self.ended and not (self._unread_rows or self._broken or self._over)
 
     def acknowledge(self) -> None:
-        """Saves that the rows handed out must not come again."""
+        """Saves that the returned rows must not be returned again."""
         with self._lock:
             if self._over:
                 return
@@ -289,7 +287,7 @@ class Acknowledgements:
                 self._save(position)
 
     def rest(self) -> None:
-        """Ends the reading. The subscription continues after the last row handed out. May be called again."""
+        """Ends the reading. The subscription continues after the last returned row. May be called again."""
         with self._lock:
             if self._over:
                 return
@@ -305,7 +303,7 @@ class Acknowledgements:
             self._saved, self._handed_out = position, False
 
     def _position(self) -> Position:
-        """The position of the first row that was not handed out."""
+        """The position of the first row that was not returned."""
         handed = sum(b.rows for b in self._blocks) - self._unread_rows
         self._handed_out |= handed > 0
         while self._blocks and handed >= self._blocks[0].rows:

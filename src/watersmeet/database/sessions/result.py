@@ -34,12 +34,12 @@ class Running(Protocol):
     """A query that runs until it is closed."""
 
     def rows(self) -> pa.Table:
-        """The rows, with the result's columns, that it gave since the last call. Never waits."""
+        """The rows since the last call, with the result's columns. Never waits."""
         ...
 
     @property
     def ended(self) -> bool:
-        """True once no more rows come, because LIMIT was reached."""
+        """True once no more rows follow, because LIMIT was reached."""
         ...
 
     @property
@@ -48,9 +48,9 @@ class Running(Protocol):
         ...
 
     def unread(self, rows: int) -> None:
-        """Notes how many of the rows given are not handed out yet.
+        """Notes how many of the rows are not returned yet.
 
-        Returns the error that forbids handing them out, if the query was ended meanwhile and can be recovered.
+        Returns the error that forbids returning them, if the query was ended meanwhile and can be resumed.
         """
         ...
 
@@ -59,7 +59,7 @@ class Running(Protocol):
         ...
 
     def settle(self, most_s: float) -> None:
-        """Returns when `rows` gives what is committed now, or after so many seconds."""
+        """Returns when `rows` returns everything committed so far, or after that many seconds."""
         ...
 
     def close(self) -> None:
@@ -71,11 +71,9 @@ class Running(Protocol):
 class Result:
     """The outcome of one statement.
 
-    command: its first words, such as `SELECT` or `CREATE TABLE`.
-    columns, table: the rows; None without rows.
-    rowcount: rows returned or changed, -1 if that is meaningless.
-    running: set for a query that runs until it is stopped.
-    origins: for each column, that of a relation that it is, if it is nothing else; empty if that is not known.
+    command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows; None without rows. rowcount:
+    rows returned or changed, -1 if that is meaningless. running: set for a query that runs until it is stopped.
+    origins: for each column the relation's column that it shows unchanged; empty if that is not known.
     """
 
     command: str
@@ -124,7 +122,7 @@ _DIGITS: Final = Context(prec=60)
 class Interval(dt.timedelta):
     """An SQL interval. As a timedelta a month counts 30 days, which is how SQL compares intervals.
 
-    months, month_days, microseconds_of_day: the three parts that SQL keeps apart.
+    months, month_days, microseconds_of_day: the three separate parts of an SQL interval.
     """
 
     months: int
@@ -204,7 +202,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        # Deeper than a column may store: computed by an expression, or read with little of Python's stack left.
+        # Deeper than a column may store: computed by an expression, or read while Python's stack was nearly exhausted.
         raise error(
             "JSON_TOO_DEEP",
             "a value of type jsonb nests more deeply than Python can read",

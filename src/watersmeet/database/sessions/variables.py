@@ -1,4 +1,4 @@
-"""Session variables: the names that SET and SHOW accept, and those that limit what statements may take.
+"""Session variables: the names that SET and SHOW accept, and limits of statements.
 
 Variables of a dialect are part of its `Language`.
 """
@@ -19,13 +19,13 @@ from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
-#: The variable with the SQL dialect, and that with the name of the client's program.
+#: The variable with the SQL dialect, and the variable with the name of the client's program.
 DIALECT: Final = "dialect"
 
 APPLICATION: Final = "application_name"
 
-#: The name of a program is cut to so many bytes, as in PostgreSQL. Longer values of other variables are refused:
-#: clients are told of a change, and libpq takes no message of more than 30,000 bytes about it.
+#: The name of a program is truncated to this length, as in PostgreSQL. Longer values of other variables are rejected:
+#: clients are notified of changes, and libpq accepts notifications up to 30,000 bytes.
 _NAME_BYTES: Final = 63
 
 _MOST_BYTES: Final = 16_384
@@ -61,7 +61,7 @@ def variables() -> dict[str, Variable]:
     return _by_name(registered())
 
 
-@lru_cache  # by names, as it is asked for many times in a statement: all that a variable says takes long to compare
+@lru_cache  # by names, as it is needed often within a statement, and comparing whole variables is slow
 def _by_name(dialects: tuple[str, ...]) -> dict[str, Variable]:
     own = [v for d in dialects for v in language_named(d).variables]
     return {v.name: v for v in sorted((*_SHARED, *own), key=lambda v: v.name)}
@@ -114,11 +114,11 @@ class Variables:
         self._begun = dict(self._values)
 
     def reset(self) -> None:
-        """RESET ALL: the values of the beginning."""
+        """RESET ALL: restores the values of `begin`."""
         self._values = dict(self._begun)
 
     def own(self, name: str) -> tuple[str, str | None]:
-        """The proper name of a variable, and the value that was set, None if none was. UNDEFINED_OBJECT."""
+        """The canonical name of a variable, and the value that was set; None if none was. UNDEFINED_OBJECT."""
         known = self.named(name).name
         return known, self._values.get(known)
 
@@ -139,7 +139,7 @@ class Variables:
         return [(v.name, self.shown(v.name), v.description) for v in variables().values()]
 
     def shown(self, name: str) -> str:
-        """The value of a variable for who asks for it: not of a password. Raises UNDEFINED_OBJECT."""
+        """The value of a variable for display; passwords are hidden. Raises UNDEFINED_OBJECT."""
         value = self.get(name)
         return "***" if value and self.named(name).secret else value
 
@@ -210,7 +210,7 @@ def _checked(variable: Variable, value: str) -> str:
 STATEMENT_TIMEOUT: Final = "statement_timeout"
 RESULT_SIZE: Final = "max_result_size"
 
-#: Settings that are times, and those that are sizes. 0: no limit.
+#: Settings that are durations, and those that are sizes. 0: no limit.
 DURATIONS: Final = (STATEMENT_TIMEOUT, "idle_in_transaction_session_timeout", "idle_session_timeout")
 
 SIZES: Final = (RESULT_SIZE,)
@@ -231,7 +231,7 @@ def unit(name: str) -> str:
 
 
 def amount(name: str, value: str) -> int:
-    """The value of a limit: milliseconds, or bytes; a number without a unit is one of these. INVALID_PARAMETER.
+    """The value of a limit in milliseconds or bytes, which are also the units of a plain number. INVALID_PARAMETER.
 
     PostgreSQL, "Parameter Names and Values".
     """
@@ -271,7 +271,7 @@ def shown(name: str, number: int) -> str:
 
 
 def check_limit(name: str, value: str, most: str | None) -> None:
-    """INVALID_PARAMETER for what is no limit, PERMISSION_DENIED for one beyond that of the role (`most`)."""
+    """INVALID_PARAMETER for an invalid limit, PERMISSION_DENIED for one beyond that of the role (`most`)."""
     wanted = amount(name, value)
     allowed = 0 if most is None else amount(name, most)
     if allowed and not 0 < wanted <= allowed:
@@ -283,7 +283,7 @@ def check_limit(name: str, value: str, most: str | None) -> None:
 
 
 def check_setting(name: str, value: str) -> str:
-    """The value of a setting with which connections of a role begin. UNDEFINED_OBJECT, INVALID_PARAMETER."""
+    """The value of a setting for new connections of a role. UNDEFINED_OBJECT, INVALID_PARAMETER."""
     if name in LIMITS:
         return shown(name, amount(name, value))
     variables = Variables(DEFAULT_DIALECT)
