@@ -35,7 +35,7 @@ INSERT INTO a SELECT 'k' || i, i, repeat('x', 3000 * (i % 2)) FROM generate_seri
 INSERT INTO b SELECT i, i / 7, i FROM generate_series(1, 50) i;
 """
 NAMES = {"a": "k", "b": "j, i", "both_a": "t", "both_b": "t"}
-#: What is compared at places of the log: columns that no change adds.
+#: What is compared at offsets of the log: columns that no change adds.
 CONTENTS = {"a": "k, n, big", "b": "j, i, v", "both_a": "t", "both_b": "t", "c": "i, v"}
 #: Changes that table c can't follow.
 STOPS = (
@@ -79,11 +79,11 @@ class Long:
         self.do(chosen)
 
     def end(self):
-        """Commits it, or rolls it back. Returns the server's place before that."""
-        before = place_now(self.connection)
+        """Commits it, or rolls it back. Returns the server's offset before that."""
+        before = offset_now(self.connection)
         self.do(f"INSERT INTO both_b VALUES ({self.number})")
         if not self.is_over:
-            before = place_now(self.connection)
+            before = offset_now(self.connection)
             self.connection.execute(self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
         self.connection.close()
         return before
@@ -99,7 +99,7 @@ class History:
         self.number = 0
         self.long, self.compared = [], 0
         self.stopped = False
-        #: Of each transaction: its commit is behind that place; what the tables are with it.
+        #: Of each transaction: its commit is behind that offset; what the tables are with it.
         self.states = []
 
     def fail(self, point):
@@ -160,7 +160,7 @@ class History:
                 connection.execute("ROLLBACK")
                 self.stopped = "c" not in self.states[-1][1]
                 return
-            before = place_now(connection)
+            before = offset_now(connection)
             is_rolled_back = r.random() < 0.15
             connection.execute("ROLLBACK" if is_rolled_back else "COMMIT")
         if is_rolled_back:
@@ -169,7 +169,7 @@ class History:
             self.note(before)
 
     def note(self, before):
-        """What the tables are now, with a transaction whose commit is behind that place."""
+        """What the tables are now, with a transaction whose commit is behind that offset."""
         names = [n for n in CONTENTS if n != "c" or not self.stopped]
         state = {n: sorted(ask(self.postgres, f"SELECT {CONTENTS[n]} FROM {n}")) for n in names}
         self.states.append((before, state))
@@ -194,7 +194,7 @@ class History:
         return len(position.tables) > len(NAMES) and all(p.takes_all or p.stalled for p in position.tables.values())
 
     def check_moment(self):
-        """No transaction is seen in one of its tables alone, and all tables are what they were at one place there."""
+        """No transaction is seen in one of its tables alone, and all tables are what they were at one offset there."""
         found = self.connection.execute("SELECT count(*) FROM both_a FULL JOIN both_b USING (t) WHERE both_a.t IS NULL "
                                         "OR both_b.t IS NULL").fetchall()  # fmt: skip
         assert found == [(0,)]
@@ -202,8 +202,8 @@ class History:
         if not self.is_filled(before):
             return
         stopped = any(t.stalled for t in before.tables.values())
-        known = [state for place, state in self.states if place < lsn_of(before.place)]
-        # The place may be between what was written of the last one and its commit.
+        known = [state for offset, state in self.states if offset < lsn_of(before.offset)]
+        # The offset may be between what was written of the last one and its commit.
         assert any(all(here[n] == rows or (n == "c" and stopped) for n, rows in s.items()) for s in known[-2:]), before
         self.compared += 1
 
@@ -290,7 +290,7 @@ def position(connection):
     return from_json(DatabasePosition, found)
 
 
-def place_now(connection):
+def offset_now(connection):
     ((lsn,),) = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
     return lsn_of(lsn)
 
@@ -395,7 +395,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path, postgres, point):
         ((confirmed,),) = ask(
             postgres, f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{slot}'"
         )
-        assert confirmed <= lsn_of(captured["place"])
+        assert confirmed <= lsn_of(captured["offset"])
 
 
 def committed(connection):

@@ -28,7 +28,7 @@ CREATE TABLE other (i int) ENGINE = MyISAM;
 INSERT INTO a SELECT CONCAT('k', seq), seq, REPEAT('x', 3000 * (seq % 2)) FROM seq_1_to_80;
 INSERT INTO b SELECT seq, seq DIV 7, seq FROM seq_1_to_50;
 """
-#: What is compared at places of the log: columns that no change adds.
+#: What is compared at offsets of the log: columns that no change adds.
 CONTENTS = {"a": "k, n, big", "b": "i, j, v", "both_a": "t", "both_b": "t", "c": "i, v"}
 #: Changes that table c can't follow.
 STOPS = ("DROP COLUMN v", "MODIFY v varchar(9)", "CHANGE v w int", "RENAME COLUMN v TO w")
@@ -144,7 +144,7 @@ class History:
         self.added = 0
         self.seed, self.long, self.longs = seed, [], 0
         self.stopped, self.rows_of_c = False, []
-        #: What the tables were at places of the log.
+        #: What the tables were at offsets of the log.
         self.states = {}
 
     def fail(self, point):
@@ -211,7 +211,7 @@ class History:
             self.long.pop(0).end()
 
     def note(self):
-        """What the tables are at a place."""
+        """What the tables are at an offset."""
         with self.mysql.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET tx_isolation = 'REPEATABLE-READ'; START TRANSACTION WITH CONSISTENT SNAPSHOT")
             cursor.nextset()
@@ -220,22 +220,22 @@ class History:
             cursor.execute(
                 "SELECT BINLOG_GTID_POS(%s, %s)", [log["Binlog_snapshot_file"], log["Binlog_snapshot_position"]]
             )
-            ((place,),) = cursor.fetchall()
+            ((offset,),) = cursor.fetchall()
             state = {}
             for name in [n for n in CONTENTS if n != "c"]:
                 cursor.execute(f"SELECT {CONTENTS[name]} FROM {name}")
                 state[name] = sorted(cursor.fetchall())
-            self.states[str(Gtids.parsed(place))] = state
+            self.states[str(Gtids.parsed(offset))] = state
 
     def check_moment(self):
-        """No transaction is seen in one of its tables alone, and all tables are what they were at one place there."""
+        """No transaction is seen in one of its tables alone, and all tables are what they were at one offset there."""
         found = self.connection.execute("SELECT count(*) FROM both_a FULL JOIN both_b USING (t) WHERE both_a.t IS NULL "
                                         "OR both_b.t IS NULL").fetchall()  # fmt: skip
         assert found == [(0,)]
         position, here = newest(self.connection, CONTENTS)
         tables = position.tables.values()
-        if position.place in self.states and len(tables) == len(CONTENTS) and all(t.done or t.stalled for t in tables):
-            for name, rows in self.states[position.place].items():
+        if position.offset in self.states and len(tables) == len(CONTENTS) and all(t.done or t.stalled for t in tables):
+            for name, rows in self.states[position.offset].items():
                 assert here[name] == rows, (name, position)
 
     def check(self):
@@ -374,18 +374,18 @@ def test_changes_of_other_tables_move_the_place(tmp_path, mysql, monkeypatch):
         connection.execute("FLUSH")
         log = connection._session.database.log
 
-        def place():
+        def offset():
             (captured,) = log.read(log.head()).captured.values()
-            return captured["place"]
+            return captured["offset"]
 
-        before = place()
+        before = offset()
         mysql.execute("INSERT INTO other VALUES (1)")
         connection.execute("FLUSH")
-        assert place() == before
+        assert offset() == before
         monkeypatch.setattr(capture, "_IDLE_BYTES", 1)
         mysql.execute("INSERT INTO other VALUES (2)")
         for _ in range(200):
             connection.execute("FLUSH")
-            if place() != before:
+            if offset() != before:
                 break
-        assert place() != before
+        assert offset() != before

@@ -32,7 +32,7 @@ from watersmeet.connectors.databases.captures import (
     Batch,
     DatabaseOptions,
     DatabasePosition,
-    LostPlaceError,
+    LostOffsetError,
     System,
     TablePosition,
 )
@@ -152,7 +152,7 @@ class _Capturing(Worker):
         self._began_s = self._checked_s = time.monotonic()
         self._system: System = system_of(self._relation().connector["connector"])
         self._position = committed(self._database, self._relation())
-        self._reached = self._position.place
+        self._reached = self._position.offset
         self._unread: dict[str, tuple[str, float]] = {}
         """By table that can't be read for now: why, and when it is tried again."""
 
@@ -183,7 +183,7 @@ class _Capturing(Worker):
         """The status, with the server's figures about the slot if it answers."""
         shown = {t.id: t.shown for t in self._tables()}
         tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
-        found = CaptureStatus(self.state, self.problem, tables, self._position.place)
+        found = CaptureStatus(self.state, self.problem, tables, self._position.offset)
         with contextlib.suppress(Error):
             retained_bytes, lag_bytes = self._system.lag(self._options(), self._reached)
             found = replace(found, lag_bytes=lag_bytes, retained_bytes=retained_bytes)
@@ -210,7 +210,7 @@ class _Capturing(Worker):
     def work(self) -> None:
         try:
             self._capture()
-        except LostPlaceError as cause:
+        except LostOffsetError as cause:
             self._wait_after("stalled", str(cause))
         except Error as cause:
             if self._is_in_use(cause):
@@ -240,10 +240,10 @@ class _Capturing(Worker):
     def _goes_on(self) -> bool:
         return self.state in ("starting", "running")
 
-    def _has(self, place: str) -> bool:
-        """Whether the tables contain everything that was committed before that place."""
+    def _has(self, offset: str) -> bool:
+        """Whether the tables contain everything that was committed before that offset."""
         known = [self._position.of(t.id) for t in self._tables() if t.id not in self._unread]
-        return self._system.has(self._reached, place) and all(p and (p.done or p.stalled) for p in known)
+        return self._system.has(self._reached, offset) and all(p and (p.done or p.stalled) for p in known)
 
     def _relation(self) -> CapturedDatabase:
         found = self._database.catalog.relations.get(self._id)
@@ -265,8 +265,8 @@ class _Capturing(Worker):
         self._database.log.check()
         options = self._options()
         self._position = committed(self._database, self._relation())
-        self._reached = self._position.place
-        with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
+        self._reached = self._position.offset
+        with contextlib.closing(self._system.stream(options, self._position.offset, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)
             self._forget_unfinished()
             self._check(captor)
@@ -294,10 +294,10 @@ class _Capturing(Worker):
         batch = stream.read(0 if self._to_be_read() is not None else _LOOK_S, self._names)
         if batch is not None:
             self._take(captor, batch)
-            stream.committed(self._position.place)
-        elif stream.is_far_from(self._position.place):
+            stream.committed(self._position.offset)
+        elif stream.is_far_from(self._position.offset):
             self._commit(_Change({}, self._moved(captor, stream.reached)))
-            stream.committed(self._position.place)
+            stream.committed(self._position.offset)
         elif self._flushing:
             stream.ask()
         filling = self._to_be_read()
@@ -319,12 +319,12 @@ class _Capturing(Worker):
         due = (t for t, p in found if p is None or not (p.done or p.stalled))
         return next((t for t in due if t.id not in self._unread or self._unread[t.id][1] <= now_s), None)
 
-    def _moved(self, captor: Captor, place: str) -> DatabasePosition:
-        """The position once all changes before that place are in the tables."""
+    def _moved(self, captor: Captor, offset: str) -> DatabasePosition:
+        """The position once all changes before that offset are in the tables."""
         known = {t.id for t in self._tables()}
         behind = captor.stream.behind
-        tables = {i: behind(p, place) for i, p in self._position.tables.items() if i in known}
-        return DatabasePosition(place, tables, captor.stream.history, self._position.letters)
+        tables = {i: behind(p, offset) for i, p in self._position.tables.items() if i in known}
+        return DatabasePosition(offset, tables, captor.stream.history, self._position.letters)
 
     def _put(self, change: _Change, table: CapturedTable, position: TablePosition) -> None:
         change.position = replace(change.position, tables={**change.position.tables, table.id: position})
@@ -374,7 +374,7 @@ class _Capturing(Worker):
             check_version(table, there.lineage, there.types)
             now = stream.added_now(there, position) if captor.options.adds_columns else None
             if now is not None and (names := names_added(table, now.names)):
-                add_columns(replace(self._session), stream, table, there, names, now.place)
+                add_columns(replace(self._session), stream, table, there, names, now.offset)
                 return
             piece = stream.piece(captured, there, [c.name for c in read_columns(table)], position)
             if piece is None:
@@ -434,9 +434,9 @@ class _Capturing(Worker):
                 self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}" if why else ""))
                 if made is not None:
                     change.changes[table.id] = made
-            place = batch.place if self._system.has(batch.place, self._position.place) else self._position.place
-            tables = {i: captor.stream.behind(p, place) for i, p in change.position.tables.items()}
-            change.position = DatabasePosition(place, tables, captor.stream.history, self._position.letters)
+            offset = batch.offset if self._system.has(batch.offset, self._position.offset) else self._position.offset
+            tables = {i: captor.stream.behind(p, offset) for i, p in change.position.tables.items()}
+            change.position = DatabasePosition(offset, tables, captor.stream.history, self._position.letters)
             self._commit(change)
 
     def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:
@@ -451,7 +451,7 @@ class _Capturing(Worker):
             try:
                 if names := names_added(table, added.names):
                     there = captor.stream.table(table.captured.schema, table.captured.table)
-                    add_columns(replace(self._session), captor.stream, table, there, names, added.place)
+                    add_columns(replace(self._session), captor.stream, table, there, names, added.offset)
                 if added.begins_again and not position.done:
                     with self._database.guard:
                         change.changes[table.id] = emptied_table(self._session, table)

@@ -82,9 +82,9 @@ def changed(
         for of in found:
             check_same(table, of)
         if found and captor.stream.is_emptied(captured, truncation):
-            emptied = max(emptied, truncation.place)
+            emptied = max(emptied, truncation.offset)
         elif found:
-            cut = max(cut, truncation.place)
+            cut = max(cut, truncation.offset)
     if not own and emptied < 0 and cut < 0:
         return None, position
     if cut > emptied and not captured.has_snapshot:
@@ -203,11 +203,11 @@ def _keyed(
     deleted, deleted_at, written, written_at = [], [], [], []
     kept: dict[str, list[Mask]] = {c.name: [] for c in read}
     for rows in own:
-        places = {name: i for i, name in enumerate(rows.table.types)}
+        numbers = {name: i for i, name in enumerate(rows.table.types)}
         for is_new, mask, values in ((False, rows.gone, rows.old), (True, rows.written, rows.new)):
-            at = rows.places[mask]
+            at = rows.offsets[mask]
             wants = at > emptied
-            if any(values[places[k]].kept.any() for k in table.primary_key):
+            if any(values[numbers[k]].kept.any() for k in table.primary_key):
                 raise error(
                     "CONNECTOR_OPTION",
                     f'the changes of table "{table.captured.schema}.{table.captured.table}" lack its primary key',
@@ -215,11 +215,11 @@ def _keyed(
                     hint=f"Update the server. {hint_of(table)}",
                 )
             if not position.takes_all and len(at):
-                found = Changed(rows.transactions[mask], [values[places[k]].texts for k in table.primary_key])
+                found = Changed(rows.transactions[mask], [values[numbers[k]].texts for k in table.primary_key])
                 wants &= captor.stream.wanted(table.captured, table.primary_key, position, batch, found)
             chosen = pa.array(wants)
             columns = read if is_new else keys
-            taken = [values[places[c.name]] if c.name in places else _older(table, c.name, len(at)) for c in columns]
+            taken = [values[numbers[c.name]] if c.name in numbers else _older(table, c.name, len(at)) for c in columns]
             texts = [v.texts.filter(chosen) for v in taken]
             if is_new:
                 times = pa.array(batch.times_us[rows.transactions[mask][wants]], pa.int64())
@@ -326,11 +326,11 @@ def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]
 
 
 def add_columns(
-    session: Session, stream: Stream, table: CapturedTable, there: TableThere, names: Sequence[str], place: str
+    session: Session, stream: Stream, table: CapturedTable, there: TableThere, names: Sequence[str], offset: str
 ) -> None:
     """Adds columns to a table, in a transaction of its own. Existing rows get the values that they have on the server.
 
-    session: for this call only. place: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
+    session: for this call only. offset: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
     DUPLICATE_COLUMN, UNDEFINED_COLUMN: the table can't have them.
     """
     theirs = {c.name: c for c in there.columns}
@@ -340,14 +340,14 @@ def add_columns(
             return
         made = now
         for name in names:
-            made = _with_column(stream, made, there, theirs.get(name), name, place)
+            made = _with_column(stream, made, there, theirs.get(name), name, offset)
         note_names(session, now)
         session.put(made)
         alter_indexes(session, now, lambda index: replace(index, columns=made.columns, stored=made.stored))
 
 
 def _with_column(
-    stream: Stream, table: CapturedTable, there: TableThere, column: TableColumn | None, name: str, place: str
+    stream: Stream, table: CapturedTable, there: TableThere, column: TableColumn | None, name: str, offset: str
 ) -> CapturedTable:
     if column is None:
         raise error("UNDEFINED_COLUMN", f'column "{name}" of table "{there.shown}" is gone')
@@ -363,7 +363,7 @@ def _with_column(
     captured = replace(
         table.captured,
         types={**table.captured.types, name: there.types[name]},
-        added={**table.captured.added, name: place},
+        added={**table.captured.added, name: offset},
     )
     made = parse(table.sql, table.dialect)[-1]
     takes_all = isinstance(made, CreateRelation) and made.takes_columns

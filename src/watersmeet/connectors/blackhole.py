@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Target
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Target
 
 SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
 
 class Blackhole:
-    """See `base.targets.Target`. It remembers no place."""
+    """See `base.targets.Target`. It remembers no offset."""
 
-    def open(self, generation: int) -> Place | None:  # noqa: ARG002 - of the contract
+    def open(self, generation: int) -> SinkOffset | None:  # noqa: ARG002 - of the contract
         return None
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:

@@ -1,7 +1,7 @@
 """The target `deltalake`: a table of Delta Lake.
 
 Each version that a sink writes has rows and, as transactions of an application (Delta's protocol, "Transaction
-Identifiers"), the place of the last one and the number of the writer. Two writers of one sink are in conflict
+Identifiers"), the offset of the last one and the number of the writer. Two writers of one sink are in conflict
 whatever they write, so a version is added only by who knows all that the sink has written. Whoever opens the target
 writes a version without rows: writers before it are behind then. Versions of others, as of a compaction, don't matter.
 
@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.targets import (
     Delivery,
-    Place,
     SinkBatch,
+    SinkOffset,
     Unavailable,
     connector_for,
     newest_rows,
@@ -104,11 +104,11 @@ class DeltaTarget:
         with self._explained():
             self._open_table()
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         with self._explained():
             for _ in range(_ATTEMPTS):
                 table = self._table = self._open_table()
-                found = self._place(table)
+                found = self._offset(table)
                 if found is not None and found.generation > generation:
                     raise self._fenced(f"generation {found.generation} is delivered")
                 self._writer = (table.transaction_version(f"{self._application}-writer") or 0) + 1
@@ -120,21 +120,21 @@ class DeltaTarget:
         raise Unavailable(f"{self._what}: others write without end")
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        place = batches[-1].place
+        offset = batches[-1].offset
         with self._explained():
             rows = self._changes(batches) if self._is_upsert else self._added(batches)
             for _ in range(_ATTEMPTS):
                 fault("delta.begun")
                 try:
                     if self._is_upsert:
-                        self._merge(rows, place)
+                        self._merge(rows, offset)
                     else:
-                        self._append(rows, place)
+                        self._append(rows, offset)
                 except self._exceptions.CommitFailedError:
                     self._table = table = self._open_table()
                     if table.transaction_version(f"{self._application}-writer") != self._writer:
                         raise self._fenced("another writer has taken over") from None
-                    if self._place(table) == place:
+                    if self._offset(table) == offset:
                         return  # it was written, and the answer got lost
                     continue
                 fault("delta.committed")
@@ -179,28 +179,32 @@ class DeltaTarget:
         self._columns.check_partitions(self._what, self._partition_columns, _is_partition_type)
         return table
 
-    def _place(self, table: Any) -> Place | None:
+    def _offset(self, table: Any) -> SinkOffset | None:
         generation, commit, rows = (
             table.transaction_version(f"{self._application}-{part}") for part in ("generation", "commit", "rows")
         )
-        return None if generation is None else Place(generation, commit, rows >> 1, bool(rows & 1))
+        return None if generation is None else SinkOffset(generation, commit, rows >> 1, bool(rows & 1))
 
-    def _properties(self, place: Place | None) -> Any:
-        """What goes into a version beside the rows. Nothing is tried again blindly: the place may have moved."""
+    def _properties(self, offset: SinkOffset | None) -> Any:
+        """What goes into a version beside the rows. Nothing is tried again blindly: the offset may have moved."""
         numbers = {"writer": self._writer}
-        if place is not None:
-            numbers |= {"generation": place.generation, "commit": place.commit, "rows": place.rows << 1 | place.last}
+        if offset is not None:
+            numbers |= {
+                "generation": offset.generation,
+                "commit": offset.commit,
+                "rows": offset.rows << 1 | offset.last,
+            }
         return self._library.CommitProperties(
             max_commit_retries=0,
             app_transactions=[self._library.Transaction(f"{self._application}-{n}", v) for n, v in numbers.items()],
         )
 
-    def _append(self, rows: pa.Table, place: Place | None) -> None:
-        self._library.write_deltalake(self._table, rows, mode="append", commit_properties=self._properties(place))
+    def _append(self, rows: pa.Table, offset: SinkOffset | None) -> None:
+        self._library.write_deltalake(self._table, rows, mode="append", commit_properties=self._properties(offset))
 
-    def _merge(self, rows: pa.Table, place: Place) -> None:
+    def _merge(self, rows: pa.Table, offset: SinkOffset) -> None:
         if not len(rows):
-            self._append(self._columns.schema.empty_table(), place)
+            self._append(self._columns.schema.empty_table(), offset)
             return
         source, target = "s", "t"
         values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
@@ -212,7 +216,7 @@ class DeltaTarget:
         )
         (
             self._table.merge(
-                rows, same, source_alias=source, target_alias=target, commit_properties=self._properties(place)
+                rows, same, source_alias=source, target_alias=target, commit_properties=self._properties(offset)
             )
             .when_matched_delete(predicate=gone)
             .when_matched_update(updates=values)

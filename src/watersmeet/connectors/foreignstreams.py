@@ -20,7 +20,7 @@ from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.connectors.databases.servers import jdbc_url
 from watersmeet.connectors.externalstreams import WRITTEN, properties_file
 from watersmeet.connectors.files.options import absolute_path
-from watersmeet.connectors.kafka.client import begins_at
+from watersmeet.connectors.kafka.client import starting_at
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.jsonpayloads import PATH, ROW_PATH, JsonPathReader, message_rules
 from watersmeet.formats.xmltext import ATTRIBUTES, DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS, ROW_TAGS, XmlReader
@@ -244,7 +244,7 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
         )
     if partitions := given.take("PARTITION"):
         connector["shards"] = partitions
-    connector |= _start(given) or begins_at("latest")
+    connector |= _start(given) or starting_at("latest")
     properties: dict[str, str] = {}
     for option in ("kafka.consumer.config", "kafka.producer.config"):
         path = given.take(option)
@@ -269,7 +269,7 @@ def _start(given: _Given) -> dict[str, str]:
         return {"scan.startup.offsets": offset}
     if not start:
         return {}
-    return begins_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
+    return starting_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
 
 
 def starting_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -5,13 +5,13 @@ The targets `s3`, `gcs` and `azblob` write objects of Parquet, JSON or CSV. Each
     orders/
         day=2024-05-01/s12-00000001-000000000017-000000000000-0.parquet
         .watersmeet/owner                   the sink that owns the directory
-        .watersmeet/log/000000000042.json   the newest place, and the objects added with it
+        .watersmeet/log/000000000042.json   the newest offset, and the objects added with it
 
 The log is a sequence of objects. An entry is created only if its number is free, so one of several writers creates the
-next entry. Opening the target also adds an entry, which fences all earlier writers. The entry with a place commits
-everything up to that place.
+next entry. Opening the target also adds an entry, which fences all earlier writers. The entry with an offset commits
+everything up to that offset.
 
-Data objects are written before their entry. The name of an object contains the place of its rows, and a place always
+Data objects are written before their entry. The name of an object contains the offset of its rows, and an offset always
 has the same rows: the next writer reuses or rewrites objects of a writer that failed before its entry. Objects of an
 earlier generation are deleted when the first entry of a new one is written, and when the target is opened.
 """
@@ -34,7 +34,7 @@ import pyarrow as pa
 from watersmeet.catalog import External, MessageFormat, Table
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import Condition, Reader, TableConnector
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable, connector_for
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable, connector_for
 from watersmeet.connectors.externalstreams import WRITTEN, properties_file
 from watersmeet.connectors.files.connectors import SOURCES as FILE_SOURCES
 from watersmeet.connectors.files.listing import ObjectListing
@@ -51,8 +51,8 @@ from watersmeet.values.types import VARCHAR, Schema
 CONFIG_FILE: Final = "config_file"
 ENVIRONMENT_SETTING: Final = "use_environment_credentials"
 
-#: Columns that show where a row is from, if they are declared: the part of the place.
-PLACES: Final = {"_path": "file", "_file": "base"}
+#: Columns that show where a row is from, if they are declared: the part of its path.
+PATH_COLUMNS: Final = {"_path": "file", "_file": "base"}
 
 #: Settings without an effect: each part of a commit is written as one object.
 _IDLE: Final = re.compile(r"s3_(?:min|max|upload|check)_\w+")
@@ -156,7 +156,7 @@ class ObjectReader(Reader):
             **_names(table.read_from),
             "settle_ms": "0",
         }
-        parts = {c.name: PLACES[c.name] for c in columns if c.name in PLACES and c.type == VARCHAR}
+        parts = {c.name: PATH_COLUMNS[c.name] for c in columns if c.name in PATH_COLUMNS and c.type == VARCHAR}
         return FileSource(Table("external", table.read_from, columns, connector=connector, message_parts=parts))
 
 
@@ -276,22 +276,22 @@ def _regex(pattern: str) -> Iterator[str]:
     """Parts of a regular expression of a pattern in which `*` and `?` don't stand for `/`, `**` does, `{a,b}` is one of
     these, and `{1..12}` a number.
     """
-    place = 0
-    while place < len(pattern):
-        char, following = pattern[place], pattern[place : place + 2]
+    offset = 0
+    while offset < len(pattern):
+        char, following = pattern[offset], pattern[offset : offset + 2]
         if following == "**":
             yield ".*"
-            place += 2
+            offset += 2
             continue
-        place += 1
+        offset += 1
         if char == "*":
             yield "[^/]*"
         elif char == "?":
             yield "[^/]"
-        elif char == "{" and "}" in pattern[place:]:
-            end = pattern.index("}", place)
-            yield _choice(pattern[place:end])
-            place = end + 1
+        elif char == "{" and "}" in pattern[offset:]:
+            end = pattern.index("}", offset)
+            yield _choice(pattern[offset:end])
+            offset = end + 1
         else:
             yield re.escape(char)
 
@@ -321,11 +321,11 @@ class ObjectTarget:
     """
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        place, self._files = _place(delivery)
+        directory, self._files = _directory(delivery)
         self._connector = delivery.connector
-        self._store = open_store(place.location)
-        self._root = "".join(f"{part}/" for part in place.path.split("/") if part)
-        self._shown = f"{place.location.url}/{self._root}"
+        self._store = open_store(directory.location)
+        self._root = "".join(f"{part}/" for part in directory.path.split("/") if part)
+        self._shown = f"{directory.location.url}/{self._root}"
         self._owner = {"database": database_id, "sink": delivery.target_id}
         self._name = delivery.target_id
         self._state = f"{self._root}{_STATE}"
@@ -337,26 +337,26 @@ class ObjectTarget:
         self._number = 0
         """Of the newest entry that is known."""
         self._generation = 0
-        self._newest: Place | None = None
+        self._newest: SinkOffset | None = None
         self._has_older = False
 
     def look(self) -> None:
         """CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if the store can't be reached, or refuses."""
         check_objects(self._connector)
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         with unavailable(self._shown):
             self._claim()
             self._writer = secrets.token_hex(8)
             self._generation = generation
             self._number = self._last_number()
             while True:
-                newest: dict[str, Any] = {"generation": 0, "place": None}
+                newest: dict[str, Any] = {"generation": 0, "offset": None}
                 if self._number:
                     newest = self._entry(self._number)
                 if newest["generation"] > generation:
                     raise self._fenced()
-                self._newest = None if newest["place"] is None else Place(*newest["place"])
+                self._newest = None if newest["offset"] is None else SinkOffset(*newest["offset"])
                 fault("objects.looked")
                 if self._add([]):
                     break
@@ -367,7 +367,7 @@ class ObjectTarget:
             return self._newest
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        wanted = [p for p in batches if is_after(p.place, self._newest)]
+        wanted = [p for p in batches if is_after(p.offset, self._newest)]
         if not wanted:
             return
         with unavailable(self._shown):
@@ -375,7 +375,7 @@ class ObjectTarget:
                 raise self._fenced()
             names = self._write(wanted)
             fault("objects.written")
-            before, self._newest = self._newest, wanted[-1].place
+            before, self._newest = self._newest, wanted[-1].offset
             try:
                 added = self._add(names, wanted[-1].time_us)
             except BaseException:
@@ -410,7 +410,7 @@ class ObjectTarget:
 
     def _write(self, batches: Sequence[SinkBatch]) -> list[str]:
         """Makes the objects of batches; their names."""
-        pieces = [piece for p in batches for piece in self._files.pieces(self._stem(p.place), self._files.rows(p))]
+        pieces = [piece for p in batches for piece in self._files.pieces(self._stem(p.offset), self._files.rows(p))]
         if len(pieces) == 1:
             self._write_piece(*pieces[0])
         elif pieces:
@@ -424,8 +424,8 @@ class ObjectTarget:
         self._files.write(data, rows)
         self._store.create(self._root + name, data.getvalue())  # an existing one has the same rows
 
-    def _stem(self, place: Place) -> str:
-        return f"{self._name}-{stem_of(place)}"
+    def _stem(self, offset: SinkOffset) -> str:
+        return f"{self._name}-{stem_of(offset)}"
 
     def _entry_name(self, number: int) -> str:
         return f"{self._state}/log/{number:012}.json"
@@ -460,13 +460,13 @@ class ObjectTarget:
         return True
 
     def _add(self, names: list[str], time_us: int | None = None) -> bool:
-        """Creates the next entry: the newest place, and the objects added with it; False if another writer has
+        """Creates the next entry: the newest offset, and the objects added with it; False if another writer has
         created it.
         """
         number = self._number + 1
         entry = {
             "generation": self._generation,
-            "place": self._newest,
+            "offset": self._newest,
             "time_us": time_us,
             "objects": names,
             "writer": self._writer,
@@ -507,12 +507,12 @@ class ObjectTarget:
         )
 
 
-def _place(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
+def _directory(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
     """The location of the objects, and their content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
-    place = object_path(delivery.connector)
-    assert place is not None
+    directory = object_path(delivery.connector)
+    assert directory is not None
     known = sink_options(delivery.connector)
-    return place, RowFiles(delivery, known, _object_name(delivery)[1])
+    return directory, RowFiles(delivery, known, _object_name(delivery)[1])
 
 
 def sink_options(connector: Mapping[str, str]) -> OptionSet:
@@ -537,7 +537,7 @@ def _object_name(delivery: Delivery) -> tuple[str, str | None]:
 
 def _append(delivery: Delivery, rows: pa.Table) -> None:
     """Makes one object of rows. Its name has the time, so that names are in that order."""
-    place, files = _place(delivery)
+    directory, files = _directory(delivery)
     if not len(rows):
         return
     stem, _ = _object_name(delivery)
@@ -546,7 +546,7 @@ def _append(delivery: Delivery, rows: pa.Table) -> None:
     data = io.BytesIO()
     files.write(data, rows)
     try:
-        open_store(place.location).create((place / name).path, data.getvalue())
+        open_store(directory.location).create((directory / name).path, data.getvalue())
     except StoreProblem as problem:
         raise problem.as_error() from problem
 

@@ -16,7 +16,7 @@ from watersmeet.catalog import Catalog, Relation, Source
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.kafka.reading import read_topic
-from watersmeet.connectors.kafka.source import KafkaSource, begun, from_place
+from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
@@ -116,7 +116,7 @@ def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.T
         relation,
         columns=tuple(c for c in relation.columns if c.name in names or c.name not in relation.message_parts),
         message_parts={c: part for c, part in relation.message_parts.items() if c in names},
-        connector=begun(from_place(relation.connector, topic.start, topic.shards)),
+        connector=begun(starting_from(relation.connector, topic.start, topic.shards)),
     )
     source, aside = KafkaSource(read), DeadLetterWriter(None)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)

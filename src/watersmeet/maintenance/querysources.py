@@ -9,7 +9,7 @@ from watersmeet.algebra.nodes import Reopened
 from watersmeet.algebra.trees import walk
 from watersmeet.catalog import QuerySource, Source, turned_into
 from watersmeet.connectors.foreignstreams import OPTIONS_QUERY, starting_options
-from watersmeet.connectors.kafka.source import from_place, restarted
+from watersmeet.connectors.kafka.source import restarted, starting_from
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.filling import Bound
 from watersmeet.database.reading import batch_query, fetch, runs_on
@@ -64,7 +64,9 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector=from_place(begins_now(session, relation.connector, relation.options_query), node.start, node.shards)
+        connector=starting_from(
+            begins_now(session, relation.connector, relation.options_query), node.start, node.shards
+        )
         | ({"on_error": "stop"} if node.strict else {}),
     )
     return check_connector(source)

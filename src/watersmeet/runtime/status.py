@@ -200,7 +200,7 @@ class CapturedTableStatus:
 
 @dataclass(frozen=True)
 class CaptureStatus:
-    """A captured database. tables: by name. place: the committed position in the server's log.
+    """A captured database. tables: by name. offset: the committed position in the server's log.
 
     lag_bytes: of that log, left to read. retained_bytes: kept by the server for this capture. None if unknown.
     """
@@ -208,7 +208,7 @@ class CaptureStatus:
     state: str
     reason: str | None
     tables: Mapping[str, CapturedTableStatus]
-    place: str
+    offset: str
     lag_bytes: int | None = None
     retained_bytes: int | None = None
 

@@ -58,7 +58,7 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
             status = replace(
                 status,
                 state=now.state,
-                delivered_commit=None if now.place is None else now.place.commit,
+                delivered_commit=None if now.offset is None else now.offset.commit,
                 delivered_rows=now.delivered_rows,
                 commits_behind=now.commits,
                 rows_behind=now.rows,

@@ -1,7 +1,7 @@
 """Batches of limited size that a sink takes: the content of a relation at one commit, then its changes.
 
 The rows of a commit are always in the same order: content and commits never change. Where batches end may differ, as a
-place counts the rows before it. Dead letters of a topic are batches, too.
+offset counts the rows before it. Dead letters of a topic are batches, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation, Table
 from watersmeet.connectors.base.deadletters import letters_of_slice
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
 from watersmeet.database.reading import conformed, converted, failed_query
@@ -72,8 +72,8 @@ class SinkBatches:
         """All commits above it are needed to go on behind the last batch that was given in full."""
         return self._position.since if self._changes is None else self._since
 
-    def content(self, after: Place | None) -> Iterator[SinkBatch]:
-        """The content that goes out first, behind place `after`; nothing if that is past it."""
+    def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
+        """The content that goes out first, behind offset `after`; nothing if that is past it."""
         position = self._position
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
             return
@@ -83,8 +83,8 @@ class SinkBatches:
         batches = placed(pieces, self._delivery.generation, position.start, skipped, time_us, self._most_rows)
         yield from map(self._completed, batches)
 
-    def changes(self, after: Place | None) -> Generator[SinkBatch | None]:
-        """The batches of the changes behind the content and behind place `after`; None where there are no more yet.
+    def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
+        """The batches of the changes behind the content and behind offset `after`; None where there are no more yet.
 
         Never ends.
         """
@@ -129,8 +129,8 @@ class SinkBatches:
         delivery = self._delivery
         rows = batch.rows
         for name in delivery.key:
-            place = rows.column_names.index(name)
-            rows = rows.set_column(place, rows.schema.field(place), one_form(rows.column(place)))
+            offset = rows.column_names.index(name)
+            rows = rows.set_column(offset, rows.schema.field(offset), one_form(rows.column(offset)))
         rows = with_computed_parts(rows, delivery.computed_parts, delivery.title)
         return replace(batch, rows=rows)
 
@@ -202,8 +202,8 @@ def placed(
         count, first = rows.num_rows, max(0, skipped - before)
         while first < count:
             end = _end(count, first, min(_limit(rows), most_rows()), keys)
-            place = Place(generation, commit, before + end, following is None and end == count)
-            yield SinkBatch(place, rows.slice(first, end - first), diff[first:end], time_us)
+            offset = SinkOffset(generation, commit, before + end, following is None and end == count)
+            yield SinkBatch(offset, rows.slice(first, end - first), diff[first:end], time_us)
             first = end
         before += count
 
@@ -271,13 +271,13 @@ class DeadLetterBatches:
         self.since = position.since
         """All commits above it are needed to go on behind the last batch that was given in full."""
 
-    def content(self, after: Place | None) -> Iterator[SinkBatch]:
+    def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
         """Nothing: it begins with the topic."""
         del after
         return iter(())
 
-    def changes(self, after: Place | None) -> Generator[SinkBatch | None]:
-        """The batches behind place `after`; None where there are no more yet. Never ends."""
+    def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
+        """The batches behind offset `after`; None where there are no more yet. Never ends."""
         log = self._database.log
         if after is not None:
             self.since = max(self.since, after.commit - (not after.last))

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from watersmeet.catalog import Relation, Sink, TopicWriter
 from watersmeet.connectors.base.sources import Allowance
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Target, deliveries
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, deliveries
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.errors import Error, error, error_from_json
@@ -56,7 +56,7 @@ _SAVED_COMMITS: Final = 256
 
 @dataclass(frozen=True)
 class Status:
-    """state: see `State`. problem: why it is not running, if it is not. place: the newest that was acknowledged.
+    """state: see `State`. problem: why it is not running, if it is not. offset: the newest that was acknowledged.
 
     commits, rows, size_bytes: of the changes that are in the commit log and not delivered yet. seconds: the age of the
     oldest of them. delivered_rows: since the process opened the database.
@@ -64,7 +64,7 @@ class Status:
 
     state: str
     problem: str | None = None
-    place: Place | None = None
+    offset: SinkOffset | None = None
     commits: int = 0
     rows: int = 0
     size_bytes: int = 0
@@ -164,9 +164,9 @@ class _SinkWriter(Worker):
         self._looking = threading.Lock()
         self._reached = -1
         self._delivered_rows = 0
-        self._place: Place | None = None
-        self._handed: Place | None = None
-        """The newest place that was handed to the target, acknowledged or not."""
+        self._offset: SinkOffset | None = None
+        self._handed: SinkOffset | None = None
+        """The newest offset that was handed to the target, acknowledged or not."""
         self._limited: int | None = None
         self._allowance: Allowance | None = None
         """Of the rate limit `_limited`."""
@@ -208,7 +208,7 @@ class _SinkWriter(Worker):
         seconds = max(0.0, time.time() - behind[0][3] / 1e6) if behind else 0.0
         rows, size_bytes = sum(b[1] for b in behind), sum(b[2] for b in behind)
         return Status(
-            self.state, self.problem, self._place, len(behind), rows, size_bytes, seconds, self._delivered_rows
+            self.state, self.problem, self._offset, len(behind), rows, size_bytes, seconds, self._delivered_rows
         )
 
     def work(self) -> None:
@@ -261,14 +261,14 @@ class _SinkWriter(Worker):
             fault("sink.open")
             found = target.open(delivery.generation)
             fault("sink.opened")
-            place = self._agreed(position, found) if connector.remembers else _place(position)
-            self._place = place
+            offset = self._agreed(position, found) if connector.remembers else _offset(position)
+            self._offset = offset
             batches: SinkBatches | DeadLetterBatches
             if delivery.dead_letters:
                 batches = DeadLetterBatches(database, delivery, position)
             else:
                 batches = SinkBatches(database, delivery, relation, position, self._most_rows)
-            with contextlib.closing(_Flow(batches, place, self._most_rows)) as flow:
+            with contextlib.closing(_Flow(batches, offset, self._most_rows)) as flow:
                 self._write(target, flow)
         finally:
             target.close()
@@ -283,7 +283,7 @@ class _SinkWriter(Worker):
             if group:
                 if self._position is not None and self._position.bound:
                     self._save(replace(self._position, bound=0))  # before: the target may acknowledge, and we not know
-                self._handed = group[-1].place
+                self._handed = group[-1].offset
                 fault("sink.deliver")
                 target.deliver(group)
                 fault("sink.delivered")
@@ -323,12 +323,12 @@ class _SinkWriter(Worker):
 
     def _acknowledge(self, group: list[SinkBatch], since: int) -> None:
         assert self._position is not None
-        place = self._place = group[-1].place
+        offset = self._offset = group[-1].offset
         rows = sum(p.rows.num_rows for p in group)
         self._delivered_rows += rows
         if self._allowance is not None:
             self._allowance.take(rows)
-        self._save(replace(self._position, since=since, commit=place.commit, rows=place.rows, last=place.last))
+        self._save(replace(self._position, since=since, commit=offset.commit, rows=offset.rows, last=offset.last))
 
     def _save(self, position: Delivered) -> None:
         self._position = position
@@ -370,9 +370,9 @@ class _SinkWriter(Worker):
         if failed is not None:
             raise error_from_json(failed)
 
-    def _agreed(self, position: Delivered, found: Place | None) -> Place | None:
-        """The place to go on from, by what the target says. DELIVERY_MISMATCH if it can't be."""
-        known, generation = _place(position), self._delivery.generation
+    def _agreed(self, position: Delivered, found: SinkOffset | None) -> SinkOffset | None:
+        """The offset to go on from, by what the target says. DELIVERY_MISMATCH if it can't be."""
+        known, generation = _offset(position), self._delivery.generation
         if found is not None and found.generation < generation:
             found = None
         if self._handed is not None and found is not None and found > self._handed:
@@ -405,24 +405,24 @@ class _SinkWriter(Worker):
         )
 
 
-def _place(position: Delivered) -> Place | None:
-    """The newest place that was acknowledged."""
+def _offset(position: Delivered) -> SinkOffset | None:
+    """The newest offset that was acknowledged."""
     if position.commit < 0:
         return None
-    return Place(position.generation, position.commit, position.rows, position.last)
+    return SinkOffset(position.generation, position.commit, position.rows, position.last)
 
 
 class _Flow:
     """The batches of a delivery in groups, each of which the target takes at once."""
 
     def __init__(
-        self, batches: SinkBatches | DeadLetterBatches, place: Place | None, most_rows: Callable[[], int]
+        self, batches: SinkBatches | DeadLetterBatches, offset: SinkOffset | None, most_rows: Callable[[], int]
     ) -> None:
         """most_rows: a group goes on until it has so many."""
         self._most_rows = most_rows
         self._changes: Generator[SinkBatch | None] | None = None
         self._batches = batches
-        self._place = place
+        self._offset = offset
         self.in_content = True
         self.caught_up = False
 
@@ -435,7 +435,7 @@ class _Flow:
         """What is to be delivered next, as far as it is there; an empty list where nothing is. Never ends."""
         group: list[SinkBatch] = []
         rows = 0
-        for batch in self._batches.content(self._place):
+        for batch in self._batches.content(self._offset):
             group.append(batch)
             rows += batch.rows.num_rows
             if rows >= self._most_rows():
@@ -444,7 +444,7 @@ class _Flow:
         if group:
             yield group
         self.in_content = False
-        changes = self._changes = self._batches.changes(self._place)
+        changes = self._changes = self._batches.changes(self._offset)
         while True:
             group, rows, self.caught_up = [], 0, False
             while rows < self._most_rows() and not self.caught_up:

@@ -62,7 +62,7 @@ class Position:
 class Delivered:
     """The position of a sink: the rows that its target has acknowledged.
 
-    generation: see `targets.Place`. start: the commit whose content is delivered first; None: no content is. base:
+    generation: see `targets.SinkOffset`. start: the commit whose content is delivered first; None: no content is. base:
     number of the checkpoint with that content; 0: there was none. commit, rows, last: the newest position, -1 before
     the first one. since: all commits above it are needed. bound: this commit and later ones were never passed to the
     target; 0: unknown.

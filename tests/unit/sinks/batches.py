@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.connectors.base.targets import Place, SinkBatch
+from watersmeet.connectors.base.targets import SinkBatch, SinkOffset
 from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
 TWO = (Field("id", INTEGER), Field("name", VARCHAR))
@@ -14,7 +14,7 @@ TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 def batch(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
     arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
     return SinkBatch(
-        Place(generation, commit, part, last),
+        SinkOffset(generation, commit, part, last),
         pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
         np.array(diff or [1] * len(rows), np.int64),
         commit * 1_000_000,

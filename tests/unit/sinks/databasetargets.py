@@ -16,7 +16,7 @@ POINTS = (
     "database.entered",
     "database.fenced",
     "database.begun",
-    "database.placed",
+    "database.offset_written",
     "database.copied",
     "database.written",
     "database.committed",

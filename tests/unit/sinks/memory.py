@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Unavailable
 from watersmeet.connectors.registry import register
 from watersmeet.errors import error
 
@@ -68,7 +68,7 @@ class MemoryTarget:
         self.memory, self.topic, self.delivery = memory, topic, delivery
         self.writer = 0
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         self.memory.fails("open")
         with self.memory.lock:
             topic = self.topic
@@ -77,9 +77,9 @@ class MemoryTarget:
             topic.writer += 1
             topic.opened += 1
             self.writer = topic.writer
-            place = topic.batches[-1].place if topic.batches else None
+            offset = topic.batches[-1].offset if topic.batches else None
         self.memory.fails("opened")
-        return place
+        return offset
 
     def deliver(self, batches) -> None:
         self.memory.fails("deliver")
@@ -93,17 +93,17 @@ class MemoryTarget:
     def _put(self, batch: SinkBatch) -> None:
         assert batch.rows.num_rows == len(batch.diff) > 0
         assert batch.rows.column_names == [c.name for c in self.delivery.columns]
-        assert batch.place.generation == self.delivery.generation
-        last = self.topic.batches[-1].place if self.topic.batches else None
-        if last is None or last.generation < batch.place.generation:
-            self.topic.generation = batch.place.generation
+        assert batch.offset.generation == self.delivery.generation
+        last = self.topic.batches[-1].offset if self.topic.batches else None
+        if last is None or last.generation < batch.offset.generation:
+            self.topic.generation = batch.offset.generation
             self.topic.batches = []
-            assert batch.place.rows == batch.rows.num_rows
+            assert batch.offset.rows == batch.rows.num_rows
         elif last.last:
-            assert batch.place.commit > last.commit
-            assert batch.place.rows == batch.rows.num_rows
+            assert batch.offset.commit > last.commit
+            assert batch.offset.rows == batch.rows.num_rows
         else:
-            assert (batch.place.commit, batch.place.rows) == (last.commit, last.rows + batch.rows.num_rows)
+            assert (batch.offset.commit, batch.offset.rows) == (last.commit, last.rows + batch.rows.num_rows)
         self.topic.batches.append(batch)
 
     def rest(self) -> None:

@@ -20,7 +20,7 @@ from tests.unit.sinks.databasetargets import (
 )
 
 import watersmeet
-from watersmeet.connectors.base.targets import Place, RowChange, Unavailable
+from watersmeet.connectors.base.targets import RowChange, SinkOffset, Unavailable
 from watersmeet.errors import Error
 from watersmeet.system import process
 from watersmeet.values.types import VARCHAR, Field
@@ -65,7 +65,7 @@ def test_rows_are_changed_by_their_keys(database):
     sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(database) == [(1, "f"), (3, None), (4, 'd,"\\.\n')]
     sink.close()
-    assert target(database).open(1) == Place(1, 6)
+    assert target(database).open(1) == SinkOffset(1, 6)
 
 
 def test_an_append_only_sink_only_adds(database):
@@ -83,7 +83,7 @@ def test_an_append_only_sink_only_adds(database):
 def test_killed_at_each_step_and_resumed(database, point, seed):
     database.execute(KEYED)
     wanted, r = history(seed), random.Random(seed)
-    place, deaths = None, 0
+    offset, deaths = None, 0
     for _ in range(40):
         countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
 
@@ -97,8 +97,8 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
         process.set_hook(hook if deaths < 8 else None)
         sink = target(database)
         try:
-            place = sink.open(1)
-            rest = [p for p, _ in wanted if place is None or p.place > place]
+            offset = sink.open(1)
+            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
             while rest:
                 size = r.randint(1, 2)
                 sink.deliver(rest[:size])
@@ -108,9 +108,9 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
             deaths += 1
             sink._connection = None  # nobody closes it: the server, or the next writer, does
             process.set_hook(None)
-            place = target(database).open(1)
-            if place is not None:
-                assert content(database) == next(rows for p, rows in wanted if p.place == place)
+            offset = target(database).open(1)
+            if offset is not None:
+                assert content(database) == next(rows for p, rows in wanted if p.offset == offset)
     assert deaths
     assert content(database) == wanted[-1][1]
 
@@ -119,7 +119,7 @@ def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
     own_database.execute("CREATE TABLE kept (name text)")
     columns = (Field("name", VARCHAR),)
     wanted = [batch(commit, (f"row {commit}",), columns=columns) for commit in range(2, 2 + len(POINTS))]
-    points = {p.place.commit: point for p, point in zip(wanted, POINTS, strict=True)}
+    points = {p.offset.commit: point for p, point in zip(wanted, POINTS, strict=True)}
 
     killed = []
 
@@ -132,23 +132,23 @@ def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
 
         process.set_hook(hook)
 
-    place = None
+    offset = None
     sink = target(own_database, columns, rows="plain")
-    while place is None or place < wanted[-1].place:
-        following = next(p for p in wanted if place is None or p.place > place)
-        kill_at(points.pop(following.place.commit, None))
+    while offset is None or offset < wanted[-1].offset:
+        following = next(p for p in wanted if offset is None or p.offset > offset)
+        kill_at(points.pop(following.offset.commit, None))
         try:
-            place = sink.open(1)
-            for due in [p for p in wanted if place is None or p.place > place][:1]:
+            offset = sink.open(1)
+            for due in [p for p in wanted if offset is None or p.offset > offset][:1]:
                 sink.deliver([due])
-                place = due.place
+                offset = due.offset
         except Unavailable:
             own_database.server.start()
         if not own_database.server.is_running:  # it was killed behind the commit
             own_database.server.start()
-            place = sink.open(1)
+            offset = sink.open(1)
     assert set(POINTS) - set(killed) <= {"database.copied"}  # rows that are only added may go straight to the table
-    assert content(own_database) == sorted((f"row {p.place.commit}",) for p in wanted)
+    assert content(own_database) == sorted((f"row {p.offset.commit}",) for p in wanted)
 
 
 def test_a_writer_that_was_overtaken_writes_nothing(database):
@@ -156,7 +156,7 @@ def test_a_writer_that_was_overtaken_writes_nothing(database):
     before, after = target(database), target(database)
     before.open(1)
     before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == Place(1, 3)
+    assert after.open(1) == SinkOffset(1, 3)
     with pytest.raises((Unavailable, Error)):  # its connection was ended, or its token is another
         before.deliver([batch(4, (2, "b"))])
     after.deliver([batch(4, (2, "c"))])
@@ -171,7 +171,7 @@ def test_a_writer_that_was_overtaken_writes_nothing(database):
 
 
 def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
-    """It holds the row with its place, and would hold the next one up for ever."""
+    """It holds the row with its offset, and would hold the next one up for ever."""
     database.execute(KEYED)
     paused, go_on = threading.Event(), threading.Event()
 
@@ -211,7 +211,7 @@ def test_an_older_generation_is_fenced(database):
     with pytest.raises(Error) as fenced:
         target(database).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
-    assert target(database, generation=3).open(3) == Place(2, 3)
+    assert target(database, generation=3).open(3) == SinkOffset(2, 3)
 
 
 def test_a_unique_index_and_more_columns_do(database):

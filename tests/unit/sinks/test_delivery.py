@@ -161,8 +161,8 @@ def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together
     sink(connection)
     settle(connection)
     topic = topic_of(memory, connection)
-    assert [p.place.rows for p in topic.batches] == [10, 20, 30, 35]
-    assert [p.place.last for p in topic.batches] == [False, False, False, True]
+    assert [p.offset.rows for p in topic.batches] == [10, 20, 30, 35]
+    assert [p.offset.last for p in topic.batches] == [False, False, False, True]
     connection.execute("UPDATE t SET v = 'b'")
     settle(connection)
     changed = topic.batches[4:]

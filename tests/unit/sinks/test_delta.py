@@ -15,7 +15,7 @@ from tests.unit.sinks.batches import TWO, batch, history
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place
+from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.delta import DeltaTarget
 from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
@@ -83,7 +83,7 @@ def test_rows_are_changed_by_their_keys(tmp_path):
     assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
     sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
-    assert target(tmp_path).open(1) == Place(1, 6)
+    assert target(tmp_path).open(1) == SinkOffset(1, 6)
 
 
 def test_an_append_only_sink_only_adds(tmp_path):
@@ -148,7 +148,7 @@ def test_all_types_arrive_as_they_are(tmp_path, rows):
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, r = history(seed), random.Random(seed)
-    place, deaths = None, 0
+    offset, deaths = None, 0
     for _ in range(40):
         countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
 
@@ -162,8 +162,8 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         process.set_hook(hook if deaths < 8 else None)
         sink = target(tmp_path)
         try:
-            place = sink.open(1)
-            rest = [p for p, _ in wanted if place is None or p.place > place]
+            offset = sink.open(1)
+            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
             while rest:
                 size = r.randint(1, 2)
                 sink.deliver(rest[:size])
@@ -172,9 +172,9 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         except Killed:
             deaths += 1
             process.set_hook(None)
-            place = target(tmp_path).open(1)
-            if place is not None:
-                assert content(tmp_path) == next(rows for p, rows in wanted if p.place == place)
+            offset = target(tmp_path).open(1)
+            if offset is not None:
+                assert content(tmp_path) == next(rows for p, rows in wanted if p.offset == offset)
     assert deaths
     assert content(tmp_path) == wanted[-1][1]
 
@@ -184,7 +184,7 @@ def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
     before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
     before.open(1)
     before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == Place(1, 3)
+    assert after.open(1) == SinkOffset(1, 3)
     with pytest.raises(Error) as fenced:
         before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"
@@ -199,7 +199,7 @@ def test_an_older_generation_is_fenced(tmp_path):
     with pytest.raises(Error) as fenced:
         target(tmp_path).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
-    assert target(tmp_path, generation=3).open(3) == Place(2, 3)
+    assert target(tmp_path, generation=3).open(3) == SinkOffset(2, 3)
 
 
 @pytest.mark.parametrize("rows", ["plain", "upsert"])
@@ -222,8 +222,8 @@ def test_an_answer_that_got_lost_is_no_second_version(tmp_path, monkeypatch):
     sink.open(1)
     append = sink._append
 
-    def lost(rows, place):
-        append(rows, place)
+    def lost(rows, offset):
+        append(rows, offset)
         raise sink._exceptions.CommitFailedError("it seems")
 
     monkeypatch.setattr(sink, "_append", lost)
@@ -311,7 +311,7 @@ def test_a_table_on_an_object_store(bucket):
     before.open(1)
     before.deliver([batch(3, (1, "a"), (2, "b"))])
     after = target("", **options)
-    assert after.open(1) == Place(1, 3)
+    assert after.open(1) == SinkOffset(1, 3)
     with pytest.raises(Error) as fenced:
         before.deliver([batch(4, (9, "z"))])
     assert fenced.value.condition == "WRITER_FENCED"

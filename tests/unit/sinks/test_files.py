@@ -15,7 +15,7 @@ from tests.unit.sinks.batches import TWO, batch
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place, Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkOffset, Unavailable
 from watersmeet.connectors.files.target import CONNECTOR, FileTarget
 from watersmeet.errors import Error
 from watersmeet.system import process
@@ -89,7 +89,7 @@ def test_rows_of_commits_are_files_in_their_order(tmp_path):
         "s1-00000001-000000000005-000000000001-0.parquet",
     ]
     sink.close()
-    assert target(tmp_path / "out").open(1) == Place(1, 5, 1, last=True)
+    assert target(tmp_path / "out").open(1) == SinkOffset(1, 5, 1, last=True)
 
 
 def test_a_batch_that_is_there_is_not_written_again(tmp_path):
@@ -106,7 +106,7 @@ def test_commits_without_rows_leave_no_file(tmp_path):
     sink.deliver([batch(3)])
     sink.deliver([batch(4, (1, "a"), diff=[-1])])
     assert seen(tmp_path) == []
-    assert target(tmp_path).open(1) == Place(1, 4)
+    assert target(tmp_path).open(1) == SinkOffset(1, 4)
 
 
 def test_an_upsert_sink_says_what_became_of_keys(tmp_path):
@@ -240,7 +240,7 @@ def commits(seed):
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, reader, r = commits(seed), Reader(tmp_path), random.Random(seed)
     deaths = 0
-    place = None
+    offset = None
     for _ in range(40):
         countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
 
@@ -254,8 +254,8 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         sink = target(tmp_path, partition_by="name")
         process.set_hook(hook if deaths < 6 else lambda _: reader.look())
         try:
-            place = sink.open(1)
-            left = [p for p in wanted if place is None or p.place > place]
+            offset = sink.open(1)
+            left = [p for p in wanted if offset is None or p.offset > offset]
             while left:
                 count = r.randint(1, 2)
                 sink.deliver(left[:count])
@@ -266,7 +266,7 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
             reader.look()
     process.set_hook(None)
     assert deaths
-    assert target(tmp_path).open(1) == wanted[-1].place
+    assert target(tmp_path).open(1) == wanted[-1].offset
     reader.look()
     assert sorted(row["id"] for row in reader.rows) == [i for p in wanted for i in p.rows["id"].to_pylist()]
 
@@ -282,8 +282,8 @@ def test_a_writer_that_was_overtaken_never_writes_again(tmp_path, point, generat
         if name != point:
             return
         process.set_hook(None)
-        place = second.open(generation)
-        if place is None or place.generation < generation:
+        offset = second.open(generation)
+        if offset is None or offset.generation < generation:
             second.deliver([batch(3, *rows, generation=generation)])
         second.deliver([batch(4, (3, "c"), generation=generation)])
 
@@ -308,14 +308,14 @@ def test_a_new_generation_replaces_what_the_one_before_has_delivered(tmp_path):
     old.open(1)
     old.deliver([batch(3, (1, "a"), (2, "b"))])
     new = target(tmp_path, partition_by="name")
-    assert new.open(2) == Place(1, 3)
+    assert new.open(2) == SinkOffset(1, 3)
     assert content(tmp_path) == [(1, "a"), (2, "b")]
     new.deliver([batch(7, (5, "e"), generation=2)])
     assert content(tmp_path) == [(5, "e")]
     with pytest.raises(Error) as caught:
         target(tmp_path).open(1)
     assert caught.value.condition == "WRITER_FENCED"
-    assert target(tmp_path).open(2) == Place(2, 7)
+    assert target(tmp_path).open(2) == SinkOffset(2, 7)
 
 
 def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
@@ -334,7 +334,7 @@ def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
     with pytest.raises(Killed):
         new.deliver([batch(7, (7, "new"), generation=2)])
     process.set_hook(None)
-    assert target(tmp_path).open(2) == Place(2, 7)
+    assert target(tmp_path).open(2) == SinkOffset(2, 7)
     assert content(tmp_path) == [(7, "new")]
 
 
@@ -348,11 +348,11 @@ def test_kill_9_at_each_step(tmp_path):
         point = sys.argv[1]
         process.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
         sink = target(Path({str(tmp_path)!r}), partition_by="name")
-        place = sink.open(1)
+        offset = sink.open(1)
         for n in range(3, 20):
-            if place is None or n > place.commit:
+            if offset is None or n > offset.commit:
                 sink.deliver([batch(n, (n, "a"), (n + 100, "b"))])
-                place = batch(n).place
+                offset = batch(n).offset
     """)
     for point in (*POINTS, "none"):
         done = subprocess.run([sys.executable, "-c", script, point], check=False, capture_output=True, text=True)

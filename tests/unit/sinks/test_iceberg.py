@@ -18,7 +18,7 @@ from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place
+from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.iceberg.target import IcebergTarget
 from watersmeet.errors import Error
 from watersmeet.system import process
@@ -77,7 +77,7 @@ def test_rows_are_changed_by_their_keys(tmp_path):
     assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
     sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
-    assert target(tmp_path).open(1) == Place(1, 6)
+    assert target(tmp_path).open(1) == SinkOffset(1, 6)
 
 
 @pytest.mark.parametrize("form", ["upsert", "plain"])
@@ -132,7 +132,7 @@ def test_every_type(tmp_path):
 @pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, r = history(seed), random.Random(seed)
-    place, deaths = None, 0
+    offset, deaths = None, 0
     for _ in range(40):
         countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
 
@@ -146,8 +146,8 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         process.set_hook(hook if deaths < 6 else None)
         sink = target(tmp_path)
         try:
-            place = sink.open(1)
-            rest = [p for p, _ in wanted if place is None or p.place > place]
+            offset = sink.open(1)
+            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
             while rest:
                 size = r.randint(1, 2)
                 sink.deliver(rest[:size])
@@ -156,9 +156,9 @@ def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
         except Killed:
             deaths += 1
             process.set_hook(None)
-            place = target(tmp_path).open(1)
-            if place is not None:
-                assert content(tmp_path) == next(rows for p, rows in wanted if p.place == place)
+            offset = target(tmp_path).open(1)
+            if offset is not None:
+                assert content(tmp_path) == next(rows for p, rows in wanted if p.offset == offset)
     assert deaths
     assert content(tmp_path) == wanted[-1][1]
 
@@ -168,7 +168,7 @@ def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
     before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
     before.open(1)
     before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == Place(1, 3)
+    assert after.open(1) == SinkOffset(1, 3)
     with pytest.raises(Error) as fenced:
         before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"
@@ -183,7 +183,7 @@ def test_an_older_generation_is_fenced(tmp_path):
     with pytest.raises(Error) as fenced:
         target(tmp_path).open(1)
     assert fenced.value.condition == "WRITER_FENCED"
-    assert target(tmp_path, generation=3).open(3) == Place(2, 3)
+    assert target(tmp_path, generation=3).open(3) == SinkOffset(2, 3)
 
 
 @pytest.mark.parametrize("rows", ["plain", "upsert"])
@@ -201,8 +201,8 @@ def test_an_answer_that_got_lost_is_no_second_commit(tmp_path, monkeypatch):
     sink.open(1)
     commit = sink._commit
 
-    def lost(place, write):
-        commit(place, write)
+    def lost(offset, write):
+        commit(offset, write)
         raise sink._exceptions.CommitFailedException("it seems")
 
     monkeypatch.setattr(sink, "_commit", lost)
@@ -266,8 +266,8 @@ def test_a_join_is_kept_in_a_table_that_duckdb_reads(tmp_path):
         assert content(tmp_path) == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
         connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
         wait(connection, is_done)
-    place = read(tmp_path).metadata_location
-    found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{place}')").fetchall()
+    offset = read(tmp_path).metadata_location
+    found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{offset}')").fetchall()
     assert found == content(tmp_path) == [(2, "b", decimal.Decimal("2.00"))]
     assert Path(tmp_path / "warehouse").exists()
 
@@ -280,7 +280,7 @@ def test_a_catalog_in_postgresql_takes_a_password_with_signs(tmp_path, postgres)
         sink = target(tmp_path, **{"catalog.uri": where, **names})
         sink.open(1)
         sink.deliver([batch(3, (1, "a"))])
-        assert sink.open(1) == Place(1, 3)
+        assert sink.open(1) == SinkOffset(1, 3)
         sink.close()
     finally:
         postgres.execute(f"DROP OWNED BY {postgres.name}; DROP ROLE {postgres.name}")

@@ -14,7 +14,7 @@ from tests.unit.sinks.test_delta import history
 from tests.unit.sinks.test_iceberg import POINTS, Killed, content
 
 import watersmeet
-from watersmeet.connectors.base.targets import Place, Unavailable
+from watersmeet.connectors.base.targets import SinkOffset, Unavailable
 from watersmeet.errors import Error
 from watersmeet.system import process
 
@@ -43,7 +43,7 @@ def test_a_table_is_made_partitioned_and_written(rest, tmp_path):
     sink.deliver([batch(4, (1, "a"), (1, "c"), diff=[-1, 1])])
     assert content(tmp_path) == [(1, "c"), (2, "b")]
     assert [f.name for f in tables.read(tmp_path).spec().fields] == ["name"]
-    assert target(rest, tmp_path).open(1) == Place(1, 4)
+    assert target(rest, tmp_path).open(1) == SinkOffset(1, 4)
 
 
 @pytest.mark.parametrize("point", mostly_slow(POINTS, 2))
@@ -62,9 +62,9 @@ def test_killed_at_each_step_and_resumed(rest, tmp_path, point):
         process.set_hook(hook if deaths < 4 else None)
         sink = target(rest, tmp_path)
         try:
-            place = sink.open(1)
+            offset = sink.open(1)
             for each, _ in wanted:
-                if place is None or each.place > place:
+                if offset is None or each.offset > offset:
                     sink.deliver([each])
             break
         except Killed:
@@ -83,9 +83,9 @@ def test_a_commit_without_an_answer_is_made_once(rest, tmp_path, status):
         sink.deliver([batch(3, (1, "a"))])
     assert rest.commits == before + (status is not None)
     again = target(rest, tmp_path, rows="plain")
-    place = again.open(1)
-    assert place == (None if status is None else Place(1, 3))
-    if place is None:
+    offset = again.open(1)
+    assert offset == (None if status is None else SinkOffset(1, 3))
+    if offset is None:
         again.deliver([batch(3, (1, "a"))])
     assert content(tmp_path) == [(1, "a")]
 
@@ -94,7 +94,7 @@ def test_a_writer_that_was_overtaken_writes_nothing(rest, tmp_path):
     before, after = target(rest, tmp_path), target(rest, tmp_path)
     before.open(1)
     before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == Place(1, 3)
+    assert after.open(1) == SinkOffset(1, 3)
     with pytest.raises(Error) as fenced:
         before.deliver([batch(4, (2, "b"))])
     assert fenced.value.condition == "WRITER_FENCED"

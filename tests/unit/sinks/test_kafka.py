@@ -16,7 +16,7 @@ from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.sinkwriters import writers
 from watersmeet.system import process
@@ -66,9 +66,9 @@ def messages(broker, topic):
 
 def content(found):
     """The rows that an upsert topic has, and whether no key is in two partitions."""
-    rows, places = {}, {}
+    rows, offsets = {}, {}
     for partition, key, value in found:
-        assert places.setdefault(key, partition) == partition
+        assert offsets.setdefault(key, partition) == partition
         if value is None:
             del rows[key]  # a deletion that comes twice has nothing to delete
         else:
@@ -202,7 +202,7 @@ def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, 
 
 def batch(commit, *keys):
     table = pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array(["x"] * len(keys))})
-    return SinkBatch(Place(1, commit), table, np.ones(len(keys), np.int64), 0)
+    return SinkBatch(SinkOffset(1, commit), table, np.ones(len(keys), np.int64), 0)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(broker, topic, target):
     def pause(now):
         if now == "kafka.commit":
             process.set_hook(None)
-            assert second.open(1) == Place(1, 1)
+            assert second.open(1) == SinkOffset(1, 1)
             second.deliver([batch(2, 2)])
 
     process.set_hook(pause)
@@ -259,15 +259,15 @@ def test_the_place_is_read_behind_what_other_sinks_write(broker, topic, target):
 
     process.set_hook(pause)
     other.deliver([batch(3, 2)])
-    assert mine.open(1) == Place(1, 7)
-    assert other.open(1) == Place(1, 3)
+    assert mine.open(1) == SinkOffset(1, 7)
+    assert other.open(1) == SinkOffset(1, 3)
 
 
 def test_a_newer_generation_shuts_out_an_older_one(topic, target):
     name = topic()
     newer = target(name, generation=2)
     newer.open(2)
-    newer.deliver([SinkBatch(Place(2, 5), batch(5, 1).rows, np.ones(1, np.int64), 0)])
+    newer.deliver([SinkBatch(SinkOffset(2, 5), batch(5, 1).rows, np.ones(1, np.int64), 0)])
     with pytest.raises(watersmeet.Error) as found:
         target(name).open(1)
     assert found.value.condition == "WRITER_FENCED"

@@ -10,7 +10,7 @@ from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, 
 
 import watersmeet
 import watersmeet.connectors.mysql.target
-from watersmeet.connectors.base.targets import Place, Unavailable
+from watersmeet.connectors.base.targets import SinkOffset, Unavailable
 from watersmeet.errors import Error
 from watersmeet.values.types import (
     BIGINT,
@@ -284,7 +284,7 @@ def test_rights_that_are_missing_are_named(mysql):
         before = target(mysql, user=f"r_{mysql.name}", password="p")
         before.open(1)
         before.deliver([batch(3, (1, "a"))])
-        assert sink.open(1) == Place(1, 3)  # it may end the connection of the one before
+        assert sink.open(1) == SinkOffset(1, 3)  # it may end the connection of the one before
     finally:
         sink.close()
         mysql.execute(f"DROP USER r_{mysql.name}")
@@ -302,7 +302,7 @@ def test_a_writer_of_another_user_is_waited_for(mysql, monkeypatch):
             after.open(1)
         before.deliver([batch(3, (1, "a"))])
         before.close()
-        assert after.open(1) == Place(1, 3)
+        assert after.open(1) == SinkOffset(1, 3)
     finally:
         after.close()
         mysql.execute(f"DROP USER {name}")

@@ -16,7 +16,7 @@ from tests.thorough import mostly_slow
 from tests.unit.sinks.test_files import TWO, Killed, batch, commits, delivery
 
 import watersmeet
-from watersmeet.connectors.base.targets import Place, Unavailable
+from watersmeet.connectors.base.targets import SinkOffset, Unavailable
 from watersmeet.connectors.objects import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
@@ -79,7 +79,7 @@ def test_rows_of_commits_are_objects_in_their_order(bucket):
     ]
     assert delivered(bucket) == seen(bucket)
     sink.close()
-    assert target(bucket).open(1) == Place(1, 7, 0, last=True)
+    assert target(bucket).open(1) == SinkOffset(1, 7, 0, last=True)
 
 
 def test_an_upsert_sink_says_what_became_of_keys_and_partitions_are_directories(bucket):
@@ -113,8 +113,8 @@ def test_killed_at_each_step_and_resumed(bucket, point, seed):
         sink = target(bucket, partition_by="name")
         process.set_hook(hook if deaths < 6 else None)
         try:
-            place = sink.open(1)
-            left = [p for p in wanted if place is None or p.place > place]
+            offset = sink.open(1)
+            left = [p for p in wanted if offset is None or p.offset > offset]
             while left:
                 count = r.randint(1, 3)
                 sink.deliver(left[:count])
@@ -124,7 +124,7 @@ def test_killed_at_each_step_and_resumed(bucket, point, seed):
             deaths += 1
     process.set_hook(None)
     assert deaths
-    assert target(bucket).open(1) == wanted[-1].place
+    assert target(bucket).open(1) == wanted[-1].offset
     assert [row[0] for row in content(bucket)] == [i for p in wanted for i in p.rows["id"].to_pylist()]
     assert delivered(bucket) == seen(bucket)
 
@@ -140,8 +140,8 @@ def test_a_writer_that_was_overtaken_never_writes_again(bucket, point, generatio
         if name != point:
             return
         process.set_hook(None)
-        place = second.open(generation)
-        if place is None or place.generation < generation:
+        offset = second.open(generation)
+        if offset is None or offset.generation < generation:
             second.deliver([batch(3, *rows, generation=generation)])
         second.deliver([batch(4, (3, "c"), generation=generation)])
 
@@ -172,14 +172,14 @@ def test_a_new_generation_replaces_what_the_one_before_has_delivered(bucket):
     old.open(1)
     old.deliver([batch(3, (1, "a"), (2, "b"))])
     new = target(bucket, partition_by="name")
-    assert new.open(2) == Place(1, 3)
+    assert new.open(2) == SinkOffset(1, 3)
     assert content(bucket) == [(1, "a"), (2, "b")]
     new.deliver([batch(7, (5, "e"), generation=2)])
     assert content(bucket) == [(5, "e")]
     with pytest.raises(Error) as caught:
         target(bucket).open(1)
     assert caught.value.condition == "WRITER_FENCED"
-    assert target(bucket).open(2) == Place(2, 7)
+    assert target(bucket).open(2) == SinkOffset(2, 7)
 
 
 def test_an_answer_that_is_lost_is_no_other_writer(bucket, monkeypatch):
@@ -195,7 +195,7 @@ def test_an_answer_that_is_lost_is_no_other_writer(bucket, monkeypatch):
     sink.deliver([batch(3, (1, "a"))])
     sink.deliver([batch(4, (2, "b"))])
     assert content(bucket) == [(1, "a"), (2, "b")]
-    assert target(bucket).open(1) == Place(1, 4)
+    assert target(bucket).open(1) == SinkOffset(1, 4)
 
 
 def test_each_request_may_fail(bucket, monkeypatch):
@@ -218,13 +218,13 @@ def test_each_request_may_fail(bucket, monkeypatch):
     for name in ("create", "get", "stat", "delete", "list"):
         monkeypatch.setattr(CloudStore, name, failing(name))
     wanted = commits(3)
-    sink, place, left, tries = target(bucket), None, None, 0
+    sink, offset, left, tries = target(bucket), None, None, 0
     while left is None or left:
         tries += 1
         try:
             if left is None:
-                place = sink.open(1)
-                left = [p for p in wanted if place is None or p.place > place]
+                offset = sink.open(1)
+                left = [p for p in wanted if offset is None or p.offset > offset]
             sink.deliver(left[:2])
             left = left[2:]
         except Unavailable:

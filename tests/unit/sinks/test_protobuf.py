@@ -24,20 +24,20 @@ def register(registry, subject):
 def test_a_sink_writes_what_a_table_reads(tmp_path, broker, topic, registry):
     name = topic()
     register(registry, f"{name}-value")
-    place = f"connector = 'kafka', topic = '{name}', properties.bootstrap.server = '{broker.bootstrap}'"
+    offset = f"connector = 'kafka', topic = '{name}', properties.bootstrap.server = '{broker.bootstrap}'"
     form = f"ENCODE PROTOBUF (schema.registry = '{registry.url}', message = 'Row')"
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("CREATE TABLE t (k int PRIMARY KEY, v varchar, n bigint[])")
         connection.execute("INSERT INTO t VALUES (1, 'a', ARRAY[1, 2]), (2, NULL, NULL), (3, '', ARRAY[]::bigint[])")
         connection.execute(
-            f"CREATE SINK s FROM t WITH ({place}, progress.topic = 'p_{name}') FORMAT UPSERT {form} KEY ENCODE TEXT"
+            f"CREATE SINK s FROM t WITH ({offset}, progress.topic = 'p_{name}') FORMAT UPSERT {form} KEY ENCODE TEXT"
         )
         connection.execute("DELETE FROM t WHERE k = 3")
         connection.execute("FLUSH")
         sink = connection._session.catalog.by_name("s", "public")
         assert connection._session.database.service(SinkWriters).wait(sink.id, 60)
         connection.execute(
-            f"CREATE TABLE r (*, PRIMARY KEY (key)) INCLUDE KEY AS key WITH ({place}) FORMAT UPSERT {form}"
+            f"CREATE TABLE r (*, PRIMARY KEY (key)) INCLUDE KEY AS key WITH ({offset}) FORMAT UPSERT {form}"
         )
         connection.execute("FLUSH")
         found = connection.execute("SELECT key, k, v, n FROM r ORDER BY k").fetchall()

@@ -88,7 +88,7 @@ def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
 
 
 @pytest.mark.parametrize(
-    ("statement", "place"),
+    ("statement", "offset"),
     [
         ("ALTER SINK s SET SINK_RATE_LIMIT = fast", "SINK_RATE_LIMIT = fast"),
         ("CREATE SINK x FROM t WITH (connector = 'blackhole', sink_rate_limit = '-1')", "sink_rate_limit = '-1'"),
@@ -98,11 +98,11 @@ def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
         ("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = 1", "ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT"),
     ],
 )
-def test_wrong_limits_are_refused_at_their_place(connect, statement, place):
+def test_wrong_limits_are_refused_at_their_place(connect, statement, offset):
     connection = connect()
     connection.execute("CREATE TABLE t (v int PRIMARY KEY); CREATE TABLE u (v int PRIMARY KEY)")
     connection.execute("CREATE SINK s FROM t WITH (connector = 'blackhole')")
     connection.execute("CREATE SINK inner_one INTO u FROM t; CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
     with pytest.raises(Error) as caught:
         connection.execute(statement)
-    assert caught.value.sql[caught.value.span.start : caught.value.span.end] == place
+    assert caught.value.sql[caught.value.span.start : caught.value.span.end] == offset

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import ROWTIME, MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Place, SinkBatch, Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable
 from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
 from watersmeet.system import process
@@ -63,7 +63,7 @@ def batch(commit, *rows):
     rows = [(START + dt.timedelta(seconds=s), i, n) for s, i, n in rows]
     arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(COLUMNS)]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(COLUMNS, positional=False))
-    return SinkBatch(Place(1, commit), table, np.ones(len(rows), np.int64), commit * 1_000_000)
+    return SinkBatch(SinkOffset(1, commit), table, np.ones(len(rows), np.int64), commit * 1_000_000)
 
 
 def there(path):
@@ -184,7 +184,7 @@ def test_the_name_of_the_file_that_grows_is_not_taken_from_others(tmp_path):
     made.close()
     (tmp_path / "pending").unlink()
     made = target(tmp_path, seconds="10", growing="pending")
-    assert made.open(1) == Place(1, 1)
+    assert made.open(1) == SinkOffset(1, 1)
     made.deliver([batch(2, (2, 2, "b"))])
     assert there(tmp_path) == {"o-2024-05-01-10:00:01.txt": "1,a\n", "pending": "2,b\n"}
 
@@ -193,7 +193,7 @@ def test_a_writer_that_was_overtaken_is_shut_out(tmp_path):
     first, second = target(tmp_path, seconds="10"), target(tmp_path, seconds="10")
     first.open(1)
     first.deliver([batch(1, (1, 1, "a"))])
-    assert second.open(1) == Place(1, 1)
+    assert second.open(1) == SinkOffset(1, 1)
     with pytest.raises(Error, match="WRITER_FENCED"):
         first.deliver([batch(2, (2, 2, "old"))])
     first.close()
@@ -205,7 +205,7 @@ def test_a_writer_that_was_overtaken_is_shut_out(tmp_path):
 @pytest.mark.parametrize("problem", [Killed, OSError])
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
-    """Each delivery may end at any point; the next writer goes on from the place that the target tells."""
+    """Each delivery may end at any point; the next writer goes on from the offset that the target tells."""
     rng = random.Random(seed)
     clock, growing = Clock(), "pending" if seed % 2 else ""
     batches, second = [], 0
@@ -229,8 +229,8 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
         try:
             if made is None:
                 made = target(tmp_path, seconds="10", bytes="60", clock=clock, growing=growing)
-                place = made.open(1)
-                at = 0 if place is None else place.commit
+                offset = made.open(1)
+                at = 0 if offset is None else offset.commit
             count = rng.randrange(1, 4)
             made.deliver(batches[at : at + count])
             at += count

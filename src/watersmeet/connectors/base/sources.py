@@ -188,7 +188,7 @@ class SourceRows:
     """The rows of a slice.
 
     table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
-    rows' places in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
+    rows' offsets in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
     even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
     diff: int64: 1 for a row that is there now, -1 for one that is gone, of which only the primary key counts; None: all
     are 1. kept: for relations that have partial changes (`Relation.has_partial_changes`): for each row NULL, or, with

@@ -46,7 +46,7 @@ class Delivery:
     left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. computed_parts:
     rows have their columns behind `columns`. target_id: the
     name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
-    see `Place`. dead_letters: what goes out are the messages of the relation that could not be decoded.
+    see `SinkOffset`. dead_letters: what goes out are the messages of the relation that could not be decoded.
     renewal: what the user does to begin anew, as a sentence. merging: of rows that are only added, by the names of
     `columns`.
     """
@@ -68,7 +68,7 @@ class Delivery:
     merging: Merging | None = None
 
 
-class Place(NamedTuple):
+class SinkOffset(NamedTuple):
     """How far a sink was delivered: the first `rows` rows of commit `commit` are there, and all before it.
 
     generation: rises when a sink begins anew with the whole content; a target knows the newest one only. last: whether
@@ -86,11 +86,11 @@ class SinkBatch:
     """All that a commit changed of a relation, or a part of it.
 
     rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
-    of the commit, microseconds since 1970 (UTC). place: at its end. The rows of a commit are always in the same order,
+    of the commit, microseconds since 1970 (UTC). offset: at its end. The rows of a commit are always in the same order,
     wherever batches end. All rows of one key that a commit changed are in one batch, unless the sink only appends.
     """
 
-    place: Place
+    offset: SinkOffset
     rows: pa.Table
     diff: npt.NDArray[np.int64]
     time_us: int
@@ -140,17 +140,17 @@ class Target(Protocol):
     """The external system or directory that one sink writes. Not thread-safe.
 
     Law: a target always contains each batch once or not at all, whatever happens between two calls: `deliver` writes
-    rows and their place in one step, and `open` returns the place that was written last.
+    rows and their offset in one step, and `open` returns the offset that was written last.
     """
 
-    def open(self, generation: int) -> Place | None:
-        """Fences all earlier writers, then returns the place of the newest batch; None if the target has no batch.
+    def open(self, generation: int) -> SinkOffset | None:
+        """Fences all earlier writers, then returns the offset of the newest batch; None if the target has no batch.
 
-        The place may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
+        The offset may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        """Writes batches, in this order, and the place of the last one. Returns when the target has acknowledged all.
+        """Writes batches, in this order, and the offset of the last one. Returns when the target has acknowledged all.
 
         A target that can't write several in one step writes them in sequence. Unavailable: any number of the first
         batches may be written; `open` then returns the newest. WRITER_FENCED if a later writer was opened. Any other
@@ -171,7 +171,7 @@ class Connector:
     check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
     errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
     of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
-    keeps places, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
+    keeps offsets, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
     append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
     function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
     no other process changes the table. None: statements can't change its rows. options: those that users write.

@@ -2,8 +2,8 @@
 
 Each batch is one INSERT, which the server takes as a whole, with a token that says which batch it is. A table that
 keeps tokens takes each of them once: replicated ones do, and others with `non_replicated_deduplication_window`.
-ClickHouse has no transactions in which a place could be written with the rows, so the place is in the database alone:
-in a table that keeps no tokens, batches that a crash left unacknowledged may be there twice.
+ClickHouse has no transactions that write an offset with the rows, so only the database keeps the
+offset. A table without tokens may contain batches twice that were not acknowledged before a crash.
 
 RisingWave, "Sink data from RisingWave to ClickHouse". Timeplus, "ClickHouse External Table".
 """
@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Delivery,
-    Place,
     SinkBatch,
+    SinkOffset,
     connector_for,
     rows_that_came,
 )
@@ -120,7 +120,7 @@ class _Table:
 
 
 class ClickhouseTarget:
-    """See `base.targets.Target`. It keeps no place."""
+    """See `base.targets.Target`. It keeps no offset."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         check_form(delivery)
@@ -153,15 +153,15 @@ class ClickhouseTarget:
         )
         self._columns = self._matched({name: (clickhouse_type(kind), default) for name, kind, default in found})
 
-    def open(self, generation: int) -> Place | None:  # noqa: ARG002 - it keeps no place
+    def open(self, generation: int) -> SinkOffset | None:  # noqa: ARG002 - it keeps no offset
         with passing():
             self.look()
         return None
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         for batch in batches:
-            place = batch.place
-            part = (self._name, place.generation, place.commit, place.rows - len(batch.rows), place.rows)
+            offset = batch.offset
+            part = (self._name, offset.generation, offset.commit, offset.rows - len(batch.rows), offset.rows)
             token = hashlib.blake2b(repr(part).encode(), digest_size=16).hexdigest()
             with passing():
                 self.insert(rows_that_came(batch), token)

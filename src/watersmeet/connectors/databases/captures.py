@@ -1,6 +1,6 @@
 """The contract of change data capture: options, what statements require of a server, and a stream of changes.
 
-A place is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applied to a table, changes
+An offset is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applied to a table, changes
 leave the last row of each key, with its unchanged values.
 """
 
@@ -57,7 +57,7 @@ class Chunk:
     """Rows of a table of PostgreSQL that were read by their key.
 
     upto: the texts of the greatest key; empty: to the end. snapshot: what the reader saw. high_lsn: all that it saw was
-    committed before that place.
+    committed before that offset.
     """
 
     upto: tuple[str, ...]
@@ -82,7 +82,7 @@ class TablePosition:
     stalled: str = ""
 
     def behind(self, lsn: int) -> TablePosition:
-        """The position when all changes before that place are in the table."""
+        """The position when all changes before that offset are in the table."""
         left = tuple(c for c in self.chunks if c.high_lsn > lsn)
         if len(left) == len(self.chunks):
             return self
@@ -97,12 +97,12 @@ class TablePosition:
 
 @dataclass(frozen=True)
 class DatabasePosition:
-    """How far a database is: everything that was committed there before `place` is here. tables: by their ids.
+    """How far a database is: everything that was committed there before `offset` is here. tables: by their ids.
     history: see `Stream`. letters: the number of the newest commit that set rows aside; later dead letters are of
     commits that were not made.
     """
 
-    place: str
+    offset: str
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
     history: str = ""
     letters: int = 0
@@ -115,12 +115,12 @@ class DatabasePosition:
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: What goes on where a place is lost.
+#: What goes on where an offset is lost.
 AGAIN: Final = "RESET SOURCE reads its tables anew."
 
 
-class LostPlaceError(Exception):
-    """The server does not have the changes behind a place any more. The message says why, and what goes on."""
+class LostOffsetError(Exception):
+    """The server does not have the changes behind an offset any more. The message says why, and what goes on."""
 
 
 @dataclass(frozen=True)
@@ -196,12 +196,12 @@ class Values(NamedTuple):
 class Rows:
     """Changes of one table, all by one version of it, in their order.
 
-    places: of each change, its number in the batch. transactions: of its transaction in the batch. new: by column,
+    offsets: of each change, its number in the batch. transactions: of its transaction in the batch. new: by column,
     for all `written`; old: for all `gone`. written, gone: which of the changes give a row, and which take one away.
     """
 
     table: TableVersion
-    places: Numbers
+    offsets: Numbers
     transactions: Numbers
     written: Mask
     gone: Mask
@@ -210,19 +210,19 @@ class Rows:
 
 
 class Truncation(NamedTuple):
-    """place: as in `Rows`. tables: those that are empty from there on."""
+    """offset: as in `Rows`. tables: those that are empty from there on."""
 
-    place: int
+    offset: int
     tables: tuple[TableVersion, ...]
 
 
 class Added(NamedTuple):
-    """Columns that a table has got. names: of all or of the new ones. place: see `Captured.added`. begins_again: rows
+    """Columns that a table has got. names: of all or of the new ones. offset: see `Captured.added`. begins_again: rows
     that are being read are read again, as some may lack them.
     """
 
     names: tuple[str, ...]
-    place: str
+    offset: str
     begins_again: bool = False
 
 
@@ -230,10 +230,10 @@ class Added(NamedTuple):
 class Batch:
     """Whole transactions in the order of their commits.
 
-    place: everything before it has come. times_us: of the commits, UTC microseconds since 1970.
+    offset: everything before it has come. times_us: of the commits, UTC microseconds since 1970.
     """
 
-    place: str
+    offset: str
     times_us: Numbers
     rows: tuple[Rows, ...]
     truncations: tuple[Truncation, ...]
@@ -250,10 +250,10 @@ class Piece(NamedTuple):
 
 
 class Stream(abc.ABC):
-    """The changes of a database from a place on, and its tables as they are. One thread uses it.
+    """The changes of a database from an offset on, and its tables as they are. One thread uses it.
 
     Errors of the library are those of the client's `failure`. reached: everything before it was read.
-    history: of which history of a server its places are, where the same place may be one of several; empty: of one.
+    history: of which history of a server its offsets are, where the same offset may be one of several; empty: of one.
     """
 
     reached: str
@@ -266,12 +266,12 @@ class Stream(abc.ABC):
         """
 
     @abc.abstractmethod
-    def committed(self, place: str) -> None:
-        """Everything that was read before that place is kept elsewhere."""
+    def committed(self, offset: str) -> None:
+        """Everything that was read before that offset is kept elsewhere."""
 
     @abc.abstractmethod
-    def is_far_from(self, place: str) -> bool:
-        """Whether so much was read behind that place that it should be committed how far this is, though no table
+    def is_far_from(self, offset: str) -> bool:
+        """Whether so much was read behind that offset that it should be committed how far this is, though no table
         changed.
         """
 
@@ -299,8 +299,8 @@ class Stream(abc.ABC):
         """Which changes of rows are to be made, of a table that is not complete."""
 
     @abc.abstractmethod
-    def behind(self, position: TablePosition, place: str) -> TablePosition:
-        """The position when all changes before that place are in the table."""
+    def behind(self, position: TablePosition, offset: str) -> TablePosition:
+        """The position when all changes before that offset are in the table."""
 
     def lineage(self, version: TableVersion) -> Sequence[Lineage]:
         """The table itself, and the partitioned tables that it is a partition of."""
@@ -402,13 +402,13 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
-        """(the place from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
+        """(the offset from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
 
     def begin_again(
         self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
     ) -> tuple[str, tuple[str, ...]]:
-        """As `begin`, where the place may be lost. made: what was made before, by `begin` and `publish`; gives all that
-        is made now.
+        """As `begin`, where the offset may be lost. made: objects of earlier calls of `begin` and `publish`; returns
+        all that exist now.
         """
         start, more = self.begin(connection, options)
         return start, tuple(dict.fromkeys((*made, *more)))
@@ -435,25 +435,25 @@ class System(abc.ABC):
         return ""
 
     @abc.abstractmethod
-    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
-        """The changes from that place of a history on; empty: of any. LostPlaceError; errors of the client."""
+    def stream(self, options: DatabaseOptions, offset: str, history: str) -> Stream:
+        """The changes from that offset of a history on; empty: of any. LostOffsetError; errors of the client."""
 
     @abc.abstractmethod
     def end(self, options: DatabaseOptions) -> str:
-        """Everything that is committed now is before that place."""
+        """Everything that is committed now is before that offset."""
 
     @abc.abstractmethod
-    def has(self, place: str, other: str) -> bool:
-        """Whether everything before `other` is before `place`."""
+    def has(self, offset: str, other: str) -> bool:
+        """Whether everything before `other` is before `offset`."""
 
     @abc.abstractmethod
-    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:
-        """(bytes of the log that the server keeps for us, bytes that come after that place), as far as they are
+    def lag(self, options: DatabaseOptions, offset: str) -> tuple[int | None, int | None]:
+        """(bytes of the log that the server keeps for us, bytes that come after that offset), as far as they are
         known. Errors of the client.
         """
 
     def is_in_use(self, problem: BaseException) -> bool:  # noqa: ARG002
-        """Whether a stream could not begin as another reader, who may be gone, still has its place."""
+        """Whether a stream could not begin as another reader, who may be gone, still has its offset."""
         return False
 
 
@@ -548,7 +548,7 @@ def server_of(options: Options, ssl_mode: str) -> Server:
 class KeyedChanges:
     """Changes of one table in any order, by key.
 
-    gone: keys of rows that go; gone_at: when. written: rows that come, all columns; written_at: when. Times are places
+    gone: keys of rows that go; gone_at: when. written: rows that come, all columns; written_at: when. Times are offsets
     in the order of all changes: that a change takes a row away is directly before the row that it writes. kept: by
     column, which rows have the value of the row that they replace.
     """
@@ -599,9 +599,9 @@ def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: 
     goes, comes = np.arange(before, before + gone), np.arange(before + gone, before + gone + written)
     if gone:
         at = np.argsort(times[goes])
-        place = np.searchsorted(times[goes][at], times[comes] - 1)
-        inside = np.minimum(place, gone - 1)
-        named = (place < gone) & (times[goes][at][inside] == times[comes] - 1)
+        following = np.searchsorted(times[goes][at], times[comes] - 1)
+        inside = np.minimum(following, gone - 1)
+        named = (following < gone) & (times[goes][at][inside] == times[comes] - 1)
         previous[comes[named]] = previous[goes[at[inside[named]]]]
     found = previous[comes]
     result = np.full(written, -1, np.int64)

@@ -1,8 +1,8 @@
 """Tables of databases as targets: what is the same whatever the system is.
 
-Each transaction there has the rows and, in the table `watersmeet_sinks` beside the table, the place of the last one.
+Each transaction there has the rows and, in the table `watersmeet_sinks` beside the table, the offset of the last one.
 
-Whoever opens the target ends the connections of earlier writers, and writes its own token into the row with the place:
+Whoever opens the target ends the connections of earlier writers, and writes its own token into the row with the offset:
 a transaction that does not find its token there changes nothing.
 """
 
@@ -24,9 +24,9 @@ from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
-    Place,
     RowChange,
     SinkBatch,
+    SinkOffset,
     Unavailable,
     connector_for,
     newest_rows,
@@ -107,7 +107,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             self._check_table()
         self.close()
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         self.close()
         with self._explained():
             self._connection = self._connect()
@@ -126,8 +126,8 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         rows = self._rows(batches)
         with self._explained(), self._transaction():
             fault("database.begun")
-            self._progress(batches[-1].place)
-            fault("database.placed")
+            self._progress(batches[-1].offset)
+            fault("database.offset_written")
             self._write(rows)
             fault("database.written")
         fault("database.committed")
@@ -233,7 +233,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
-        """A cursor behind a statement, with %s in place of parameters."""
+        """A cursor behind a statement, with %s instead of parameters."""
 
     @abc.abstractmethod
     def _quoted(self, *names: str) -> str:
@@ -324,17 +324,17 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
                     detail=f"The sink has values of type {column.type.sql} for it.",
                 )
 
-    def _place_columns(self) -> list[str]:
-        return [self._quoted(name) for name in Place._fields]
+    def _offset_columns(self) -> list[str]:
+        return [self._quoted(name) for name in SinkOffset._fields]
 
-    def _enter(self, generation: int) -> Place | None:
-        """Writes the own token, from which on no other writer commits; the place of the newest batch."""
+    def _enter(self, generation: int) -> SinkOffset | None:
+        """Writes the own token, from which on no other writer commits; the offset of the newest batch."""
         self._token = secrets.token_hex(16)
-        table, columns = self._progress_table, ", ".join(self._place_columns())
+        table, columns = self._progress_table, ", ".join(self._offset_columns())
         self._add_progress_row()
         with self._transaction():
             row = self._run(f"SELECT {columns} FROM {table} WHERE sink = %s FOR UPDATE", [self._name]).fetchone()
-            found = Place(row[0], row[1], row[2], bool(row[3]))
+            found = SinkOffset(row[0], row[1], row[2], bool(row[3]))
             if found.generation > generation:
                 raise error(
                     "WRITER_FENCED", f"{self._delivery.title} was replaced: generation {found.generation} is delivered"
@@ -344,14 +344,14 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _add_progress_row(self) -> None:
-        """Adds the row of this target with the place (0, 0, 0, false), unless it is there."""
+        """Adds the row of this target with the offset (0, 0, 0, false), unless it is there."""
 
-    def _progress(self, place: Place) -> None:
-        """Writes the place, which also holds back all other writers until the end of the transaction."""
-        changes = ", ".join(f"{name} = %s" for name in self._place_columns())
+    def _progress(self, offset: SinkOffset) -> None:
+        """Writes the offset, which also holds back all other writers until the end of the transaction."""
+        changes = ", ".join(f"{name} = %s" for name in self._offset_columns())
         changed = self._run(
             f"UPDATE {self._progress_table} SET {changes} WHERE sink = %s AND writer = %s",
-            [*place, self._name, self._token],
+            [*offset, self._name, self._token],
         ).rowcount
         if changed != 1:
             raise error("WRITER_FENCED", f"another writer has taken over {self._delivery.title}")

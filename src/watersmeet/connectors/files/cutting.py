@@ -215,17 +215,17 @@ def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
     return is_complete(line.rpartition(b"\n")[2].removeprefix(_BOM), options, None, grows=False)
 
 
-def _line_end(file: BinaryIO, place: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
-    """(end of the line that goes on at `place`, whether a newline ends it), or None if that is not known yet."""
-    file.seek(place)
-    while place < end:
-        data = file.read(min(SLICE_BYTES, end - place))
+def _line_end(file: BinaryIO, offset: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
+    """(end of the line that goes on at `offset`, whether a newline ends it), or None if that is not known yet."""
+    file.seek(offset)
+    while offset < end:
+        data = file.read(min(SLICE_BYTES, end - offset))
         newline = data.find(b"\n")
         if newline >= 0:
-            return place + newline + 1, True
+            return offset + newline + 1, True
         if not data:
             break
-        place += len(data)
+        offset += len(data)
     return (end, False) if settled else None
 
 
@@ -239,7 +239,7 @@ def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, 
 def _beginning(
     file: BinaryIO, options: FileOptions, end: int, *, settled: bool
 ) -> tuple[int, int, tuple[str, ...] | None] | None:
-    """(place and line number of the first row, header), or None if the header isn't complete. Raises DamagedError."""
+    """(offset and line number of the first row, header), or None if the header isn't complete. Raises DamagedError."""
     file.seek(0)
     skip = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
     if options.format != "csv" or not options.header:

@@ -33,8 +33,8 @@ from watersmeet.catalog import ROWTIME
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Delivery,
-    Place,
     SinkBatch,
+    SinkOffset,
     connector_for,
     rows_that_came,
 )
@@ -42,7 +42,7 @@ from watersmeet.connectors.files.target import (
     Writers,
     check_directory,
     is_after,
-    place_of,
+    offset_of,
     unavailable,
 )
 from watersmeet.errors import Error, did_you_mean, error
@@ -148,7 +148,7 @@ class RotatingTarget:
         state = self._rotation.root / _STATE / f"{database_id}-{delivery.target_id}"
         self._writers = Writers(self._rotation.root, state)
         self._clock_us = clock_us
-        self._newest: Place | None = None
+        self._newest: SinkOffset | None = None
         self._growing: _Growing | None = None
         self._number = 0
 
@@ -156,7 +156,7 @@ class RotatingTarget:
         """CONNECTOR_OPTION for a directory that can't be written."""
         check_directory(self._rotation.root)
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         with unavailable(self._rotation.root):
             self._writers.make_directories()
             self._writers.enter(generation)
@@ -167,7 +167,7 @@ class RotatingTarget:
             grown: list[_Growing] = []
             if manifests:
                 manifest = self._writers.manifest(manifests[-1])
-                self._newest = place_of(manifest)
+                self._newest = offset_of(manifest)
                 self._number = manifest["made"]
                 grown = [f for f in (_Growing(**fields) for fields in manifest["growing"]) if self._take_over(f)]
             fault("rotating.copied")
@@ -178,7 +178,7 @@ class RotatingTarget:
             return self._newest
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        wanted = [p for p in batches if is_after(p.place, self._newest)]
+        wanted = [p for p in batches if is_after(p.offset, self._newest)]
         with unavailable(self._rotation.root), self._writers.shut_out_as_error():
             for group in self._groups(wanted):
                 self._deliver(group)
@@ -237,7 +237,7 @@ class RotatingTarget:
         files.sync_directory(self._writers.own)
         older = self._writers.manifests()
         self._writers.commit(batches[-1], {"growing": [asdict(f) for f in grown], "made": self._number})
-        self._newest = batches[-1].place
+        self._newest = batches[-1].offset
         self._go_on(grown)
         self._forget(older)
 

@@ -42,8 +42,8 @@ _AGAIN_BYTES: Final = 1 << 20
 
 
 class _Again(NamedTuple):
-    """A place among the slices of files that are read once more: which time it is, from 1, where their history goes on,
-    and how many slices of that piece of history are passed.
+    """An offset among the slices of files that are read again: the number of the pass, from 1, the cursor of their
+    history, and how many slices of that piece of history are passed.
     """
 
     number: int = 1
@@ -165,53 +165,53 @@ class FileSource:
             if once.cursor is not None or not self.seen.again:
                 return once
             ordinal = once.slices[-1].ordinal + 1 if once.slices else (cursor or [0])[-1]
-            return History(once.slices, {"place": _Again(), "given": 0, "ordinal": ordinal})
+            return History(once.slices, {"offset": _Again(), "given": 0, "ordinal": ordinal})
         given, ordinal = cursor["given"], cursor["ordinal"]
         most = self.seen.again - given
-        pieces, place = self._again(_Again(*cursor["place"]), most, budget_rows, budget_bytes, ends=False)
+        pieces, offset = self._again(_Again(*cursor["offset"]), most, budget_rows, budget_bytes, ends=False)
         slices = tuple(piece.at(n) for n, piece in enumerate(pieces, ordinal))
         if len(pieces) == most:
             return History(slices, None)
-        return History(slices, {"place": place, "given": given + len(pieces), "ordinal": ordinal + len(pieces)})
+        return History(slices, {"offset": offset, "given": given + len(pieces), "ordinal": ordinal + len(pieces)})
 
     def _poll_again(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int) -> Poll:
         """What follows when all files were read. Reading them for ever, a poll is due again after each time."""
         repeat, at = self.options.repeat, _Again(*(position or {}).get("again", ()))
         if 0 <= repeat < at.number:
             return Poll((), position)
-        pieces, place = self._again(at, MAX_SLICES, budget_rows, budget_bytes, ends=True)
-        ended = place.number > at.number
+        pieces, offset = self._again(at, MAX_SLICES, budget_rows, budget_bytes, ends=True)
+        ended = offset.number > at.number
         slices = tuple(piece.at(n) for n, piece in enumerate(pieces, self.seen.slices))
-        more = not ended or place.number <= repeat
+        more = not ended or offset.number <= repeat
         next_us = now_us if ended and repeat < 0 else None
-        return Poll(slices, self._position(len(pieces)) | {"again": place}, more, next_us=next_us)
+        return Poll(slices, self._position(len(pieces)) | {"again": offset}, more, next_us=next_us)
 
     def _again(
-        self, place: _Again, most: int, budget_rows: int, budget_bytes: int, *, ends: bool
+        self, offset: _Again, most: int, budget_rows: int, budget_bytes: int, *, ends: bool
     ) -> tuple[list[FileSlice | AsideSlice], _Again]:
-        """(slices of files that are read once more, from `place` on; where to go on).
+        """(slices of files that are read once more, from `offset` on; where to go on).
 
         most: so many slices. ends: the last one of a time ends it.
         """
         pieces: list[FileSlice | AsideSlice] = []
         while len(pieces) < min(most, MAX_SLICES):
-            step = self._history_once(place.cursor, _AGAIN_ROWS, _AGAIN_BYTES)
-            for piece in step.slices[place.passed :]:
+            step = self._history_once(offset.cursor, _AGAIN_ROWS, _AGAIN_BYTES)
+            for piece in step.slices[offset.passed :]:
                 fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes
                 if len(pieces) >= min(most, MAX_SLICES) or (pieces and not fits):
-                    return pieces, place
+                    return pieces, offset
                 assert isinstance(piece, (FileSlice, AsideSlice))
-                pieces.append(replace(piece, again=place.number))
+                pieces.append(replace(piece, again=offset.number))
                 budget_rows -= piece.rows
                 budget_bytes -= piece.size_bytes
-                place = place._replace(passed=place.passed + 1)
+                offset = offset._replace(passed=offset.passed + 1)
             if step.cursor is not None:
-                place = _Again(place.number, step.cursor)
+                offset = _Again(offset.number, step.cursor)
                 continue
-            place = _Again(place.number + 1)
+            offset = _Again(offset.number + 1)
             if ends:
                 break
-        return pieces, place
+        return pieces, offset
 
     def _history_once(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         """All files as they were read for the first time."""

@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Delivery,
-    Place,
     SinkBatch,
+    SinkOffset,
     Unavailable,
     connector_for,
     rows_that_came,
@@ -110,9 +110,9 @@ class Writers:
 
         WRITER_FENCED.
         """
-        place = dict(zip(Place._fields, batch.place, strict=True))
-        manifest = {**place, "time_us": batch.time_us, **content}
-        prepared = self.own / f"{stem_of(batch.place)}.manifest"
+        offset = dict(zip(SinkOffset._fields, batch.offset, strict=True))
+        manifest = {**offset, "time_us": batch.time_us, **content}
+        prepared = self.own / f"{stem_of(batch.offset)}.manifest"
         files.discard(prepared)
         files.create_file(prepared, json.dumps(manifest).encode(), durable=True)
         fault("files.prepared")
@@ -161,19 +161,19 @@ def unavailable(target: Path | str) -> Iterator[None]:
         raise
 
 
-def is_after(place: Place, newest: Place | None) -> bool:
-    """Whether a place is after the newest delivered one."""
-    return newest is None or place[:3] > newest[:3]
+def is_after(offset: SinkOffset, newest: SinkOffset | None) -> bool:
+    """Whether an offset is after the newest delivered one."""
+    return newest is None or offset[:3] > newest[:3]
 
 
-def stem_of(place: Place) -> str:
-    """The name of a place's manifest, without its end; in the order of places."""
-    return f"{place.generation:08}-{place.commit:012}-{place.rows:012}"
+def stem_of(offset: SinkOffset) -> str:
+    """The name of an offset's manifest, without its end; in the order of offsets."""
+    return f"{offset.generation:08}-{offset.commit:012}-{offset.rows:012}"
 
 
-def place_of(manifest: dict[str, Any]) -> Place:
-    """The place that a manifest is of."""
-    return Place(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
+def offset_of(manifest: dict[str, Any]) -> SinkOffset:
+    """The offset that a manifest is of."""
+    return SinkOffset(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
 
 
 def check_directory(root: Path) -> None:
@@ -294,7 +294,7 @@ class RowFiles:
         is_there = changed.came >= 0
         taken = rows.take(pa.array(np.where(is_there, changed.came, changed.gone)))
         operations = np.where(is_there, np.where(changed.gone >= 0, _UPDATE, _INSERT), _DELETE).astype(np.int16)
-        commits = np.full(len(operations), batch.place.commit, np.int64)
+        commits = np.full(len(operations), batch.offset.commit, np.int64)
         return taken.append_column(_OP.name, pa.array(operations)).append_column(_COMMIT.name, pa.array(commits))
 
     def pieces(self, stem: str, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -355,14 +355,14 @@ class FileTarget:
         self._state = self._root / _STATE
         self._writers = Writers(self._root, self._state)
         self._generation = 0
-        self._newest: Place | None = None
+        self._newest: SinkOffset | None = None
         self._has_older = False
 
     def look(self) -> None:
         """CONNECTOR_OPTION for a directory that can't be written."""
         check_directory(self._root)
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         with unavailable(self._root):
             self._claim_directory()
             self._writers.enter(generation)
@@ -372,7 +372,7 @@ class FileTarget:
             fault("files.fenced")
             self._finish()
             manifests = self._writers.manifests()
-            self._newest = place_of(self._writers.manifest(manifests[-1])) if manifests else None
+            self._newest = offset_of(self._writers.manifest(manifests[-1])) if manifests else None
             if self._newest is not None and self._newest.generation > generation:
                 raise self._writers.fenced()
             self._has_older = bool(manifests) and int(manifests[0][:8]) < generation
@@ -380,18 +380,18 @@ class FileTarget:
             return self._newest
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        wanted = [p for p in batches if is_after(p.place, self._newest)]
+        wanted = [p for p in batches if is_after(p.offset, self._newest)]
         if not wanted:
             return
         own = self._writers.own
         with unavailable(self._root), self._writers.shut_out_as_error():
-            staged = self._stage(stem_of(wanted[-1].place), [self._files.rows(p) for p in wanted])
+            staged = self._stage(stem_of(wanted[-1].offset), [self._files.rows(p) for p in wanted])
             fault("files.staged")
             manifest = self._writers.commit(wanted[-1], {"files": staged})
-            self._newest = wanted[-1].place
+            self._newest = wanted[-1].offset
             self._publish(manifest, own)
             fault("files.published")
-            files.discard(own / f"{stem_of(wanted[-1].place)}.manifest")
+            files.discard(own / f"{stem_of(wanted[-1].offset)}.manifest")
             self._remove_generations()
 
     def rest(self) -> None:

@@ -24,12 +24,12 @@ from watersmeet.catalog import External
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import Condition, Reader
 from watersmeet.connectors.lakes.client import (
-    IcebergPlace,
+    IcebergLocation,
     LakeOptions,
     iceberg_catalog,
     iceberg_explained,
     iceberg_library,
-    iceberg_place,
+    iceberg_location,
 )
 from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, made_anew
 from watersmeet.errors import did_you_mean, error
@@ -64,10 +64,10 @@ class IcebergReader(Reader):
 
     def __init__(self, external: External) -> None:
         self._options = external.options
-        self._place = iceberg_place(external.options)
+        self._location = iceberg_location(external.options)
 
     def columns(self) -> Schema | None:
-        return columns_of(self._place.what, self._table().schema().as_arrow())
+        return columns_of(self._location.what, self._table().schema().as_arrow())
 
     def version(self) -> Any:
         table = self._table()
@@ -75,7 +75,7 @@ class IcebergReader(Reader):
         return str(table.metadata.table_uuid), snapshot and snapshot.snapshot_id, table.schema().schema_id
 
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
-        table, what = self._table(), self._place.what
+        table, what = self._table(), self._location.what
         there = table.schema().as_arrow()
         for column in columns:
             if column.name not in there.names:
@@ -89,7 +89,7 @@ class IcebergReader(Reader):
             tested = [_tested(c) for c in conditions if _is_tested(c, there)]
             rows = functools.reduce(operator.and_, tested) if tested else iceberg_library(_EXPRESSIONS).AlwaysTrue()
             scan = table.scan(row_filter=rows, selected_fields=tuple(c.name for c in columns))
-            self._check_places(scan)
+            self._check_files(scan)
             found = scan.to_arrow()
         done = []
         for column in columns:
@@ -115,24 +115,24 @@ class IcebergReader(Reader):
         exceptions = iceberg_library("pyiceberg.exceptions")
         with self._explained():
             try:
-                table = iceberg_catalog(self._place).load_table(self._place.table)
+                table = iceberg_catalog(self._location).load_table(self._location.table)
             except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as cause:
-                raise error("UNDEFINED_OBJECT", f"there is no {self._place.what}") from cause
-        self._check_place(table.metadata_location)
+                raise error("UNDEFINED_OBJECT", f"there is no {self._location.what}") from cause
+        self._check_file(table.metadata_location)
         return table
 
-    def _check_places(self, scan: Any) -> None:
+    def _check_files(self, scan: Any) -> None:
         for task in scan.plan_files():
             for file in (task.file, *task.delete_files):
-                self._check_place(file.file_path)
+                self._check_file(file.file_path)
 
-    def _check_place(self, path: str) -> None:
+    def _check_file(self, path: str) -> None:
         if is_local(path) and not is_local(self._options["warehouse.path"]):
-            refuse(f"file {path} of {self._place.what} is of this machine, and the table is in a store")
+            refuse(f"file {path} of {self._location.what} is of this machine, and the table is in a store")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        with iceberg_explained(self._place, lambda text: error("RUNTIME_UNAVAILABLE", text)):
+        with iceberg_explained(self._location, lambda text: error("RUNTIME_UNAVAILABLE", text)):
             yield
 
 
@@ -244,12 +244,12 @@ def iceberg_tables(given: Mapping[str, str], namespace: str) -> list[str]:
 
     CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
     """
-    place = iceberg_place(iceberg_options(given, namespace, "any"))
+    location = iceberg_location(iceberg_options(given, namespace, "any"))
     exceptions = iceberg_library("pyiceberg.exceptions")
-    whole = IcebergPlace(place.catalog, place.properties, (place.table[0], "*"))
+    whole = IcebergLocation(location.catalog, location.properties, (location.table[0], "*"))
     with iceberg_explained(whole, lambda text: error("RUNTIME_UNAVAILABLE", text)):
         try:
-            return sorted(name[-1] for name in iceberg_catalog(place).list_tables(place.table[0]))
+            return sorted(name[-1] for name in iceberg_catalog(location).list_tables(location.table[0]))
         except exceptions.NoSuchNamespaceError:
             return []
 
@@ -267,7 +267,7 @@ class IcebergLog:
     """See `versions.LakeLog`. Versions are ids of snapshots; 0 is that of a table without one."""
 
     def __init__(self, connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> None:
-        self._place = iceberg_place(connector)
+        self._location = iceberg_location(connector)
         self._options = options
         ids = dict(options.ids)
         self._names = {c.name for c in columns}
@@ -278,7 +278,7 @@ class IcebergLog:
 
     @property
     def what(self) -> str:
-        return self._place.what
+        return self._location.what
 
     def named(self, version: int) -> str:
         return f"snapshot {version}"
@@ -370,7 +370,7 @@ class IcebergLog:
         """The changes of a snapshot."""
         status, content = self._manifest.ManifestEntryStatus, self._manifest.DataFileContent
         number = snapshot.snapshot_id
-        self._check_place(snapshot.manifest_list)
+        self._check_file(snapshot.manifest_list)
         entries = [
             entry
             for manifest in snapshot.manifests(table.io)
@@ -398,15 +398,15 @@ class IcebergLog:
     def _open(self) -> Any:
         """The table as it is now. UNDEFINED_OBJECT."""
         if self._catalog is None:
-            self._catalog = iceberg_catalog(self._place)
+            self._catalog = iceberg_catalog(self._location)
         try:
-            table = self._catalog.load_table(self._place.table)
+            table = self._catalog.load_table(self._location.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError) as cause:
             raise error("UNDEFINED_OBJECT", f"there is no {self.what}", hint="Create it first.") from cause
-        self._check_place(table.metadata_location)
+        self._check_file(table.metadata_location)
         return table
 
-    def _check_place(self, path: str) -> None:
+    def _check_file(self, path: str) -> None:
         """LakeProblem for a file of this machine where the table is in a store."""
         if not self._options.root and is_local(path):
             raise LakeProblem(f"file {path} is of this machine, and the table is in a store", passes=False)
@@ -457,7 +457,7 @@ class IcebergLog:
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors of the library as LakeProblem, CONNECTOR_OPTION."""
-        with iceberg_explained(self._place, lambda text: LakeProblem(text, passes=True), LakeProblem):
+        with iceberg_explained(self._location, lambda text: LakeProblem(text, passes=True), LakeProblem):
             yield
 
 

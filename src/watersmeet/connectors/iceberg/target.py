@@ -1,10 +1,9 @@
 """The target `iceberg`: a table of Apache Iceberg, in a catalog.
 
-Each commit to the catalog has the rows and, in a property of the table, the place of the last one and the number of the
-writer. It requires that the table's newest snapshot is the one that the writer knows, and makes a new one, so of two
-writers one comes too late: it looks who has written. Whoever opens the target commits a snapshot without rows, so
-writers before it are behind. The library's own attempts to commit once more, on top of what others wrote, are turned
-off: the place may have moved.
+Each commit to the catalog has the rows and, in a property of the table, the offset of the last one and the number of
+the writer. A commit adds a snapshot and requires that the writer knows the newest one. So of two writers one fails, and
+reads which writer was first. Opening the target commits a snapshot without rows, which fences all earlier writers. The
+library's own retries of commits are turned off: the offset may have moved.
 
 RisingWave, "Sink data to Apache Iceberg".
 """
@@ -27,8 +26,8 @@ import pyarrow.compute as pc
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Delivery,
-    Place,
     SinkBatch,
+    SinkOffset,
     Unavailable,
     connector_for,
     newest_rows,
@@ -37,11 +36,11 @@ from watersmeet.connectors.base.targets import (
 )
 from watersmeet.connectors.lakes.client import (
     ICEBERG_OPTIONS,
-    IcebergPlace,
+    IcebergLocation,
     iceberg_catalog,
     iceberg_explained,
     iceberg_library,
-    iceberg_place,
+    iceberg_location,
 )
 from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
 from watersmeet.errors import Error, did_you_mean, error
@@ -76,7 +75,7 @@ _TRANSFORMS: Final = ("identity", "year", "month", "day", "hour")
 class _Options:
     """partition_by: (transform, column)."""
 
-    place: IcebergPlace
+    location: IcebergLocation
     creates: bool
     partition_by: tuple[tuple[str, str], ...]
 
@@ -103,7 +102,7 @@ class IcebergTarget:
         with self._explained():
             self._open_table()
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         with self._explained():
             for _ in range(_ATTEMPTS):
                 self._table = self._open_table()
@@ -119,7 +118,7 @@ class IcebergTarget:
         raise Unavailable(f"{self._what}: others write without end")
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        place = batches[-1].place
+        offset = batches[-1].offset
         with self._explained():
             if self._is_upsert:
                 rows, gone = newest_rows(batches, self._names, self._keys)
@@ -132,13 +131,13 @@ class IcebergTarget:
             for _ in range(_ATTEMPTS):
                 fault("iceberg.begun")
                 try:
-                    self._commit(place, write)
+                    self._commit(offset, write)
                 except self._exceptions.CommitFailedException:
                     self._table = self._open_table()
                     noted, writer = self._noted()
                     if writer != self._writer:
                         raise self._fenced("another writer has taken over") from None
-                    if noted == place:
+                    if noted == offset:
                         return  # it was written, and the answer got lost
                     continue
                 fault("iceberg.committed")
@@ -149,11 +148,11 @@ class IcebergTarget:
         """Makes the table, which must not be there, with columns that may take NULL or not. DUPLICATE_OBJECT."""
         schema = pa.schema([f.with_nullable(c.nullable) for f, c in zip(self._columns.schema, columns, strict=True)])
         with self._explained():
-            self._catalog = iceberg_catalog(self._options.place)
+            self._catalog = iceberg_catalog(self._options.location)
             with contextlib.suppress(self._exceptions.NamespaceAlreadyExistsError):
-                self._catalog.create_namespace(self._options.place.table[0])
+                self._catalog.create_namespace(self._options.location.table[0])
             try:
-                with self._catalog.create_table_transaction(self._options.place.table, schema=schema):
+                with self._catalog.create_table_transaction(self._options.location.table, schema=schema):
                     pass
             except self._exceptions.TableAlreadyExistsError as cause:
                 raise error("DUPLICATE_OBJECT", f"{self._what} is there already") from cause
@@ -174,7 +173,7 @@ class IcebergTarget:
 
     @property
     def _what(self) -> str:
-        return self._options.place.what
+        return self._options.location.what
 
     def _fenced(self, why: str) -> Error:
         return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
@@ -183,9 +182,9 @@ class IcebergTarget:
         """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
         options = self._options
         if self._catalog is None:
-            self._catalog = iceberg_catalog(options.place)
+            self._catalog = iceberg_catalog(options.location)
         try:
-            table = self._catalog.load_table(options.place.table)
+            table = self._catalog.load_table(options.location.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError) as cause:
             if not options.creates:
                 raise error(
@@ -197,7 +196,7 @@ class IcebergTarget:
                 self._what, [c for transform, c in options.partition_by if transform == "identity"], _is_partition_type
             )
             self._create_table()
-            table = self._catalog.load_table(options.place.table)
+            table = self._catalog.load_table(options.location.table)
         self._columns.check(self._what, table.schema().as_arrow())
         sources = [table.schema().find_column_name(part.source_id) for part in table.spec().fields]
         self._columns.check_partitions(self._what, sources, _is_partition_type)
@@ -206,27 +205,27 @@ class IcebergTarget:
     def _create_table(self) -> None:
         options, exceptions = self._options, self._exceptions
         with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
-            self._catalog.create_namespace(options.place.table[0])
+            self._catalog.create_namespace(options.location.table[0])
         with contextlib.suppress(exceptions.TableAlreadyExistsError):
-            table = self._catalog.create_table_transaction(options.place.table, schema=self._columns.schema)
+            table = self._catalog.create_table_transaction(options.location.table, schema=self._columns.schema)
             with table as transaction, transaction.update_spec() as spec:
                 for transform, column in options.partition_by:
                     spec.add_field(column, transform, column if transform == "identity" else f"{column}_{transform}")
 
-    def _noted(self) -> tuple[Place | None, int]:
-        """The place that the table notes, and the number of the writer."""
+    def _noted(self) -> tuple[SinkOffset | None, int]:
+        """The offset that the table notes, and the number of the writer."""
         text = self._table.properties.get(self._property)
         if text is None:
             return None, 0
         noted = json.loads(text)
-        place = noted["place"]
-        return None if place is None else Place(*place), noted["writer"]
+        offset = noted["offset"]
+        return None if offset is None else SinkOffset(*offset), noted["writer"]
 
-    def _commit(self, place: Place | None, write: Callable[[Any], None]) -> None:
+    def _commit(self, offset: SinkOffset | None, write: Callable[[Any], None]) -> None:
         """One commit to the catalog. CommitFailedException if the table has another snapshot than the one known."""
         # Of the table in memory alone: the library shall not commit again on top of what others wrote.
         self._table.metadata.properties["commit.retry.num-retries"] = "0"
-        note = json.dumps({"writer": self._writer, "place": place})
+        note = json.dumps({"writer": self._writer, "offset": offset})
         with self._table.transaction() as transaction:
             write(transaction)
             transaction.set_properties({self._property: note})
@@ -255,7 +254,7 @@ class IcebergTarget:
     def _explained(self) -> Iterator[None]:
         """Errors of the library as those of the contract."""
         kept = (Unavailable, self._exceptions.CommitFailedException)
-        with iceberg_explained(self._options.place, Unavailable, *kept):
+        with iceberg_explained(self._options.location, Unavailable, *kept):
             yield
 
 
@@ -300,7 +299,7 @@ def _options(delivery: Delivery) -> _Options:
     given = delivery.connector
     options = SINK_OPTIONS.read(given)
     return _Options(
-        iceberg_place(given),
+        iceberg_location(given),
         options.flag("create_table_if_not_exists"),
         _partition(options.text("partition_by"), [c.name for c in delivery.columns]),
     )

@@ -27,7 +27,7 @@ from watersmeet.system.secretvalues import revealed
 from watersmeet.values.times import ABBREVIATED, UNITS_US
 from watersmeet.values.types import Schema
 
-#: Where librdkafka's own messages go, in place of stderr.
+#: Where librdkafka's own messages go, instead of stderr.
 LOGGER: Final = logging.getLogger("watersmeet.kafka")
 
 LOGGER.addHandler(logging.NullHandler())  # nothing on stderr unless the user wants it
@@ -384,25 +384,25 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     )
 
 
-def begins_at(place: str) -> dict[str, str]:
-    """The options that let reading begin at a place: `earliest`, `latest`, a time (ISO 8601, or as far back as `-2h`),
-    offsets as `5,3,11`; empty: where the other options say.
+def starting_at(offset: str) -> dict[str, str]:
+    """The options that start reading at an offset: `earliest`, `latest`, a time (ISO 8601, or as far back as `-2h`),
+    offsets as `5,3,11`; empty: where the other options specify.
 
     CONNECTOR_OPTION for a time that is none.
     """
-    if not place:
+    if not offset:
         return {}
-    if place in ("earliest", "latest"):
-        return {"scan.startup.mode": place}
-    if back := _BACK.fullmatch(place):
+    if offset in ("earliest", "latest"):
+        return {"scan.startup.mode": offset}
+    if back := _BACK.fullmatch(offset):
         millis = time.time_ns() // 1_000_000 - int(back[1]) * UNITS_US[ABBREVIATED[back[2]]] // 1000
         return {"scan.startup.timestamp.millis": str(max(0, millis))}
-    if place.replace(",", "").replace(" ", "").isdecimal():
-        return {"scan.startup.offsets": place}
+    if offset.replace(",", "").replace(" ", "").isdecimal():
+        return {"scan.startup.offsets": offset}
     try:
-        moment = datetime.fromisoformat(place)
+        moment = datetime.fromisoformat(offset)
     except ValueError:
-        refuse(f'"{place}" is no time', hint="Write a time such as 2024-01-31T12:00:00Z.")
+        refuse(f'"{offset}" is no time', hint="Write a time such as 2024-01-31T12:00:00Z.")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {"scan.startup.timestamp.millis": str(max(0, int(moment.timestamp() * 1000)))}
 

@@ -68,7 +68,7 @@ class _Chunk(NamedTuple):
     headers: pa.ListArray | None
 
     def slice(self, begin: int, end: int) -> _Chunk:
-        """The messages at the places [begin, end)."""
+        """The messages at the indexes [begin, end)."""
         size = end - begin
         return _Chunk(
             self.offsets[begin:end],
@@ -78,12 +78,12 @@ class _Chunk(NamedTuple):
             None if self.headers is None else self.headers.slice(begin, size),
         )
 
-    def at(self, places: Offsets) -> _Chunk:
-        """The messages at the places."""
-        rows = pa.array(places)
+    def at(self, indexes: Offsets) -> _Chunk:
+        """The messages at these indexes."""
+        rows = pa.array(indexes)
         return _Chunk(
-            self.offsets[places],
-            None if self.times_ms is None else self.times_ms[places],
+            self.offsets[indexes],
+            None if self.times_ms is None else self.times_ms[indexes],
             self.keys.take(rows),
             self.values.take(rows),
             None if self.headers is None else self.headers.take(rows),
@@ -128,13 +128,13 @@ class _Partition:
         taken: list[_Chunk] = []
         while self.chunks:
             chunk = self.chunks[0]
-            place = int(np.searchsorted(chunk.offsets, end))
-            if place == len(chunk.offsets):
+            index = int(np.searchsorted(chunk.offsets, end))
+            if index == len(chunk.offsets):
                 taken.append(self.chunks.pop(0))
                 continue
-            if place:
-                taken.append(chunk.slice(0, place))
-                self.chunks[0] = chunk.slice(place, len(chunk.offsets))
+            if index:
+                taken.append(chunk.slice(0, index))
+                self.chunks[0] = chunk.slice(index, len(chunk.offsets))
             break
         self.begin = end
         return taken
@@ -222,8 +222,8 @@ class TopicReader:
                 )
 
     def _position(self, partition: int) -> int:
-        (place,) = self._consumer.position([self._kafka.TopicPartition(self._topic, partition)])
-        return int(place.offset)  # below 0: nothing was read yet
+        (partition_at,) = self._consumer.position([self._kafka.TopicPartition(self._topic, partition)])
+        return int(partition_at.offset)  # below 0: nothing was read yet
 
     def _sort(self, found: list[Any]) -> None:
         """Adds what the client gave to the partitions."""
@@ -289,17 +289,17 @@ class TopicReader:
 
     def _assign(self, begins: dict[int, int], *, kept: _Partition | None = None) -> None:
         """Reads partitions from there on. kept: of which what is here stays."""
-        places = self._kafka.TopicPartition
+        partition_of = self._kafka.TopicPartition
         again = [p for p in begins if p in self._here]
         if again:
-            self._consumer.incremental_unassign([places(self._topic, p) for p in again])
+            self._consumer.incremental_unassign([partition_of(self._topic, p) for p in again])
         for partition, begin in begins.items():
             if kept is None:
                 self._here[partition] = _Partition(begin)
             else:
                 kept.upto = begin
         if begins:
-            self._consumer.incremental_assign([places(self._topic, p, b) for p, b in begins.items()])
+            self._consumer.incremental_assign([partition_of(self._topic, p, b) for p, b in begins.items()])
 
     def _let_go(self, reading: int) -> None:
         """Of partitions of which too much waits: who asks for them later fetches them again."""
@@ -432,7 +432,7 @@ def _decoded(
     batches, lost = found
     for begin, end in lost:
         dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
-    batches_read, tables, diffs, places = [], [empty], [], []
+    batches_read, tables, diffs, at = [], [empty], [], []
     for batch in batches:
         try:
             decoded = decoder.decode(batch)
@@ -442,8 +442,8 @@ def _decoded(
         batches_read.append(decoded)
         tables.append(decoded.table.select(empty.column_names))
         diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)
-        places.append(batch.offsets[decoded.places] - piece.begin)
-    diff, offsets = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (diffs, places))
+        at.append(batch.offsets[decoded.places] - piece.begin)
+    diff, offsets = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (diffs, at))
     table = pa.concat_tables(tables) if empty.num_columns else empty
     numbers = np.arange(len(diff))
     if spec.format.rows.startswith("debezium"):
@@ -473,16 +473,16 @@ def read_topic(
         reader.close()
 
 
-def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
-    if not places:
+def _set_aside(batch: Messages, rows: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
+    if not rows:
         return
     dead_letters.add_messages(
         batch.topic,
         batch.partition,
-        batch.offsets[list(places)].tolist(),
+        batch.offsets[list(rows)].tolist(),
         reasons,
-        batch.keys.take(pa.array(places)).to_pylist(),
-        batch.values.take(pa.array(places)).to_pylist(),
+        batch.keys.take(pa.array(rows)).to_pylist(),
+        batch.values.take(pa.array(rows)).to_pylist(),
     )
 
 

@@ -23,9 +23,9 @@ from watersmeet.connectors.kafka.client import (
     TOPIC_ID,
     KafkaOptions,
     KafkaSpec,
-    begins_at,
     kafka_options,
     library,
+    starting_at,
 )
 from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.errors import Error, error
@@ -90,11 +90,11 @@ class KafkaSource:
             if self.options.on_data_loss == "stop":
                 return Poll((), self._position(0))
             return Poll((jump.at(self._slices),), self._position(1), more=True)
-        places = self._unread(seen)
+        unread = self._unread(seen)
         pieces: list[MessageSlice] = []
         budget = max(1, min(budget_rows, budget_bytes // MESSAGE_BYTES))
         more = False
-        for left, (partition, (begin, end)) in zip(range(len(places), 0, -1), places.items(), strict=True):
+        for left, (partition, (begin, end)) in zip(range(len(unread), 0, -1), unread.items(), strict=True):
             if budget <= 0 or len(pieces) >= MAX_SLICES:
                 more = True
                 break
@@ -126,8 +126,8 @@ class KafkaSource:
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         partitions = sorted(p for p in self._next if self._starts[p] < self._next[p])
-        place, offset, ordinal = cursor or (0, None, 0)
-        if place >= len(partitions):
+        index, offset, ordinal = cursor or (0, None, 0)
+        if index >= len(partitions):
             return History((), None)
         seen = self._look(fresh=cursor is None)
         if seen.problem is not None:
@@ -140,15 +140,15 @@ class KafkaSource:
             )
         budget = max(1, min(budget_rows, budget_bytes // MESSAGE_BYTES))
         pieces: list[MessageSlice] = []
-        while place < len(partitions) and budget > 0 and len(pieces) < MAX_SLICES:
-            partition = partitions[place]
+        while index < len(partitions) and budget > 0 and len(pieces) < MAX_SLICES:
+            partition = partitions[index]
             begin = self._starts[partition] if offset is None else offset
             upto = min(self._next[partition], begin + budget)
             pieces += self._pieces(seen.id, partition, begin, upto)
             budget -= upto - begin
-            place, offset = (place + 1, None) if upto == self._next[partition] else (place, upto)
+            index, offset = (index + 1, None) if upto == self._next[partition] else (index, upto)
         numbered = tuple(piece.at(i) for i, piece in enumerate(pieces, ordinal))
-        after = [place, offset, ordinal + len(pieces)] if place < len(partitions) else None
+        after = [index, offset, ordinal + len(pieces)] if index < len(partitions) else None
         return History(numbered, after, self._expired(seen) if cursor is None else "")
 
     def _expired(self, seen: TopicState) -> str:
@@ -190,7 +190,7 @@ class KafkaSource:
             self._topic_id, self._starts, self._next = state["topic_id"], dict(state["starts"]), dict(state["next"])
 
     def status(self) -> dict[str, Any]:
-        """JSON: messages planned, what is left to be read, the state with its reason, and the place in each partition.
+        """JSON: messages planned, what is left to be read, the state with its reason, and the offset in each partition.
 
         state: `running`; `waiting` for brokers; `blocked` by an open transaction; `stalled` until a statement goes on.
         """
@@ -311,9 +311,9 @@ class KafkaSource:
         )
 
 
-def from_place(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
-    """The options of a source that is read from a place of its own on. start, shards: see `catalog.QuerySource`."""
-    return {**connector, **begins_at(start), **({"shards": shards} if shards else {})}
+def starting_from(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
+    """The options of a source that is read from an offset of its own on. start, shards: see `catalog.QuerySource`."""
+    return {**connector, **starting_at(start), **({"shards": shards} if shards else {})}
 
 
 def restarted(connector: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Connector, Delivery, Place, SinkBatch, Unavailable, reached
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Unavailable, reached
 from watersmeet.connectors.kafka.client import (
     TOPIC_OPTIONS,
     Brokers,
@@ -104,7 +104,7 @@ def kafka_sink_options(delivery: Delivery) -> KafkaSinkOptions:
 class _Progress:
     """What a transaction says in the progress topic. topic_id: the brokers' own, of the topic with the messages."""
 
-    place: Place
+    offset: SinkOffset
     topic_id: str
 
 
@@ -131,7 +131,7 @@ class KafkaTarget:
         with self._explained():
             self._brokers().topic_id(self._options.topic)
 
-    def open(self, generation: int) -> Place | None:
+    def open(self, generation: int) -> SinkOffset | None:
         self.close()
         self._told = self._undelivered = None
         with self._explained():
@@ -159,18 +159,18 @@ class KafkaTarget:
             fault("kafka.read")
         if found is None:
             return None
-        if found.place.generation > generation:
+        if found.offset.generation > generation:
             raise error(
                 "WRITER_FENCED",
-                f"{self._delivery.title} was replaced: generation {found.place.generation} is delivered",
+                f"{self._delivery.title} was replaced: generation {found.offset.generation} is delivered",
             )
-        if found.place.generation == generation and found.topic_id != self._topic_id:
+        if found.offset.generation == generation and found.topic_id != self._topic_id:
             raise error(
                 "DELIVERY_MISMATCH",
                 f'{self._delivery.title} can\'t go on: topic "{self._options.topic}" was deleted and made anew',
                 hint=self._delivery.renewal,
             )
-        return found.place
+        return found.offset
 
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         with self._explained():
@@ -181,7 +181,7 @@ class KafkaTarget:
                 # One by one: the client sends a batch while the next one is encoded.
                 self._produce(self._encoder.encode(batch.rows, batch.diff, batch.time_us))
                 fault("kafka.produced")
-            self._produce_progress(_Progress(batches[-1].place, self._topic_id))
+            self._produce_progress(_Progress(batches[-1].offset, self._topic_id))
             fault("kafka.commit")
             self._repeated(self._producer.commit_transaction)
             self._in_transaction = False
@@ -300,9 +300,9 @@ class KafkaTarget:
         It may stand behind open transactions of other sinks, and is seen once those have ended.
         """
         kafka = self._kafka
-        place = kafka.TopicPartition(self._options.progress_topic, 0, kafka.OFFSET_BEGINNING)
-        ends = brokers.offsets({place: kafka.admin.OffsetSpec.latest()}, committed=False)
-        end_offset = brokers.answer(ends[place], place.topic).offset
+        progress = kafka.TopicPartition(self._options.progress_topic, 0, kafka.OFFSET_BEGINNING)
+        ends = brokers.offsets({progress: kafka.admin.OffsetSpec.latest()}, committed=False)
+        end_offset = brokers.answer(ends[progress], progress.topic).offset
         consumer = kafka.Consumer(
             {
                 **self._config(),
@@ -318,8 +318,8 @@ class KafkaTarget:
         until = time.monotonic() + _READ_S
         try:
             # Of a partition whose leader it does not know yet the client asks for the first offset after half a second.
-            consumer.list_topics(place.topic, _ANSWER_S)
-            consumer.assign([place])
+            consumer.list_topics(progress.topic, _ANSWER_S)
+            consumer.assign([progress])
             while True:
                 for message in consumer.consume(10_000, 0.01):
                     if message.error() is None:
@@ -331,7 +331,7 @@ class KafkaTarget:
                         return found
                 if self._stopping() or time.monotonic() > until:
                     raise TimeoutError(
-                        f'topic "{place.topic}" can\'t be read to its end: a transaction of another sink is open'
+                        f'topic "{progress.topic}" can\'t be read to its end: a transaction of another sink is open'
                     )
         finally:
             consumer.close()
@@ -380,7 +380,7 @@ class KafkaTarget:
                 raise TimeoutError("messages are not sent")
 
     def _produce_progress(self, progress: _Progress) -> None:
-        value = {**progress.place._asdict(), "topic_id": progress.topic_id, "sink": self._delivery.title}
+        value = {**progress.offset._asdict(), "topic_id": progress.topic_id, "sink": self._delivery.title}
         self._producer.produce(
             self._options.progress_topic, key=self._name.encode(), value=json.dumps(value).encode(), partition=0
         )
@@ -405,8 +405,8 @@ def _progress_of(value: bytes) -> _Progress:
     """DELIVERY_MISMATCH for what no sink has written."""
     try:
         said = json.loads(value)
-        place = Place(int(said["generation"]), int(said["commit"]), int(said["rows"]), bool(said["last"]))
-        return _Progress(place, str(said["topic_id"]))
+        offset = SinkOffset(int(said["generation"]), int(said["commit"]), int(said["rows"]), bool(said["last"]))
+        return _Progress(offset, str(said["topic_id"]))
     except (KeyError, TypeError, ValueError) as cause:
         raise error("DELIVERY_MISMATCH", "the progress topic says something that no sink has written") from cause
 

@@ -151,7 +151,7 @@ def delta_problem(location: str, storage: Mapping[str, str], cause: BaseExceptio
 
 
 @dataclass(frozen=True)
-class IcebergPlace:
+class IcebergLocation:
     """Where a table of Iceberg is. catalog: its name. properties: of the library's catalog. table: namespace, name."""
 
     catalog: str
@@ -169,14 +169,14 @@ def iceberg_library(module: str) -> Any:
     return process.library(module, "tables of Iceberg")
 
 
-def iceberg_catalog(place: IcebergPlace) -> Any:
+def iceberg_catalog(location: IcebergLocation) -> Any:
     """The library's catalog. LIBRARY_MISSING, and errors of the library."""
-    return iceberg_library("pyiceberg.catalog").load_catalog(place.catalog, **place.properties)
+    return iceberg_library("pyiceberg.catalog").load_catalog(location.catalog, **location.properties)
 
 
 @contextmanager
 def iceberg_explained(
-    place: IcebergPlace, passing: Callable[[str], Exception], *others: type[BaseException]
+    location: IcebergLocation, passing: Callable[[str], Exception], *others: type[BaseException]
 ) -> Iterator[None]:
     """Errors of the library as CONNECTOR_OPTION, or what `passing` makes of a text. Ours, and `others`, stay."""
     exceptions = iceberg_library("pyiceberg.exceptions")
@@ -188,12 +188,12 @@ def iceberg_explained(
     except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
         raise error(
             "CONNECTOR_OPTION",
-            f'catalog "{place.catalog}" of {place.what} refuses the user',
+            f'catalog "{location.catalog}" of {location.what} refuses the user',
             detail=first_line(cause),
             hint="Check catalog.credential and catalog.token.",
         ) from cause
     except Exception as cause:  # of catalogs, stores and their clients, which have no common base
-        raise passing(f"{place.what} can't be read or written: {first_line(cause)}") from cause
+        raise passing(f"{location.what} can't be read or written: {first_line(cause)}") from cause
 
 
 def iceberg_catalog_type(given: Mapping[str, str]) -> str:
@@ -214,7 +214,7 @@ def iceberg_catalog_type(given: Mapping[str, str]) -> str:
     return _TYPES[kind]
 
 
-def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
+def iceberg_location(given: Mapping[str, str]) -> IcebergLocation:
     """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     kind = iceberg_catalog_type(given)
     names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
@@ -222,7 +222,7 @@ def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
     properties["type"] = kind
     uri = revealed(given["catalog.uri"])
     properties["uri"] = uri if kind == "rest" else _uri(uri, given)
-    return IcebergPlace(
+    return IcebergLocation(
         given.get("catalog.name", "watersmeet"),
         properties,
         (_needed(given, "database.name"), _needed(given, "table.name")),
@@ -358,13 +358,13 @@ def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOp
     store = None
     if connector["connector"].lower() == "iceberg":
         options = ICEBERG_SOURCE.read(connector)
-        iceberg_place(connector)
+        iceberg_location(connector)
         ids = json.loads(options.text(IDS) or "{}")
         root = "/" if is_local(connector["warehouse.path"]) else ""
         is_far = True
     else:
         options = DELTA_SOURCE.read(connector)
-        store, root = _delta_place(connector, settings)
+        store, root = _delta_location(connector, settings)
         is_far = store is not None
     found = LakeOptions(
         root,
@@ -383,7 +383,7 @@ def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOp
     return found
 
 
-def _delta_place(connector: Mapping[str, str], settings: Settings) -> tuple[Location | None, str]:
+def _delta_location(connector: Mapping[str, str], settings: Settings) -> tuple[Location | None, str]:
     """(store, root) of a table of Delta Lake. CONNECTOR_OPTION."""
     location = delta_location(connector)
     if is_url(location) and not location.startswith(HDFS):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.connectors.databases.captures import AGAIN, Batch, LostPlaceError, Rows, Truncation, Values
+from watersmeet.connectors.databases.captures import AGAIN, Batch, LostOffsetError, Rows, Truncation, Values
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.mysql.client import connect, failure, library
 from watersmeet.connectors.mysql.logstatements import AddedColumn, effects, savepoint
@@ -98,23 +98,23 @@ class _Group(NamedTuple):
 
     version: MapVersion
     transactions: list[int]
-    places: list[int]
+    offsets: list[int]
     bodies: list[bytes]
 
 
 class LogReader:
-    """Reads the log behind a place. One thread uses it. What the connection says is as `mysql.client.failure` has it,
-    and LostPlaceError.
+    """Reads the log behind an offset. One thread uses it. What the connection says is as `mysql.client.failure` has it,
+    and LostOffsetError.
 
     reached: everything up to there was read. read_bytes: how much that was. files: of how many files of the log.
     """
 
-    def __init__(self, server: Server, server_id: int, place: Gtids, charsets: Charsets | None) -> None:
+    def __init__(self, server: Server, server_id: int, offset: Gtids, charsets: Charsets | None) -> None:
         """charsets: those of the server, for a reader that reads rows."""
         self._server = server
         self._charsets = charsets
         self._library = library()
-        self.reached, self.read_bytes, self.files = place, 0, 0
+        self.reached, self.read_bytes, self.files = offset, 0, 0
         self._buffer = bytearray()
         self._parts = b""
         self._has_checksums = False
@@ -129,7 +129,7 @@ class LogReader:
             with self._connection.cursor() as cursor:
                 for setting in (
                     "@mariadb_slave_capability = 4",
-                    f"@slave_connect_state = '{place}'",
+                    f"@slave_connect_state = '{offset}'",
                     "@slave_gtid_strict_mode = 0",
                     "@slave_gtid_ignore_duplicates = 0",
                     "@master_binlog_checksum = @@global.binlog_checksum",
@@ -211,13 +211,13 @@ class LogReader:
         )
 
     def _take_packets(self) -> None:
-        buffer, place, end = bytes(self._buffer), 0, len(self._buffer)
-        while place + 4 <= end:
-            size = buffer[place] | buffer[place + 1] << 8 | buffer[place + 2] << 16
-            if place + 4 + size > end:
+        buffer, offset, end = bytes(self._buffer), 0, len(self._buffer)
+        while offset + 4 <= end:
+            size = buffer[offset] | buffer[offset + 1] << 8 | buffer[offset + 2] << 16
+            if offset + 4 + size > end:
                 break
-            packet = buffer[place + 4 : place + 4 + size]
-            place += 4 + size
+            packet = buffer[offset + 4 : offset + 4 + size]
+            offset += 4 + size
             if size == _MAX_PACKET:
                 self._parts += packet
                 continue
@@ -228,14 +228,14 @@ class LogReader:
             if packet[0] == _END and len(packet) < 9:
                 raise self._ended("it has no more")
             self._take_event(packet)
-        del self._buffer[:place]
+        del self._buffer[:offset]
 
     def _refused(self, packet: bytes) -> Exception:
         (number,) = struct.unpack_from("<H", packet, 1)
         text = packet[3:].decode(errors="replace")
         text = text[6:] if text.startswith("#") else text
         if number == _NO_LOG and any(word in text for word in _LOST):
-            return LostPlaceError(
+            return LostOffsetError(
                 f"the server has no changes behind {self.reached or 'the begin'} any more: {text}. {AGAIN}"
             )
         if number == _NO_LOG:
@@ -273,9 +273,9 @@ class LogReader:
 
     def _take_statement(self, now: _Transaction, body: bytes, *, is_compressed: bool) -> None:
         schema_size, _, status_size = struct.unpack_from("<BHH", body, 8)
-        status, place = body[13 : 13 + status_size], 13 + status_size
-        schema = body[place : place + schema_size].decode(errors="replace")
-        text = body[place + schema_size + 1 :]
+        status, offset = body[13 : 13 + status_size], 13 + status_size
+        schema = body[offset : offset + schema_size].decode(errors="replace")
+        text = body[offset + schema_size + 1 :]
         statement = (_inflated(text) if is_compressed else text).decode(errors="replace").strip()
         first, *more = statement.split(None, 1) or [""]
         word, rest = first.upper().rstrip(";"), more[0] if more else ""
@@ -311,10 +311,10 @@ class LogReader:
         truncations: list[Truncation] = []
         added: dict[Name, list[AddedColumn]] = {}
         touched: dict[Name, dict[str, str]] = {}
-        place = 0
+        offset = 0
         for i, transaction in enumerate(taken):
             for done, described, body, is_compressed in transaction.rows:
-                place += 1
+                offset += 1
                 name = _name_of(described)
                 if name not in tables:
                     continue
@@ -325,10 +325,10 @@ class LogReader:
                 version, images_there = found
                 group = groups.setdefault((described[6:], done), _Group(version, [], [], []))
                 group.transactions.append(i)
-                group.places.append(place)
+                group.offsets.append(offset)
                 group.bodies.append(images_there)
             for statement, schema, ansi_quotes in transaction.statements:
-                place += 1
+                offset += 1
                 does = effects(statement, schema, ansi_quotes=ansi_quotes)
                 for name in tables:
                     shown = f'table "{name[0]}.{name[1]}"'
@@ -338,7 +338,7 @@ class LogReader:
                     if name[1] in does.mentioned and (name[0] == schema or name[0] in does.mentioned):
                         stopped.setdefault(name, f"{shown} was changed by a statement that is not in the log as rows")
                     if name in does.truncated:
-                        truncations.append(Truncation(place << 32, (_nothing(name),)))
+                        truncations.append(Truncation(offset << 32, (_nothing(name),)))
                     if name in does.added:
                         added[name] = does.added[name]
                     if name in does.touched:
@@ -359,14 +359,14 @@ class LogReader:
         version = self._versions[described[6:]]
         if isinstance(version, str):
             return version
-        count, place = packed(body, 8)
+        count, offset = packed(body, 8)
         bits = (count + 7) // 8
-        present = body[place : place + bits * (2 if done == _UPDATE else 1)]
-        place += len(present)
+        present = body[offset : offset + bits * (2 if done == _UPDATE else 1)]
+        offset += len(present)
         whole = ((1 << count) - 1).to_bytes(bits, "little")
         if any((present[i] & whole[i % bits]) != whole[i % bits] for i in range(len(present))):
             return "was changed by a session that had not binlog_row_image = FULL"
-        return version, _inflated(body[place:]) if is_compressed else body[place:]
+        return version, _inflated(body[offset:]) if is_compressed else body[offset:]
 
     def _version(self, described: bytes) -> MapVersion | str:
         """A version of a table, or why its rows can't be read."""
@@ -393,7 +393,7 @@ class LogReader:
         events = found.events[::step]
         # The number of a row in its event, behind that of the event.
         first = np.searchsorted(events, events)
-        places = (np.array(group.places, np.int64)[events] << 32) + np.arange(len(events)) - first
+        offsets = (np.array(group.offsets, np.int64)[events] << 32) + np.arange(len(events)) - first
         transactions = np.array(group.transactions, np.int64)[events]
         written, gone = done != _DELETE, done != _WRITE
 
@@ -411,7 +411,7 @@ class LogReader:
         new = values(step - 1) if written else nothing
         old = values(0) if gone else nothing
         count = len(events)
-        return [Rows(version, places, transactions, np.full(count, written), np.full(count, gone), new, old)]
+        return [Rows(version, offsets, transactions, np.full(count, written), np.full(count, gone), new, old)]
 
 
 def _name_of(described: bytes) -> Name:
@@ -431,12 +431,12 @@ def _inflated(body: bytes) -> bytes:
 
 def _has_ansi_quotes(status: bytes) -> bool:
     """Whether names can be in double quotes, as the status of a statement says."""
-    place = 0
+    offset = 0
     if status[:1] == bytes([_FLAGS_STATUS]):
-        place = 5
-    if status[place : place + 1] != bytes([_MODE_STATUS]):
+        offset = 5
+    if status[offset : offset + 1] != bytes([_MODE_STATUS]):
         return False
-    (mode,) = struct.unpack_from("<Q", status, place + 1)
+    (mode,) = struct.unpack_from("<Q", status, offset + 1)
     return bool(mode & _ANSI_QUOTES)
 
 

@@ -76,13 +76,13 @@ _UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "
 
 
 class Rows(NamedTuple):
-    """Rows that were read. texts: by column. upto: the texts of the greatest key; empty: to the end. place: the
+    """Rows that were read. texts: by column. upto: the texts of the greatest key; empty: to the end. offset: the
     snapshot contains all transactions up to it, and no later ones.
     """
 
     texts: list[pa.Array]
     upto: tuple[str, ...]
-    place: Gtids
+    offset: Gtids
 
 
 def check_server(connection: Any, options: DatabaseOptions) -> None:
@@ -102,9 +102,9 @@ def check_server(connection: Any, options: DatabaseOptions) -> None:
 
 
 def end_of_log(connection: Any) -> str:
-    """Everything that is committed now is before that place."""
-    ((place,),) = ask(connection, "SELECT @@gtid_binlog_pos")
-    return str(Gtids.parsed(place or ""))
+    """Everything that is committed now is before that offset."""
+    ((offset,),) = ask(connection, "SELECT @@gtid_binlog_pos")
+    return str(Gtids.parsed(offset or ""))
 
 
 def table_there(connection: Any, options: DatabaseOptions, schema: str, name: str) -> TableThere:
@@ -187,7 +187,7 @@ def read_rows(
     try:
         found = {n.lower(): v for n, v in ask(connection, "SHOW STATUS LIKE 'binlog_snapshot_%%'")}
         file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
-        ((place,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
+        ((offset,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
         receive(connection, query, received, f'table "{there.shown}"')
         # The read locks its columns until the end, and none changed after the snapshot.
         if _columns(connection, there.schema, there.name)[0] != there.columns:
@@ -197,7 +197,7 @@ def read_rows(
     texts = texts_of(received.getbuffer(), len(names))
     count = len(texts[0])
     upto = () if count < rows else tuple(texts[names.index(k)][count - 1].as_py() for k in there.key)
-    return Rows(texts[: len(columns)], upto, Gtids.parsed(place or ""))
+    return Rows(texts[: len(columns)], upto, Gtids.parsed(offset or ""))
 
 
 def _form(column: Column) -> SqlType:
@@ -264,10 +264,10 @@ def database_options(given: Mapping[str, str]) -> MysqlOptions:
     return MysqlOptions(server, server.database, options.flag("auto.schema.change"), options.number(SERVER_ID))
 
 
-#: While no change comes for the tables, the place is committed again after so many bytes of the server's log.
+#: While no change comes for the tables, the offset is committed again after so many bytes of the server's log.
 _IDLE_BYTES: Final = 16 << 20
 
-#: So long a piece that was read waits for the log to come to its place, before something else is looked for.
+#: So long a piece that was read waits for the log to come to its offset, before something else is looked for.
 _LOOK_S: Final = 0.05
 
 #: Types whose values are not read.
@@ -327,37 +327,37 @@ class MysqlSystem(System):
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         return end_of_log(connection), ()
 
-    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:  # noqa: ARG002
-        return BinlogStream(_own(options), place)
+    def stream(self, options: DatabaseOptions, offset: str, history: str) -> Stream:  # noqa: ARG002
+        return BinlogStream(_own(options), offset)
 
     def end(self, options: DatabaseOptions) -> str:
         with self.connected(options) as connection:
             return end_of_log(connection)
 
-    def has(self, place: str, other: str) -> bool:
-        return Gtids.parsed(place).has(Gtids.parsed(other))
+    def has(self, offset: str, other: str) -> bool:
+        return Gtids.parsed(offset).has(Gtids.parsed(other))
 
-    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:  # noqa: ARG002
+    def lag(self, options: DatabaseOptions, offset: str) -> tuple[int | None, int | None]:  # noqa: ARG002
         return None, None
 
 
 class _Pending(NamedTuple):
-    """A piece that was read at a place to which the log was not read yet. of: the table and where it was."""
+    """A piece that was read at an offset to which the log was not read yet. of: the table and where it was."""
 
     of: tuple[Captured, TablePosition | None]
     piece: Piece
-    place: Gtids
+    offset: Gtids
 
 
 class BinlogStream(Stream):
     """See `Stream`.
 
-    A piece of a table is read at a known place of the log, and handed on when exactly that much of the log was taken.
+    A piece of a table is read at a known offset of the log, and handed on when exactly that much of the log was taken.
     Until then every change of the table is made, also of rows that are still to be read. So all rows up to the key of
-    the newest piece are at any time what the server has at the place, and a piece replaces what changes brought before.
+    the newest piece are always those of the server at the offset, and a piece replaces rows of earlier changes.
     """
 
-    def __init__(self, options: MysqlOptions, place: str) -> None:
+    def __init__(self, options: MysqlOptions, offset: str) -> None:
         self._options = options
         self._pending: _Pending | None = None
         self._added: Mapping[tuple[str, str], list[AddedColumn]] = {}
@@ -367,28 +367,28 @@ class BinlogStream(Stream):
         try:
             check_server(self._connection, options)
             known = Charsets(self._connection)
-            self._reader = LogReader(options.server, options.server_id, Gtids.parsed(place), known)
+            self._reader = LogReader(options.server, options.server_id, Gtids.parsed(offset), known)
         except BaseException:
             self._connection.close()
             raise
-        self.committed(place)
-        self.reached = place
+        self.committed(offset)
+        self.reached = offset
 
     def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:
-        until = None if self._pending is None else self._pending.place
+        until = None if self._pending is None else self._pending.offset
         batch = self._reader.read(wait_s if until is None else _LOOK_S, tables, until)
         self.reached = str(self._reader.reached)
         if batch is not None:
             self._unchanged -= {(r.table.schema, r.table.name) for r in batch.rows}
         return batch
 
-    def committed(self, place: str) -> None:  # noqa: ARG002
+    def committed(self, offset: str) -> None:  # noqa: ARG002
         self._read_bytes, self._files = self._reader.read_bytes, self._reader.files
 
-    def is_far_from(self, place: str) -> bool:
+    def is_far_from(self, offset: str) -> bool:
         """Behind the begin of a new file, as old ones are purged."""
         is_far = self._reader.read_bytes - self._read_bytes >= _IDLE_BYTES or self._reader.files != self._files
-        return is_far and self.reached != place
+        return is_far and self.reached != offset
 
     def close(self) -> None:
         self._reader.close()
@@ -414,8 +414,8 @@ class BinlogStream(Stream):
                 return None
             rows = before.rows + len(found.texts[0])
             moved = replace(before, done=not found.upto, upto=found.upto or before.upto, rows=rows)
-            self._pending = _Pending((captured, position), Piece(found.texts, moved, replaces=True), found.place)
-        if not self._reader.reached.has(self._pending.place):
+            self._pending = _Pending((captured, position), Piece(found.texts, moved, replaces=True), found.offset)
+        if not self._reader.reached.has(self._pending.offset):
             return None
         piece, self._pending = self._pending.piece, None
         return piece._replace(replaces=(there.schema, there.name) not in self._unchanged)
@@ -430,7 +430,7 @@ class BinlogStream(Stream):
     ) -> Mask:
         return np.ones(len(change.transactions), np.bool_)
 
-    def behind(self, position: TablePosition, place: str) -> TablePosition:  # noqa: ARG002
+    def behind(self, position: TablePosition, offset: str) -> TablePosition:  # noqa: ARG002
         return position
 
     def stopped(self, captured: Captured, batch: Batch) -> str:
@@ -453,7 +453,7 @@ class BinlogStream(Stream):
         if name not in batch.added:
             return None
         self._added = batch.added
-        return Added((*captured.types, *(c.name for c in batch.added[name])), batch.place, begins_again=True)
+        return Added((*captured.types, *(c.name for c in batch.added[name])), batch.offset, begins_again=True)
 
     def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
         # Before its first rows a table is not followed, nor are changes of its columns.

@@ -150,8 +150,8 @@ class MysqlReader(TableReader[Column]):
         super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
-        """The place in the server's log of changes, before which all that is read was written. Of a server without one,
-        and of what may change without it, something new each time. invalidate_query: what that gives.
+        """The offset in the server's log of changes before which all content was written. A new value each time for a
+        server without a log, and for content that may change without it. invalidate_query: its result.
         """
         options = self.options
         with connected(options.server) as connection, connection.cursor() as cursor:
@@ -165,7 +165,7 @@ class MysqlReader(TableReader[Column]):
                 )
                 engine = cursor.fetchone()
                 if engine is not None and engine[0] in _LOGGED:
-                    return _place(cursor) or time.monotonic_ns()
+                    return _offset(cursor) or time.monotonic_ns()
             return time.monotonic_ns()
 
     def _described(self) -> Sequence[Column]:
@@ -283,7 +283,7 @@ def _text(column: Column, wanted: SqlType) -> str:
     return f"IFNULL(CONCAT(0x22, REPLACE({exact}, _utf8mb4 0x22, _utf8mb4 0x2222), 0x22), '')"
 
 
-def _place(cursor: Any) -> Any:
+def _offset(cursor: Any) -> Any:
     """Where the server's log of changes is: all that is before it can be read. None if it has none."""
     cursor.execute("SELECT @@log_bin, VERSION()")
     logs, version = cursor.fetchone()
@@ -291,17 +291,17 @@ def _place(cursor: Any) -> Any:
         return None
     if "MariaDB" not in version:
         cursor.execute("SELECT @@gtid_mode, @@gtid_executed, @@server_uuid")
-        mode, *place = cursor.fetchone()
-        return tuple(place) if mode == "ON" else None
-    # What is in the log of MariaDB may not be visible yet. Behind a snapshot it says the place that belongs to it.
+        mode, *offset = cursor.fetchone()
+        return tuple(offset) if mode == "ON" else None
+    # What is in the log of MariaDB may not be visible yet. Behind a snapshot it says the offset that belongs to it.
     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     try:
         cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
         found = dict(cursor.fetchall())
     finally:
         cursor.execute("COMMIT")
-    place = found.get("Binlog_snapshot_file"), found.get("Binlog_snapshot_position")
-    return place if all(place) else None
+    offset = found.get("Binlog_snapshot_file"), found.get("Binlog_snapshot_position")
+    return offset if all(offset) else None
 
 
 def ask(connection: Any, query: str, values: Sequence[object] = ()) -> Sequence[tuple[Any, ...]]:

@@ -90,9 +90,9 @@ def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effect
         return found
     if words[0] in _DML:
         return Effects(mentioned=frozenset(t.text for t in tokens if t.kind in ("word", "quoted")))
-    place = 1
+    offset = 1
     if words[0] == "TRUNCATE":
-        table, _ = _name(tokens, _skip(words, place, "TABLE"), schema)
+        table, _ = _name(tokens, _skip(words, offset, "TABLE"), schema)
         found.truncated.add(table)
     elif words[0] == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
         for part in _parts(tokens[2:]):
@@ -100,22 +100,24 @@ def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effect
             found.stopped[table] = "was renamed"
     elif words[0] == "DROP" and words[1:2] in (["DATABASE"], ["SCHEMA"]):
         found.stopped[tokens[_skip(words, 2, "IF", "EXISTS")].text, "*"] = "was dropped"
-    elif words[0] in ("DROP", "CREATE") and (place := _skip(words, 1, "OR", "REPLACE", "TEMPORARY")) < len(words):
-        if words[place] in ("TABLE", "TABLES") and "TEMPORARY" not in words[1:place]:
-            rest = tokens[_skip(words, place + 1, "IF", "NOT", "EXISTS") :]
+    elif words[0] in ("DROP", "CREATE") and (offset := _skip(words, 1, "OR", "REPLACE", "TEMPORARY")) < len(words):
+        if words[offset] in ("TABLE", "TABLES") and "TEMPORARY" not in words[1:offset]:
+            rest = tokens[_skip(words, offset + 1, "IF", "NOT", "EXISTS") :]
             if words[0] == "CREATE":
                 table, _ = _name(rest, 0, schema)
-                if "REPLACE" in words[1:place]:
+                if "REPLACE" in words[1:offset]:
                     found.stopped[table] = "was dropped and created again"
             else:
                 for part in _parts(rest):
                     table, _ = _name(part, 0, schema)
                     found.stopped[table] = "was dropped"
     elif (
-        words[0] == "ALTER" and (place := _skip(words, 1, "ONLINE", "IGNORE")) < len(words) and words[place] == "TABLE"
+        words[0] == "ALTER"
+        and (offset := _skip(words, 1, "ONLINE", "IGNORE")) < len(words)
+        and words[offset] == "TABLE"
     ):
-        table, place = _name(tokens, _skip(words, place + 1, "IF", "EXISTS"), schema)
-        for part in _parts(tokens[place:]):
+        table, offset = _name(tokens, _skip(words, offset + 1, "IF", "EXISTS"), schema)
+        for part in _parts(tokens[offset:]):
             _alter(part, table, found)
     return found
 
@@ -147,19 +149,19 @@ def _unescaped(match: re.Match[str]) -> str:
     return escapes.get(match[1], match[1])
 
 
-def _skip(words: Sequence[str], place: int, *optional: str) -> int:
-    while place < len(words) and words[place] in optional:
-        place += 1
-    return place
+def _skip(words: Sequence[str], offset: int, *optional: str) -> int:
+    while offset < len(words) and words[offset] in optional:
+        offset += 1
+    return offset
 
 
-def _name(tokens: Sequence[_Token], place: int, schema: str) -> tuple[tuple[str, str], int]:
+def _name(tokens: Sequence[_Token], offset: int, schema: str) -> tuple[tuple[str, str], int]:
     """(schema and name, what is behind them)."""
-    if place >= len(tokens):
-        return (schema, ""), place
-    if place + 2 < len(tokens) and tokens[place + 1].text == "." and tokens[place + 1].kind == "sign":
-        return (tokens[place].text, tokens[place + 2].text), place + 3
-    return (schema, tokens[place].text), place + 1
+    if offset >= len(tokens):
+        return (schema, ""), offset
+    if offset + 2 < len(tokens) and tokens[offset + 1].text == "." and tokens[offset + 1].kind == "sign":
+        return (tokens[offset].text, tokens[offset + 2].text), offset + 3
+    return (schema, tokens[offset].text), offset + 1
 
 
 def _parts(tokens: Sequence[_Token]) -> Iterator[Sequence[_Token]]:
@@ -234,19 +236,19 @@ def _added(name: str, part: Sequence[_Token], words: Sequence[str]) -> AddedColu
     if "AS" in words[1:] or "AUTO_INCREMENT" in words or "SERIAL" in words:
         return AddedColumn(name, None, own)
     if "DEFAULT" in words[1:]:
-        place = words.index("DEFAULT", 1) + 1
+        offset = words.index("DEFAULT", 1) + 1
         sign = ""
-        if place < len(words) and words[place] in ("-", "+"):
-            sign, place = words[place].strip("+"), place + 1
-        value = part[place] if place < len(part) else None
+        if offset < len(words) and words[offset] in ("-", "+"):
+            sign, offset = words[offset].strip("+"), offset + 1
+        value = part[offset] if offset < len(part) else None
         if value is not None and value.kind == "text":
             return AddedColumn(name, value.text)
-        if value is not None and words[place] == "NULL":
+        if value is not None and words[offset] == "NULL":
             return AddedColumn(name, None)
-        if value is not None and words[place] in ("TRUE", "FALSE"):
-            return AddedColumn(name, "1" if words[place] == "TRUE" else "0")
+        if value is not None and words[offset] in ("TRUE", "FALSE"):
+            return AddedColumn(name, "1" if words[offset] == "TRUE" else "0")
         if value is not None and value.kind == "word" and value.text[0].isdecimal():
-            fraction = words[place + 2] if words[place + 1 : place + 2] == ["."] and place + 2 < len(words) else ""
+            fraction = words[offset + 2] if words[offset + 1 : offset + 2] == ["."] and offset + 2 < len(words) else ""
             text = f"{value.text}.{fraction}" if fraction else value.text
             if text.replace(".", "").isdecimal():
                 return AddedColumn(name, sign + text)

@@ -92,20 +92,20 @@ class MapVersion(TableVersion):
 
 def parsed(body: bytes) -> MapVersion | None:
     """What the event says, without its head; None if it does not have the names."""
-    place = 8
-    schema, place = _short_text(body, place)
-    name, place = _short_text(body, place + 1)
-    count, place = packed(body, place + 1)
-    kinds = body[place : place + count]
-    size, place = packed(body, place + count)
-    columns = _columns(kinds, body[place : place + size])
-    place += size + (count + 7) // 8
+    offset = 8
+    schema, offset = _short_text(body, offset)
+    name, offset = _short_text(body, offset + 1)
+    count, offset = packed(body, offset + 1)
+    kinds = body[offset : offset + count]
+    size, offset = packed(body, offset + count)
+    columns = _columns(kinds, body[offset : offset + size])
+    offset += size + (count + 7) // 8
     found: dict[int, bytes] = {}
-    while place < len(body):
-        tag = body[place]
-        size, place = packed(body, place + 1)
-        found[tag] = body[place : place + size]
-        place += size
+    while offset < len(body):
+        tag = body[offset]
+        size, offset = packed(body, offset + 1)
+        found[tag] = body[offset : offset + size]
+        offset += size
     if _NAMES not in found:
         return None
     names = _texts(found[_NAMES])
@@ -121,59 +121,59 @@ def parsed(body: bytes) -> MapVersion | None:
     return MapVersion(0, schema, name, {c.name: c.words for c in columns}, tuple(columns))
 
 
-def packed(body: bytes, place: int) -> tuple[int, int]:
+def packed(body: bytes, offset: int) -> tuple[int, int]:
     """(an integer of variable length, what is behind it)."""
-    first = body[place]
+    first = body[offset]
     if first < 0xFB:
-        return first, place + 1
+        return first, offset + 1
     size = {0xFC: 2, 0xFD: 3, 0xFE: 8}[first]
-    return int.from_bytes(body[place + 1 : place + 1 + size], "little"), place + 1 + size
+    return int.from_bytes(body[offset + 1 : offset + 1 + size], "little"), offset + 1 + size
 
 
-def _short_text(body: bytes, place: int) -> tuple[str, int]:
-    size = body[place]
-    return body[place + 1 : place + 1 + size].decode(), place + 1 + size
+def _short_text(body: bytes, offset: int) -> tuple[str, int]:
+    size = body[offset]
+    return body[offset + 1 : offset + 1 + size].decode(), offset + 1 + size
 
 
 def _texts(body: bytes) -> list[str]:
-    place, found = 0, []
-    while place < len(body):
-        size, place = packed(body, place)
-        found.append(body[place : place + size].decode())
-        place += size
+    offset, found = 0, []
+    while offset < len(body):
+        size, offset = packed(body, offset)
+        found.append(body[offset : offset + size].decode())
+        offset += size
     return found
 
 
 def _label_lists(body: bytes) -> Iterator[tuple[bytes, ...]]:
-    place = 0
-    while place < len(body):
-        count, place = packed(body, place)
+    offset = 0
+    while offset < len(body):
+        count, offset = packed(body, offset)
         labels = []
         for _ in range(count):
-            size, place = packed(body, place)
-            labels.append(body[place : place + size])
-            place += size
+            size, offset = packed(body, offset)
+            labels.append(body[offset : offset + size])
+            offset += size
         yield tuple(labels)
 
 
 def _columns(kinds: bytes, metadata: bytes) -> list[MapColumn]:
-    place, found = 0, []
+    offset, found = 0, []
     for kind in kinds:
         size, digits, of = 0, 0, kind
         if kind in (FLOAT, DOUBLE, BLOB, BLOB_COMPRESSED, JSON, GEOMETRY):
-            size, place = metadata[place], place + 1
+            size, offset = metadata[offset], offset + 1
         elif kind in (TIMESTAMP, DATETIME, TIME):
-            digits, place = metadata[place], place + 1
+            digits, offset = metadata[offset], offset + 1
         elif kind in (VARCHAR, VARCHAR_COMPRESSED):
-            (size,) = struct.unpack_from("<H", metadata, place)
-            place += 2
+            (size,) = struct.unpack_from("<H", metadata, offset)
+            offset += 2
         elif kind == BIT:
-            bits, whole = metadata[place], metadata[place + 1]
-            size, place = whole + (bits > 0), place + 2
+            bits, whole = metadata[offset], metadata[offset + 1]
+            size, offset = whole + (bits > 0), offset + 2
         elif kind == DECIMAL:
-            size, digits, place = metadata[place], metadata[place + 1], place + 2
+            size, digits, offset = metadata[offset], metadata[offset + 1], offset + 2
         elif kind in (STRING, VAR_STRING, ENUM, SET):
-            first, second, place = metadata[place], metadata[place + 1], place + 2
+            first, second, offset = metadata[offset], metadata[offset + 1], offset + 2
             # Of long texts two bits of the size are among those of the type.
             of, size = (
                 (first | 0x30, second | ((first & 0x30 ^ 0x30) << 4)) if first & 0x30 != 0x30 else (first, second)
@@ -205,9 +205,9 @@ def _give_charsets(columns: list[MapColumn], kinds: Sequence[int], default: byte
 
 
 def _numbers(body: bytes) -> list[int]:
-    place, found = 0, []
-    while place < len(body):
-        number, place = packed(body, place)
+    offset, found = 0, []
+    while offset < len(body):
+        number, offset = packed(body, offset)
         found.append(number)
     return found
 
@@ -247,21 +247,21 @@ def images(data: _Bytes, starts: Numbers, ends: Numbers, columns: Sequence[MapCo
     events, begins, sizes = [], [], []
     while len(active):
         nulls = at[active]
-        place = nulls + (len(columns) + 7) // 8
+        offset = nulls + (len(columns) + 7) // 8
         begin = np.empty((len(columns), len(active)), np.int64)
         size = np.empty_like(begin)
         for i, column in enumerate(columns):
             is_null = (data[nulls + i // 8] >> i % 8 & 1).astype(np.bool_)
             prefix, fixed = _layout(column)
-            length = little(data, place, prefix) if prefix else fixed
-            begin[i] = place + prefix
+            length = little(data, offset, prefix) if prefix else fixed
+            begin[i] = offset + prefix
             size[i] = np.where(is_null, -1, length)
-            place = place + np.where(is_null, 0, prefix + length)
+            offset = offset + np.where(is_null, 0, prefix + length)
         events.append(active)
         begins.append(begin)
         sizes.append(size)
-        at[active] = place
-        active = active[place < ends[active]]
+        at[active] = offset
+        active = active[offset < ends[active]]
     if not events:
         none = np.zeros((len(columns), 0), np.int64)
         return Images(np.zeros(0, np.int64), none, none)
@@ -270,19 +270,19 @@ def images(data: _Bytes, starts: Numbers, ends: Numbers, columns: Sequence[MapCo
     return Images(found[order], np.concatenate(begins, 1)[:, order], np.concatenate(sizes, 1)[:, order])
 
 
-def little(data: _Bytes, places: Numbers, size: int) -> Numbers:
+def little(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
     """Numbers with the least byte first, without sign up to 8 bytes."""
-    found = np.zeros(len(places), np.int64)
+    found = np.zeros(len(offsets), np.int64)
     for i in range(size):
-        found |= data[places + i].astype(np.int64) << (8 * i)
+        found |= data[offsets + i].astype(np.int64) << (8 * i)
     return found
 
 
-def big(data: _Bytes, places: Numbers, size: int) -> Numbers:
+def big(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
     """Numbers with the greatest byte first."""
-    found = np.zeros(len(places), np.int64)
+    found = np.zeros(len(offsets), np.int64)
     for i in range(size):
-        found = found << 8 | data[places + i]
+        found = found << 8 | data[offsets + i]
     return found
 
 
@@ -353,12 +353,12 @@ def _hexadecimal(values: pa.StringArray) -> pa.StringArray:
     read, offsets = content(values)
     offsets = np.asarray(offsets, np.int64)
     sizes = np.diff(offsets)
-    places = 2 * offsets + 2 * np.arange(len(offsets))  # of each value with its prefix
-    result = np.empty(int(places[-1]), np.uint8)
-    result[places[:-1]], result[places[:-1] + 1] = b"\\x"
+    doubled = 2 * offsets + 2 * np.arange(len(offsets))  # of each value with its prefix
+    result = np.empty(int(doubled[-1]), np.uint8)
+    result[doubled[:-1]], result[doubled[:-1] + 1] = b"\\x"
     at = 2 * np.arange(len(read)) + 2 * (np.repeat(np.arange(len(sizes)), sizes) + 1)
     result[at], result[at + 1] = _HEX[read >> 4], _HEX[read & 15]
-    return _strings(result, places, ~values.is_valid().to_numpy(zero_copy_only=False))
+    return _strings(result, doubled, ~values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _strings(data: _Bytes, offsets: Numbers, null: Mask) -> pa.StringArray:
@@ -372,9 +372,9 @@ def _labelled(numbers: Numbers, kind: int, labels: Sequence[str], null: Mask) ->
     """An enum has the number of its label from 1 (0: none that it knows), a set a bit for each of its labels."""
     if kind == ENUM:
         return pa.array(["", *labels]).take(pa.array(np.where(null, 0, numbers), mask=null))
-    known, places = np.unique(np.where(null, 0, numbers), return_inverse=True)
+    known, which = np.unique(np.where(null, 0, numbers), return_inverse=True)
     written = [",".join(x for i, x in enumerate(labels) if int(n) >> i & 1) for n in known]
-    return pa.array(written, pa.string()).take(pa.array(places, mask=null))
+    return pa.array(written, pa.string()).take(pa.array(which, mask=null))
 
 
 # Texts of fixed widths: a matrix of characters, of which some are left out.
@@ -404,11 +404,11 @@ def _decimals(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> p
     read[negative] = ~read[negative]
     # Groups of nine digits have four bytes; what is left over is first of the whole digits, last of the fraction.
     groups = [n for n in (whole % 9, *[9] * (whole // 9)) if n] + [n for n in (*[9] * (part // 9), part % 9) if n]
-    place, found = 0, []
+    offset, found = 0, []
     for n in groups:
         width = _DIGIT_BYTES[n]
-        found.append(_digits(big(read.reshape(-1), place + size * np.arange(len(read)), width), n))
-        place += width
+        found.append(_digits(big(read.reshape(-1), offset + size * np.arange(len(read)), width), n))
+        offset += width
     digits = np.concatenate(found, 1)
     characters = _joined([_MINUS, _ZERO, digits[:, :whole], _POINT, digits[:, whole:]], len(digits))
     keep = np.ones(characters.shape, np.bool_)

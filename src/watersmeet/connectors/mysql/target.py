@@ -217,7 +217,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
                 )
 
     def _make_progress_table(self) -> None:
-        columns = "".join(f", {name} bigint NOT NULL" for name in self._place_columns())
+        columns = "".join(f", {name} bigint NOT NULL" for name in self._offset_columns())
         self._run(
             f"CREATE TABLE IF NOT EXISTS {self._progress_table} (sink varchar(191) CHARACTER SET ascii COLLATE "
             f"ascii_bin PRIMARY KEY, writer varchar(64) NOT NULL{columns}) ENGINE = InnoDB"

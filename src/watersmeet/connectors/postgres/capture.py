@@ -26,7 +26,7 @@ from watersmeet.connectors.databases.captures import (
     Chunk,
     DatabaseOptions,
     Lineage,
-    LostPlaceError,
+    LostOffsetError,
     Mask,
     Numbers,
     Piece,
@@ -241,19 +241,19 @@ class PostgresSystem(System):
             why = f': replication slot "{slots[0]}" may use it'
         return f'publication "{own.publication}" still has table "{table.schema}.{table.table}"{why}'
 
-    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
-        return SlotStream(_own(options), place, history)
+    def stream(self, options: DatabaseOptions, offset: str, history: str) -> Stream:
+        return SlotStream(_own(options), offset, history)
 
     def end(self, options: DatabaseOptions) -> str:
         with self.connected(options) as connection:
             return lsn_text(_end_of_log(connection))
 
-    def has(self, place: str, other: str) -> bool:
-        return lsn_of(place) >= lsn_of(other)
+    def has(self, offset: str, other: str) -> bool:
+        return lsn_of(offset) >= lsn_of(other)
 
-    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:
+    def lag(self, options: DatabaseOptions, offset: str) -> tuple[int | None, int | None]:
         with self.connected(options) as connection:
-            found = connection.execute(_RETAINED, [place, _own(options).slot]).fetchone()
+            found = connection.execute(_RETAINED, [offset, _own(options).slot]).fetchone()
         return (None, None) if found is None else (found[0] or 0, max(0, found[1]))
 
     def is_in_use(self, problem: BaseException) -> bool:
@@ -267,7 +267,7 @@ def _same_publication(one: PostgresOptions, other: PostgresOptions) -> bool:
 class SlotStream(Stream):
     """See `Stream`. It begins at an offset that the slot must contain."""
 
-    def __init__(self, options: PostgresOptions, place: str, history: str) -> None:
+    def __init__(self, options: PostgresOptions, offset: str, history: str) -> None:
         self._options = options
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._unseen = np.zeros(0, np.int64)
@@ -278,14 +278,14 @@ class SlotStream(Stream):
         self._connection = connect(options.server)
         try:
             PostgresSystem().check(self._connection, options)
-            _check_slot(self._connection, options, lsn_of(place))
+            _check_slot(self._connection, options, lsn_of(offset))
             self.history = _history_now(self._connection)
-            _check_history(options, history, self.history, lsn_of(place))
-            self._reader = SlotReader(options.server, options.slot, [options.publication], lsn_of(place))
+            _check_history(options, history, self.history, lsn_of(offset))
+            self._reader = SlotReader(options.server, options.slot, [options.publication], lsn_of(offset))
         except BaseException:
             self._connection.close()
             raise
-        self.reached = place
+        self.reached = offset
 
     def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:  # noqa: ARG002
         batch = self._reader.read(wait_s)
@@ -295,11 +295,11 @@ class SlotStream(Stream):
         self.reached = lsn_text(self._reader.reached)
         return batch
 
-    def committed(self, place: str) -> None:
-        self._reader.confirm(lsn_of(place))
+    def committed(self, offset: str) -> None:
+        self._reader.confirm(lsn_of(offset))
 
-    def is_far_from(self, place: str) -> bool:
-        return self._reader.reached - lsn_of(place) >= (1 if self._reader.is_asked else _IDLE_BYTES)
+    def is_far_from(self, offset: str) -> bool:
+        return self._reader.reached - lsn_of(offset) >= (1 if self._reader.is_asked else _IDLE_BYTES)
 
     def ask(self) -> None:
         self._reader.ask()
@@ -362,8 +362,8 @@ class SlotStream(Stream):
             found |= (chunks == i + 1) & ~(chunk.snapshot.sees(xids) & (commits < chunk.high_lsn))
         return found
 
-    def behind(self, position: TablePosition, place: str) -> TablePosition:
-        return position.behind(lsn_of(place))
+    def behind(self, position: TablePosition, offset: str) -> TablePosition:
+        return position.behind(lsn_of(offset))
 
     def lineage(self, version: TableVersion) -> Sequence[Lineage]:
         known = self._lineages.get(version.oid)
@@ -406,7 +406,7 @@ class SlotStream(Stream):
         own = [r for r in batch.rows if (of := self.is_of(captured, r.table)) and of.oid == captured.oid]
         if not own:
             return None
-        newest = max(own, key=lambda r: int(r.places[0]))
+        newest = max(own, key=lambda r: int(r.offsets[0]))
         names, transaction = tuple(newest.table.types), newest.transactions[0]
         if not captured.types.keys() >= {*names} - {*captured.left_out}:
             self._wait_for_sight()
@@ -501,20 +501,20 @@ def _check_identity(shown: str, identity: str) -> None:
 
 
 def _check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
-    """LostPlaceError if the slot does not have all changes from that LSN on."""
+    """LostOffsetError if the slot does not have all changes from that LSN on."""
     found = connection.execute(_SLOT, [options.slot]).fetchone()
     if found is None:
-        raise LostPlaceError(f'replication slot "{options.slot}" is gone. {AGAIN}')
+        raise LostOffsetError(f'replication slot "{options.slot}" is gone. {AGAIN}')
     _, _, _, status, confirmed, _ = found
     if status == "lost":
-        raise LostPlaceError(
+        raise LostOffsetError(
             f'the server has taken replication slot "{options.slot}" away what it still needed. {AGAIN}'
         )
     if confirmed is not None and lsn_of(confirmed) > lsn:
-        raise LostPlaceError(f'replication slot "{options.slot}" was read by another reader. {AGAIN}')
+        raise LostOffsetError(f'replication slot "{options.slot}" was read by another reader. {AGAIN}')
     end = _end_of_log(connection)
     if end < lsn:
-        raise LostPlaceError(
+        raise LostOffsetError(
             f"the log of the server ends at {lsn_text(end)}, and {lsn_text(lsn)} was read already: it is another "
             f"server, or an older state of this one. {AGAIN}"
         )
@@ -529,7 +529,7 @@ def _history_now(connection: Any) -> str:
 
 
 def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> None:
-    """LostPlaceError if an LSN of one history is not in another one. before: empty if it is not known.
+    """LostOffsetError if an LSN of one history is not in another one. before: empty if it is not known.
 
     PostgreSQL, "Streaming Replication Protocol", TIMELINE_HISTORY.
     """
@@ -538,7 +538,7 @@ def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) ->
     (server, timeline), (server_now, timeline_now) = before.split("/"), now.split("/")
     where = f"{options.server.host}:{options.server.port}"
     if server != server_now:
-        raise LostPlaceError(f"the server at {where} is another one than that whose changes were read. {AGAIN}")
+        raise LostOffsetError(f"the server at {where} is another one than that whose changes were read. {AGAIN}")
     with contextlib.closing(connect(options.server, replication=True)) as connection:
         try:
             ((_, content),) = connection.cursor().execute(f"TIMELINE_HISTORY {timeline_now}").fetchall()
@@ -548,7 +548,7 @@ def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) ->
     lines = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
     ended = next((lsn_of(line[1]) for line in lines if line[0] == timeline), 0)
     if lsn > ended:
-        raise LostPlaceError(
+        raise LostOffsetError(
             f"the server was promoted at {lsn_text(ended)}, and {lsn_text(lsn)} of the one before it was read already: "
             f"it lacks changes that are here. {AGAIN}"
         )

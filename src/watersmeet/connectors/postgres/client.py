@@ -126,7 +126,7 @@ SELECT c.oid, c.relkind, c.relpersistence FROM pg_class c JOIN pg_namespace n ON
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 
-_PLACE: Final = (
+_OFFSET: Final = (
     "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END, "
     "pg_current_snapshot()::text"  # a commit is in the log before its rows are seen
 )
@@ -139,8 +139,8 @@ class PostgresReader(TableReader[Column]):
         super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
-        """The place in the server's log of changes, before which all that is read was written. A relation whose changes
-        are not all in there may always have changed. invalidate_query: what that gives.
+        """The offset in the server's log of changes before which all content was written. A new value each time for a
+        relation whose changes are not all logged. invalidate_query: its result.
         """
         options = self.options
         with connected(options.server) as connection:
@@ -151,7 +151,7 @@ class PostgresReader(TableReader[Column]):
             oid, kind, persistence = self._relation(connection)
             if kind not in _LOGGED_KINDS or persistence != "p":
                 return time.monotonic_ns()
-            return oid, *connection.execute(_PLACE).fetchone()
+            return oid, *connection.execute(_OFFSET).fetchone()
 
     def _receive(
         self,

@@ -50,7 +50,7 @@ class PostgresBatch(Batch):
 
 
 def lsn_text(lsn: int) -> str:
-    """A place in the log as PostgreSQL writes it."""
+    """An offset in the log as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
@@ -86,11 +86,11 @@ def parsed(messages: Sequence[bytes], known: dict[int, PostgresVersion]) -> Post
     )
 
 
-def _number(data: _Bytes, places: Numbers, size_bytes: int) -> Numbers:
+def _number(data: _Bytes, offsets: Numbers, size_bytes: int) -> Numbers:
     """Numbers in network order, without sign."""
-    found = np.zeros(len(places), np.int64)
+    found = np.zeros(len(offsets), np.int64)
     for i in range(size_bytes):
-        found = (found << 8) | data[places + i]
+        found = (found << 8) | data[offsets + i]
     return found
 
 
@@ -109,21 +109,21 @@ def _versions(
 def described(message: bytes) -> PostgresVersion:
     """What a message of kind RELATION says."""
     (oid,) = struct.unpack_from(">I", message, 1)
-    schema, place = _name(message, 5)
-    name, place = _name(message, place)
-    identity, count = struct.unpack_from(">cH", message, place)
-    place += 3
+    schema, offset = _name(message, 5)
+    name, offset = _name(message, offset)
+    identity, count = struct.unpack_from(">cH", message, offset)
+    offset += 3
     types = {}
     for _ in range(count):
-        column, place = _name(message, place + 1)
-        types[column] = type_text(*struct.unpack_from(">Ii", message, place))
-        place += 8
+        column, offset = _name(message, offset + 1)
+        types[column] = type_text(*struct.unpack_from(">Ii", message, offset))
+        offset += 8
     return PostgresVersion(oid, schema or "pg_catalog", name, types, identity.decode())
 
 
-def _name(message: bytes, place: int) -> tuple[str, int]:
-    end = message.index(0, place)
-    return message[place:end].decode(), end + 1
+def _name(message: bytes, offset: int) -> tuple[str, int]:
+    end = message.index(0, offset)
+    return message[offset:end].decode(), end + 1
 
 
 def _rows(
@@ -133,10 +133,10 @@ def _rows(
     transactions: Numbers,
     versions: dict[int, list[tuple[int, PostgresVersion]]],
 ) -> Iterator[Rows]:
-    places = np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
-    oids = _number(data, starts[places] + 1, 4)
+    offsets = np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
+    oids = _number(data, starts[offsets] + 1, 4)
     for oid in np.unique(oids).tolist():
-        own = places[oids == oid]
+        own = offsets[oids == oid]
         known = versions[oid]
         which = np.searchsorted([i for i, _ in known], own) - 1
         for number in np.unique(which).tolist():
@@ -145,15 +145,15 @@ def _rows(
 
 
 def _rows_of(
-    data: _Bytes, starts: Numbers, kinds: _Bytes, places: Numbers, transactions: Numbers, table: TableVersion
+    data: _Bytes, starts: Numbers, kinds: _Bytes, offsets: Numbers, transactions: Numbers, table: TableVersion
 ) -> Rows:
-    marks = starts[places] + 5
+    marks = starts[offsets] + 5
     gone = (data[marks] == _KEY) | (data[marks] == _OLD)
-    written = kinds[places] != DELETE
+    written = kinds[offsets] != DELETE
     old, behind = _values(data, marks[gone] + 1, table)
     marks[gone] = behind
     new, _ = _values(data, marks[written] + 1, table)
-    return Rows(table, places, transactions, written, gone, _with_old(new, old, written, gone), old)
+    return Rows(table, offsets, transactions, written, gone, _with_old(new, old, written, gone), old)
 
 
 def _with_old(new: Sequence[Values], old: Sequence[Values], written: Mask, gone: Mask) -> tuple[Values, ...]:
@@ -177,19 +177,19 @@ def _with_old(new: Sequence[Values], old: Sequence[Values], written: Mask, gone:
     return tuple(filled)
 
 
-def _values(data: _Bytes, places: Numbers, table: TableVersion) -> tuple[tuple[Values, ...], Numbers]:
-    """The columns of rows that begin at `places`, and what is behind each row."""
-    places = places + 2
+def _values(data: _Bytes, offsets: Numbers, table: TableVersion) -> tuple[tuple[Values, ...], Numbers]:
+    """The columns of rows that begin at `offsets`, and what is behind each row."""
+    offsets = offsets + 2
     found = []
     for _ in table.types:
-        marks = data[places]
+        marks = data[offsets]
         is_text = marks == _TEXT
-        begins, sizes = places + 1, np.zeros(len(places), np.int64)
-        sizes[is_text] = _number(data, places[is_text] + 1, 4)
+        begins, sizes = offsets + 1, np.zeros(len(offsets), np.int64)
+        sizes[is_text] = _number(data, offsets[is_text] + 1, 4)
         begins[is_text] += 4
         found.append(Values(cut(data, begins, begins + sizes, ~is_text), marks == _UNCHANGED))
-        places = begins + sizes
-    return tuple(found), places
+        offsets = begins + sizes
+    return tuple(found), offsets
 
 
 def _truncations(
@@ -213,10 +213,10 @@ _EPOCH_US: Final = 946_684_800_000_000
 
 
 class SlotReader:
-    """Reads a slot from a place on. One thread uses it. What the connection says is RUNTIME_UNAVAILABLE and others, as
-    `postgres.client.failure` does.
+    """Reads a slot from an offset on. One thread uses it. Errors of the connection are those of
+    `postgres.client.failure`.
 
-    reached: everything before this place in the server's log was read. is_asked: the server wants to know that it is
+    reached: everything before this offset in the server's log was read. is_asked: the server wants to know that it is
     kept elsewhere. A server that is to end waits for that.
     """
 
@@ -262,12 +262,12 @@ class SlotReader:
         self._whole = 0
         self._size_bytes = sum(map(len, self._messages))
         batch = parsed(messages, self._known)
-        self.reached = max(self.reached, lsn_of(batch.place))
+        self.reached = max(self.reached, lsn_of(batch.offset))
         self._tell_in_time()
         return batch
 
     def confirm(self, lsn: int) -> None:
-        """Everything before that place is kept elsewhere: the server may forget it."""
+        """Everything before that offset is kept elsewhere: the server may forget it."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self.is_asked = False
