@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import watersmeet
 from watersmeet.cli import reading
@@ -45,6 +48,9 @@ from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT
 
 __all__ = ["app", "main", "reading"]
+
+#: The variable by which the scripts of `completion` ask for completions.
+_COMPLETING: Final = "_WATERSMEET_COMPLETE"
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
@@ -248,6 +254,29 @@ def password() -> None:
         typer.echo(str(passwords.Verifier.of(given)))
 
 
+class CommandShell(StrEnum):
+    """A shell whose completion can be set up."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+@app.command(
+    examples=[
+        "source <(watersmeet completion bash)",
+        "watersmeet completion zsh > ~/.zfunc/_watersmeet",
+        "watersmeet completion fish > ~/.config/fish/completions/watersmeet.fish",
+    ]
+)
+def completion(shell: Annotated[CommandShell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL")]) -> None:
+    """Print a script that completes commands and options.
+
+    Load it where the shell starts, such as in ~/.bashrc.
+    """
+    typer.echo(get_completion_script(prog_name="watersmeet", complete_var=_COMPLETING, shell=shell.value))
+
+
 @app.command(
     "test",
     examples=[
@@ -354,4 +383,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if _COMPLETING in os.environ:
+        completion_init()
     app(prog_name="watersmeet")

@@ -1,27 +1,34 @@
-"""The commands that only read: query, explain and topology. None of them needs Spark."""
+"""The commands that only read: query, explain, status and topology. None of them needs Spark."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import watersmeet
-from watersmeet.cli.options import DialectOption, JsonOption, ParallelismOption, RequiredPath, app
-from watersmeet.cli.output import errors_output, output, reporting
+from watersmeet.cli.options import DialectOption, JsonOption, ParallelismOption, PathOption, RequiredPath, app
+from watersmeet.cli.output import FAILED, errors_output, output, reporting
 from watersmeet.errors import Error, error
+from watersmeet.objectstores.base import is_url
 from watersmeet.system.process import block_import, lazy_import
 from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
-    from watersmeet.cli import results
+    from watersmeet.cli import progress, results
     from watersmeet.cli import run as runner
     from watersmeet.database import plans as saved_plans
     from watersmeet.database.sessions import context, variables
     from watersmeet.session.statements import explain as explaining
 else:
+    progress = lazy_import("watersmeet.cli.progress")
     runner = lazy_import("watersmeet.cli.run")
     results = lazy_import("watersmeet.cli.results")
     saved_plans = lazy_import("watersmeet.database.plans")
@@ -37,29 +44,63 @@ class PictureFormat(StrEnum):
     dot = "dot"
 
 
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.", dir_okay=False)
+]
+
+#: The standard input, where a file or a statement is an argument.
+_STDIN: Final = "-"
+
+_FORMATS: Final = {".csv": "csv", ".json": "json", ".jsonl": "json", ".md": "markdown", ".parquet": "parquet"}
+
+
 @app.command(
     examples=[
         'watersmeet query "SELECT * FROM totals ORDER BY name" --path shop',
-        'watersmeet query "SHOW JOBS" --path shop --json',
+        'watersmeet query "SELECT * FROM totals" --path shop -o totals.csv',
+        'echo "SHOW JOBS" | watersmeet query - --path shop --json',
     ]
 )
 def query(
-    sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.", metavar="SQL")],
+    context: typer.Context,
+    sql: Annotated[
+        str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN; - reads standard input.", metavar="SQL")
+    ],
     path: RequiredPath,
     dialect: DialectOption = DEFAULT_DIALECT,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print rows as CSV with a line of names.")] = False,
     as_json: JsonOption = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print rows as a table in Markdown.")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write; .csv, .json, .jsonl, .md and .parquet imply the format.",
+            dir_okay=False,
+        ),
+    ] = None,
 ) -> None:
     """Print the rows of queries.
 
     The database is only read, also while another process writes it. Needs no Spark.
     """
+    form = _form(context, {"csv": as_csv, "json": as_json, "markdown": as_markdown}, file)
     # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
     block_import("pandas")
-    with reporting(as_json=as_json), watersmeet.connect(path, dialect=dialect, read_only=True) as connection:
-        out = output()
+    with (
+        reporting(as_json=as_json),
+        watersmeet.connect(path, dialect=dialect, read_only=True) as connection,
+        _written_to(file),
+    ):
         try:
-            for cursor in connection.execute_script(sql):
-                results.print_result(cursor, out, as_json=as_json)
+            for number, cursor in enumerate(connection.execute_script(_text(sql))):
+                if number and form == "parquet":
+                    raise error("INVALID_PARAMETER", "a Parquet file takes the rows of one query")
+                if form in ("table", "json"):
+                    results.print_result(cursor, output(), as_json=form == "json")
+                else:
+                    results.write_rows(cursor, form)
         except Error as err:
             if err.condition == "READ_ONLY_SESSION":
                 err.hint = (
@@ -69,23 +110,69 @@ def query(
             raise
 
 
-@app.command(examples=["watersmeet explain shop.sql"])
+def _form(context: typer.Context, switches: dict[str, bool], file: Path | None) -> str:
+    """The format that the command line asks for, else the file's name, else the environment."""
+    given = [form for form, is_set in switches.items() if is_set]
+    sources = {form: context.get_parameter_source(f"as_{form}") for form in given}
+    written = [form for form, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if len(written) > 1:
+        raise typer.BadParameter(f"--{' and --'.join(written)} exclude each other")
+    implied = [] if file is None or file.suffix not in _FORMATS else [_FORMATS[file.suffix]]
+    return [*written, *implied, *given, "table"][0]
+
+
+def _text(sql: str) -> str:
+    return sys.stdin.read() if sql == _STDIN else sql
+
+
+@contextlib.contextmanager
+def _written_to(file: Path | None) -> Iterator[None]:
+    """Writes what is printed inside to a file, if the block ends without an error. INVALID_PARAMETER."""
+    if file is None:
+        yield
+        return
+    content = io.BytesIO()
+    with io.TextIOWrapper(content, encoding="utf-8", newline="") as held:
+        with contextlib.redirect_stdout(held):
+            yield
+        held.flush()
+        try:
+            file.write_bytes(content.getvalue())
+        except OSError as cause:
+            raise error("INVALID_PARAMETER", f"{file} can't be written: {cause.strerror}") from cause
+
+
+@app.command(
+    examples=[
+        "watersmeet explain shop.sql",
+        "watersmeet explain \"SELECT * FROM totals WHERE name = 'Ann'\" --path shop",
+        'watersmeet explain "CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM totals" --path shop',
+    ]
+)
 def explain(
-    file: Annotated[Path, typer.Argument(help="A SQL script.", exists=True, dir_okay=False, metavar="FILE")],
+    source: Annotated[
+        str, typer.Argument(help="A SQL script, its URL, or SQL; - reads standard input.", metavar="SQL")
+    ],
+    path: PathOption = None,
     dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the plans of views.
+    """Print the plans of views and queries.
 
-    Also those of pumps, processors and running queries. Nothing is stored.
+    Also those of pumps and processors. With --path, relations of that database can be named. Nothing is stored.
     """
     with reporting(as_json=as_json):
-        text = runner.read_script(str(file))
+        script = _script(source)
         buckets = parallelism or saved_plans.default_parallelism("spark")  # the plan that `run` would make
-        with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
+        options: dict[str, Any] = {"read_only": True} if path else {"parallelism": buckets, "runtime": "inprocess"}
+        with (
+            watersmeet.connect(path, dialect=dialect, **options) as connection,
+            script.naming() if script.file else contextlib.nullcontext(),
+        ):
             session = context.Session(connection.opened, variables.Variables(dialect))
-            plans = explaining.explain_script(session, text)
+            is_query = path is not None or script.file == ""
+            plans = explaining.explain_script(session, script.text, batch=is_query)
         if as_json:
             results.print_json(("view", "plan"), plans)
             return
@@ -97,27 +184,43 @@ def explain(
             errors_output().print("the script makes no materialized view, and no query of it runs on", style="yellow")
 
 
+def _script(source: str) -> runner.Script:
+    """The script of a file or URL, or the text itself, which has no file."""
+    if is_url(source) or Path(source).is_file():
+        return runner.Script(source, runner.read_script(source))
+    if source != _STDIN and not any(c.isspace() for c in source):
+        raise typer.BadParameter(f"{source} is neither a file nor SQL")
+    return runner.Script("", _text(source))
+
+
+@app.command(examples=["watersmeet status --path shop", "watersmeet status --path shop --json"])
+def status(path: RequiredPath, as_json: JsonOption = False) -> None:
+    """Show the state of a database, its sources and views.
+
+    Also while another process writes it. The exit code is 3 if a view or source has stopped.
+    """
+    with reporting(as_json=as_json), watersmeet.connect(path, read_only=True) as connection:
+        found = progress.status_of(connection)
+        if as_json:
+            typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, default=str))
+        else:
+            out = output()
+            out.print(progress.status_table(found, out.width), soft_wrap=not out.is_terminal)
+        stopped = any(v.error for v in found.views) or any(s.health.state == "stalled" for s in found.sources)
+    raise typer.Exit(FAILED if stopped else 0)
+
+
 @app.command(examples=["watersmeet topology --path shop -o shop.svg"])
 def topology(
     path: RequiredPath,
     kind: Annotated[
         PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")
     ] = PictureFormat.svg,
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Where to write it (default: standard output).", dir_okay=False),
-    ] = None,
+    file: OutputOption = None,
 ) -> None:
     """Draw tables, sources and views.
 
     The database is only read, also while another process writes it. Needs no Spark.
     """
-    with reporting(), watersmeet.connect(path, read_only=True) as connection:
-        text = connection.topology(kind.value)
-        if file is None:
-            typer.echo(text, nl=False)
-        else:
-            try:
-                file.write_text(text, encoding="utf-8")
-            except OSError as cause:
-                raise error("INVALID_PARAMETER", f"{file} can't be written: {cause.strerror}") from cause
+    with reporting(), watersmeet.connect(path, read_only=True) as connection, _written_to(file):
+        typer.echo(connection.topology(kind.value), nl=False)

@@ -1,4 +1,5 @@
-"""Results as people read them: tables on a terminal, records if they are too wide, or one JSON object a row.
+"""Results as people read them: tables on a terminal, records if they are too wide; or as programs read them: one JSON
+object a row, CSV, Markdown, Parquet.
 
 Cells are padded to the width of their column, faster than rich does it, whose every cell is a tree of its own. Rows of
 a query that runs until it is stopped stand on a line each when they arrive, with a sign where rows may be deleted.
@@ -10,7 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
 from rich.cells import cell_len
@@ -19,9 +20,16 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.database.reading import conformed
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.texts import json_value, shown
-from watersmeet.values.types import SqlType
+from watersmeet.system.process import lazy_import
+from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
+
+if TYPE_CHECKING:
+    from watersmeet.formats import writingfiles
+else:
+    writingfiles = lazy_import("watersmeet.formats.writingfiles")
 
 #: The text of a missing value.
 NULL: Final = "NULL"
@@ -147,6 +155,34 @@ def print_json(
         record |= {key: json_value(v, kind) for key, v, kind in zip(keys, row, types, strict=True)}
         sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def write_rows(cursor: Cursor, form: str) -> None:
+    """Writes all rows of the last statement of `cursor`, if it has any, to standard output: csv, markdown, parquet."""
+    if cursor.description is None:
+        return
+    names = _distinct([d[0] for d in cursor.description])
+    columns = tuple(Field(n, d[1], nullable=d[6]) for n, d in zip(names, cursor.description, strict=True))
+    if form == "markdown":
+        _write_markdown(columns, cursor)
+        return
+    sys.stdout.flush()
+    writer = writingfiles.FileWriter(columns, "parquet" if form == "parquet" else "csv", {})
+    file = writer.begin(sys.stdout.buffer)
+    file.write(conformed(cursor.arrow().rename_columns(names), arrow_schema(columns, positional=False)))
+    file.close()
+    sys.stdout.buffer.flush()
+
+
+def _write_markdown(columns: Schema, cursor: Cursor) -> None:
+    """A table of GitHub's Markdown; numbers are aligned to the right."""
+    marks = ["---:" if c.type.name in NUMBERS else "---" for c in columns]
+    cells = [
+        [NULL if v is None else visible(shown(v, c.type)) for v, c in zip(row, columns, strict=True)] for row in cursor
+    ]
+    for line in ([c.name for c in columns], marks, *cells):
+        texts = [text.replace("|", "\\|").replace("\n", "<br>") for text in line]
+        sys.stdout.write(f"| {' | '.join(texts)} |\n")
 
 
 def bytes_text(count: float) -> str:

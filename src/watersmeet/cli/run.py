@@ -1,12 +1,9 @@
-"""`watersmeet run` and `watersmeet serve`: run scripts, then show the progress of views and sources, as a table or as
-lines of a log, or serve the database.
-"""
+"""`watersmeet run` and `watersmeet serve`: run scripts, then process input and show progress, or serve the database."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import resource
 import sys
@@ -18,25 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error
-from watersmeet.cli.results import Follower, bytes_text, drain, follow, print_result
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.variables import Variables
+from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
+from watersmeet.cli.results import Follower, drain, follow, print_result
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 from watersmeet.objectstores.stores import open_store
-from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
+from watersmeet.runtime.status import Status
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.status import Rates, database_status
+from watersmeet.session.status import Rates
 from watersmeet.system.process import lazy_import
-from watersmeet.values import DEFAULT_DIALECT
 
 if TYPE_CHECKING:
     from watersmeet.server import service
@@ -98,159 +91,6 @@ def _object(url: str) -> bytes:
         raise error(
             "INVALID_PARAMETER", f"{url} can't be read: {problem.message}", detail=problem.detail, hint=problem.hint
         ) from problem
-
-
-#: The columns of the table, and which of them a narrow terminal goes without first.
-_COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
-
-_LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark", "errors", "rows/s")
-
-#: Lines around those of sources and views: title, head, caption, and the prompt above.
-_OTHER_LINES: Final = 8
-
-
-def status_of(connection: Connection) -> Status:
-    """The status of the database of a connection, without memory."""
-    return database_status(Session(connection.opened, Variables(DEFAULT_DIALECT)), memory=False)
-
-
-def rows_in(status: Status) -> dict[str, int]:
-    """By id, how many rows came in to each source and view."""
-    return {v.id: v.rows_in for v in status.views} | {s.id: s.rows for s in status.sources}
-
-
-def progress_table(
-    status: Status,
-    rates: dict[str, float],
-    seconds: float,
-    size: tuple[int, int] = (200, 200),
-    *,
-    ending: str = "Ctrl-C stops at the end of an epoch",
-) -> Table:
-    """A line for each source and each view, with the columns and as many lines as there is room for.
-
-    size: columns and lines of the terminal. ending: the effect of Ctrl-C.
-    """
-    width, height = size
-    rows = [_source_cells(s, rates) for s in status.sources] + [_view_cells(v, rates) for v in status.views]
-    room = max(1, height - _OTHER_LINES)
-    hidden = max(0, len(rows) - room)
-    caption = f"… and {hidden:,} more, SHOW JOBS lists all. " if hidden else ""
-    table = Table(
-        title=_title(status, seconds),
-        title_justify="left",
-        caption=caption + ending,
-        caption_justify="left",
-        box=box.ROUNDED,
-        header_style="bold",
-    )
-    named = _fitting(rows[:room], width)
-    for name in named:
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
-    for row in rows[:room]:
-        table.add_row(*(row.get(name, Text()) for name in named))
-    return table
-
-
-def _source_cells(source: SourceStatus, rates: dict[str, float]) -> dict[str, Text]:
-    return {
-        "": Text(f"source {source.name}", style="cyan"),
-        "rows in": Text(f"{source.rows:,}"),
-        "rows/s": Text(f"{rates.get(source.id, 0):,.0f}"),
-        "watermark": Text(source.watermark or ""),
-        "errors": _source_errors(source),
-    }
-
-
-def _view_cells(view: ViewStatus, rates: dict[str, float]) -> dict[str, Text]:
-    name = view.name + (" (stopped)" if view.error else "" if view.ready else " (filling)")
-    return {
-        "": Text(name),
-        "rows in": Text(f"{view.rows_in:,}"),
-        "rows/s": Text(f"{rates.get(view.id, 0):,.0f}"),
-        "rows out": Text(f"{view.rows_out:,}"),
-        "content": Text(f"{view.rows:,}"),
-        "watermark": Text(_watermark(view)),
-        "state rows": Text(f"{view.state_rows:,}"),
-        "state": Text(bytes_text(view.state_bytes)),
-        "errors": _count(view.expression_errors),
-    }
-
-
-def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
-    """The names of the columns that fit: names and content always, the others as long as there is room for them."""
-    widths = {name: max([len(name), *(row[name].cell_len for row in rows if name in row)]) for name in _COLUMNS}
-    named = list(_COLUMNS)
-    for name in _LEAST_FIRST:
-        if 1 + sum(widths[n] + 3 for n in named) > width:
-            named.remove(name)
-    return named
-
-
-_SOURCE_FIELDS: Final = ("rows", "dead", "watermark", "late", "ahead", "idle")
-_VIEW_FIELDS: Final = ("rows_in", "rows_out", "rows", "watermark", "held_back_by", "state_rows", "state_bytes")
-
-
-def progress_line(status: Status, rates: dict[str, float], *, as_json: bool) -> str:
-    """The same for a log file."""
-    if as_json:
-        sources = {
-            s.name: {**{n: getattr(s, n) for n in _SOURCE_FIELDS}, "rows_per_s": round(rates.get(s.id, 0))}
-            for s in status.sources
-        }
-        views = {
-            v.name: {
-                **{n: getattr(v, n) for n in _VIEW_FIELDS},
-                "rows_per_s": round(rates.get(v.id, 0)),
-                "errors": v.expression_errors,
-                "stopped": bool(v.error),
-            }
-            for v in status.views
-        }
-        found = {"epoch": status.epoch, "behind": status.behind, "sources": sources, "views": views}
-        return json.dumps(found, ensure_ascii=False, default=str)
-    parts = [f"epoch {status.epoch:,}"]
-    parts += [
-        f"source {s.name}: {s.rows:,} rows, {rates.get(s.id, 0):,.0f}/s"
-        + (f", {s.late:,} late" if s.late else "")
-        + (f", {s.ahead:,} ahead" if s.ahead else "")
-        + (f", {s.dead:,} set aside" if s.dead else "")
-        for s in status.sources
-    ]
-    parts += [
-        f"{v.name}: in {v.rows_in:,}, {rates.get(v.id, 0):,.0f}/s, out {v.rows_out:,}, "
-        f"content {v.rows:,}, state {bytes_text(v.state_bytes)}"
-        + (f", stopped: {v.error['message']}" if v.error else "")
-        + (f", watermark {_watermark(v)}" if v.held_back_by is not None else "")
-        for v in status.views
-    ]
-    return " | ".join(parts)
-
-
-def _title(status: Status, seconds: float) -> str:
-    behind = status.behind
-    clock = f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
-    return (
-        f"{clock}  epoch {status.epoch:,}, the last one of {status.metrics.rows:,} rows in "
-        f"{status.metrics.duration_us / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind"
-    )
-
-
-def _watermark(view: ViewStatus) -> str:
-    """The watermark of a view, or the source without one that it waits for."""
-    if view.held_back_by is None:
-        return "–"
-    return view.watermark or f"waits for {view.held_back_by}"
-
-
-def _source_errors(source: SourceStatus) -> Text:
-    """Records that were set aside; rows that were dropped because they came late."""
-    count = _count(source.dead)
-    return count.append(f" ({source.late:,} late)", style="yellow") if source.late else count
-
-
-def _count(number: int) -> Text:
-    return Text(f"{number:,}", style="bold red" if number else "")
 
 
 #: How often the display is refreshed, and how often a line is written without a terminal.

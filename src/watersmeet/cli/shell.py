@@ -24,8 +24,9 @@ from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 from rich.console import Console
 
 from watersmeet.cli.output import REFUSED, Interrupts, errors_output, output, print_error
+from watersmeet.cli.progress import status_of
 from watersmeet.cli.results import Follower, follow
-from watersmeet.cli.run import Script, print_notices, print_outcome, read_script, status_of
+from watersmeet.cli.run import Script, print_notices, print_outcome, read_script
 from watersmeet.dialects.parsing import split_statements
 from watersmeet.errors import Error, error_from_json
 from watersmeet.errors.secretnames import concealed

@@ -8,7 +8,8 @@ import json
 from rich.console import Console
 
 import watersmeet
-from watersmeet.cli.run import _drawn, progress_line, progress_table, status_of
+from watersmeet.cli.progress import progress_line, progress_table, status_of
+from watersmeet.cli.run import _drawn
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.store.manifests import Metrics
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from scripts import cli_page
@@ -52,3 +55,21 @@ def test_examples_are_accepted(call, monkeypatch, tmp_path):
             (tmp_path / word).parent.mkdir(exist_ok=True)
             (tmp_path / word).touch()
     COMMANDS[call[0]].make_context(call[0], call[1:])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_the_command(shell):
+    script = CliRunner().invoke(app, ["completion", shell]).stdout
+    assert f"_WATERSMEET_COMPLETE=complete_{shell}" in script
+
+
+def test_commands_and_options_are_completed():
+    found = subprocess.run(
+        [sys.executable, "-m", "watersmeet"],
+        env=os.environ
+        | {"_WATERSMEET_COMPLETE": "complete_bash", "COMP_WORDS": "watersmeet query --c", "COMP_CWORD": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["--csv"]

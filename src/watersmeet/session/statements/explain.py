@@ -82,10 +82,11 @@ def _planning(session: Session) -> dict[str, Any]:
     }
 
 
-def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
+def explain_script(session: Session, text: str, *, batch: bool = False) -> list[tuple[str, list[str]]]:
     """The name and plan of everything in a script that follows its inputs.
 
-    Runs the script without its rows, queries and connectors.
+    Runs the script without its rows, queries and connectors. In a database that is open for reading it creates nothing:
+    relations that the script names must exist. batch: also the plans of batch queries.
     """
     session.replace_connectors = True
     plans: list[tuple[str, list[str]]] = []
@@ -96,10 +97,13 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
         if isinstance(inner, st.Refused):
             raise inner.error
         lines = _running_lines(session, inner, ExplainOptions(**_planning(session)))
+        if lines is None and batch and isinstance(inner, st.Select):
+            lines = _batch_lines(session, inner, "text")
         if lines is not None:
             queries += isinstance(inner, (st.Select, st.Subscribe))
             plans.append((inner.name if isinstance(inner, df.Create) else f"query {queries}", lines))
-        if inner is statement and isinstance(inner, _MADE):
+        made = (st.SetVariable,) if session.database.read_only else _MADE
+        if inner is statement and isinstance(inner, made):
             handler = handler_of(type(inner))
             assert handler is not None
             handler(session, inner)
