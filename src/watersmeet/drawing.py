@@ -2,8 +2,8 @@
 and fonts, or as DOT for Graphviz.
 
 Longest-path layers, then barycenters until arrows cross least: Sugiyama, Tagawa, Toda, "Methods for visual
-understanding of hierarchical system structures" (1981). In pictures with many boxes, high columns are folded into
-several; their arrows are straight lines under the boxes, without labels.
+understanding of hierarchical system structures" (1981). Long arrows from one box share a way until they part. In
+pictures with many boxes, high columns are folded into several; arrows pass between the boxes, without labels.
 """
 
 from __future__ import annotations
@@ -37,25 +37,30 @@ class Layered:
 
 
 def layered(diagram: Diagram) -> Layered:
-    """The diagram in columns: every arrow goes from one column to the next, over slots of its own if it is long."""
+    """The diagram in columns: every arrow goes from one column to the next. The long arrows of a box share slots."""
     numbers = _numbers(diagram)
     slots = {b.id: Slot(numbers[b.id], b.id) for b in diagram.boxes}
     columns: list[list[Slot]] = [[] for _ in range(max(numbers.values(), default=-1) + 1)]
     for slot in slots.values():
         columns[slot.column].append(slot)
+    passing: dict[tuple[str, int], Slot] = {}
     ways = []
     for arrow in diagram.arrows:
         way = [slots[arrow.source]]
         for column in range(numbers[arrow.source] + 1, numbers[arrow.target]):
-            passing = Slot(column, None)
-            columns[column].append(passing)
-            way.append(passing)
-        way.append(slots[arrow.target])
-        for one, other in pairwise(way):
-            one.after.append(other)
-            other.before.append(one)
-        ways.append((arrow, way))
+            if (arrow.source, column) not in passing:
+                passing[arrow.source, column] = slot = Slot(column, None)
+                columns[column].append(slot)
+                _link(way[-1], slot)
+            way.append(passing[arrow.source, column])
+        _link(way[-1], slots[arrow.target])
+        ways.append((arrow, [*way, slots[arrow.target]]))
     return Layered(_uncrossed(columns), ways)
+
+
+def _link(one: Slot, other: Slot) -> None:
+    one.after.append(other)
+    other.before.append(one)
 
 
 def _numbers(diagram: Diagram) -> dict[str, int]:
@@ -120,7 +125,7 @@ def _crossings(columns: Sequence[Sequence[Slot]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box with a title and lines below it. style: the name of its colours (see `svg.STYLES`)."""
+    """A box with a title and lines below it. style: a key of `STYLES`."""
 
     id: str
     title: str
@@ -166,6 +171,7 @@ _NARROW: Final = frozenset("iljtfrI.,:;|!'()[]/\\ -`\"")
 _WIDE: Final = frozenset("mwMWQOGD@%&+=<>~")
 _SHARES: Final = (0.42, 0.64, 0.9)
 _BOLD: Final = 1.1
+_GLYPH: Final = 14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +306,9 @@ class _Layout:
 
 
 def _width(box: Box) -> float:
-    widths = [text_width(box.title, TITLE_SIZE, bold=True), *[text_width(line, LINE_SIZE) for line in box.lines]]
-    return math.ceil(max(widths)) + 2 * PADDING
+    glyph = _GLYPH + PADDING if STYLES[box.style].glyph else 0
+    title = text_width(box.title, TITLE_SIZE, bold=True) + glyph
+    return math.ceil(max([title, *[text_width(line, LINE_SIZE) for line in box.lines]])) + 2 * PADDING
 
 
 def _separated(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
@@ -358,7 +365,7 @@ def folded(picture: Picture) -> Picture:
             x += wide + _BESIDE
         x += _BETWEEN - _BESIDE
     height = max(b.y + b.height for b in boxes.values()) + _MARGIN
-    arrows = tuple(_straight(a, boxes) for a in picture.arrows)
+    arrows = tuple(_between(a, boxes) for a in picture.arrows)
     return replace(
         picture,
         width=x - _BETWEEN + _MARGIN,
@@ -389,32 +396,45 @@ def _height(columns: Sequence[Sequence[PlacedBox]], rows: int) -> float:
     return max(min(len(c), rows) * (c[0].height + _BELOW) for c in columns) + 2 * _MARGIN
 
 
-def _straight(arrow: PlacedArrow, boxes: dict[str, PlacedBox]) -> PlacedArrow:
+def _between(arrow: PlacedArrow, boxes: dict[str, PlacedBox]) -> PlacedArrow:
+    """The arrow along the gaps: right of its source, above the row of its target, left of its target."""
     source, target = boxes[arrow.arrow.source], boxes[arrow.arrow.target]
-    begin = (source.x + source.width, source.y + source.height / 2)
-    end = (target.x, target.y + target.height / 2)
-    return PlacedArrow(replace(arrow.arrow, label=""), (begin, end), end)
+    begin, middle = source.x + source.width, source.y + source.height / 2
+    end, y = target.x, target.y + target.height / 2
+    out, into, above = begin + _BESIDE / 2, end - _BESIDE / 2, target.y - _BELOW / 2
+    points = [(begin, middle), (out, middle), (into, y), (end, y)]
+    if into > out:
+        points[2:2] = [(out, above), (into, above)]
+    return PlacedArrow(replace(arrow.arrow, label=""), tuple(points), (end, y))
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colours of a box."""
+    """The look of a box, in the palette of the console. edge: of the left edge. glyph: a path in 14 by 14 units."""
 
-    fill: str
-    stroke: str
+    edge: str
+    glyph: str = ""
+    fill: str = "#ffffff"
+    dashes: str = ""
 
 
+_INK: Final = "#14242a"
+_QUIET: Final = "#566a71"
+_RULE: Final = "#c6d1d4"
+_LINE: Final = "#7f949b"
+_PAPER: Final = "#f6f8f8"
+
+#: By style of a box. The console draws the same glyphs (`server/web/static/topology.js`).
 STYLES: Final = {
-    "plain": Style("#f5f5f4", "#78716c"),
-    "table": Style("#e0f2fe", "#0369a1"),
-    "source": Style("#dcfce7", "#15803d"),
-    "view": Style("#fef3c7", "#b45309"),
-    "sink": Style("#f3e8ff", "#7e22ce"),
+    "plain": Style(_LINE, fill="#eef2f2", dashes="4 3"),
+    "table": Style("#5c7c1d", "M1 1h12v12H1zM1 5h12M5 5v8"),
+    "source": Style("#6741d9", "M1 7h8M6 3.5 9.5 7 6 10.5M11.5 1v12"),
+    "view": Style("#0b7285", "M7 1 13 4 7 7 1 4zM1 7l6 3 6-3M1 10l6 3 6-3"),
+    "virtual": Style("#0b7285", "M7 4 13 7 7 10 1 7z", dashes="4 3"),
+    "sink": Style("#c2571a", "M13 7H5M8 3.5 4.5 7 8 10.5M2.5 1v12"),
 }
 
-_FONT: Final = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
-_INK: Final = "#1c1917"
-_GREY: Final = "#57534e"
+_FONT: Final = "Inter, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
 def to_svg(picture: Picture) -> str:
@@ -424,7 +444,7 @@ def to_svg(picture: Picture) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family={quoteattr(_FONT)}>',
         f"<title>{escape(picture.diagram.title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<rect width="{width}" height="{height}" fill="{_PAPER}"/>',
         *[_arrow(a) for a in picture.arrows],
         *[_box(b) for b in picture.boxes],
         "</svg>",
@@ -435,31 +455,36 @@ def to_svg(picture: Picture) -> str:
 
 def _box(placed: PlacedBox) -> str:
     style = STYLES[placed.box.style]
-    x, height = placed.x + PADDING, LINE_HEIGHT * (1 + len(placed.box.lines))
+    x, height = placed.x + PADDING + 3, LINE_HEIGHT * (1 + len(placed.box.lines))
     y = placed.y + (placed.height - height) / 2 + LINE_HEIGHT - 3
     font = f'font-size="{TITLE_SIZE:g}" font-weight="bold" fill="{_INK}"'
     texts = [f'<text x="{x:.1f}" y="{y:.1f}" {font}>{escape(placed.box.title)}</text>']
     for i, line in enumerate(placed.box.lines, 1):
         texts.append(
-            f'<text x="{x:.1f}" y="{y + i * LINE_HEIGHT:.1f}" font-size="{LINE_SIZE:g}" fill="{_GREY}">'
+            f'<text x="{x:.1f}" y="{y + i * LINE_HEIGHT:.1f}" font-size="{LINE_SIZE:g}" fill="{_QUIET}">'
             f"{escape(line)}</text>"
         )
+    place = f'x="{placed.x:.1f}" y="{placed.y:.1f}"'
+    dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
     frame = (
-        f'<rect x="{placed.x:.1f}" y="{placed.y:.1f}" width="{placed.width:.1f}" height="{placed.height:.1f}" rx="6" '
-        f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.2"/>'
+        f'<rect {place} width="{placed.width:.1f}" height="{placed.height:.1f}" rx="7" fill="{style.fill}" '
+        f'stroke="{_RULE}"{dashes}/>'
     )
-    return "\n".join(["<g>", frame, *texts, "</g>"])
+    edge = f'<rect {place} width="5" height="{placed.height:.1f}" rx="2" fill="{style.edge}"/>'
+    corner = f"translate({placed.x + placed.width - _GLYPH - 8:.1f} {placed.y + 8:.1f})"
+    glyph = f'<path transform="{corner}" d="{style.glyph}" fill="none" stroke="{_LINE}"/>' if style.glyph else ""
+    return "\n".join(part for part in ("<g>", frame, edge, glyph, *texts, "</g>") if part)
 
 
 def _arrow(placed: PlacedArrow) -> str:
     x, y = placed.points[-1]
-    line = f'<path d="{_path(placed.points)}" fill="none" stroke="{_GREY}" stroke-width="1.2"/>'
-    head = f'<path d="M {x:.1f} {y:.1f} l -8 -4 v 8 z" fill="{_GREY}"/>'
+    line = f'<path d="{_path(placed.points)}" fill="none" stroke="{_LINE}" stroke-width="1.2"/>'
+    head = f'<path d="M {x:.1f} {y:.1f} l -8 -4 v 8 z" fill="{_LINE}"/>'
     if not placed.arrow.label:
         return f"{line}\n{head}"
     right, bottom = placed.label
     label = (
-        f'<text x="{right:.1f}" y="{bottom:.1f}" font-size="{LABEL_SIZE:g}" text-anchor="end" fill="{_GREY}">'
+        f'<text x="{right:.1f}" y="{bottom:.1f}" font-size="{LABEL_SIZE:g}" text-anchor="end" fill="{_QUIET}">'
         f"{escape(placed.arrow.label)}</text>"
     )
     return f"{line}\n{head}\n{label}"
@@ -488,7 +513,7 @@ def to_dot(diagram: Diagram) -> str:
     for box in diagram.boxes:
         style = STYLES[box.style]
         text = "\\n".join(_escaped(line) for line in (box.title, *box.lines))
-        lines.append(f'  {_quoted(box.id)} [label="{text}", fillcolor="{style.fill}", color="{style.stroke}"];')
+        lines.append(f'  {_quoted(box.id)} [label="{text}", fillcolor="{style.fill}", color="{style.edge}"];')
     for arrow in diagram.arrows:
         label = f" [label={_quoted(arrow.label)}]" if arrow.label else ""
         lines.append(f"  {_quoted(arrow.source)} -> {_quoted(arrow.target)}{label};")

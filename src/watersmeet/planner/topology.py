@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from watersmeet.catalog import Catalog, MaterializedView, Relation, Sink, Source, Table
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Sink, Source, Table, View
 from watersmeet.circuit.operators import (
     Aggregate,
     Changes,
@@ -23,24 +23,26 @@ from watersmeet.planner.lowering import Producers
 from watersmeet.planner.names import Names
 
 #: The styles of boxes of relations.
-_STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"), (Sink, "sink"))
+_STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"), (View, "virtual"), (Sink, "sink"))
 _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources, materialized views, running queries and sinks, with an arrow for each use of a relation by a
-    view, to each stream that a view writes (INTO), and to each sink.
+    """Tables, sources, views, running queries and sinks, with an arrow for each use of a relation by a view, to each
+    stream that a view writes (INTO), and to each sink.
 
-    An arrow's label is the first operation of the view on the relation: `left join on k`, `group by x`. Plain views are
-    part of the views that read them. A repartition is a box of its own. facts: further lines for a relation, by id.
+    An arrow's label is the first operation of the view on the relation: `left join on k`, `group by x`. A repartition
+    is a box of its own. facts: further lines for a relation, by id.
     """
     made = [r for r in catalog.relations.values() if not r.staged]
-    shown = [r for r in made if isinstance(r, Sink) or (r.has_rows and not r.owner)]
+    shown = [r for r in made if isinstance(r, Sink) or (r.has_rows and not r.owner) or _is_plain(r)]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _style(r)) for r in shown)
+    ids = {r.id for r in shown}
     views = [r for r in shown if isinstance(r, MaterializedView) and r.id in producers]
     steps = {o.id: o.partitions for r in views for o in producers[r.id] if isinstance(o, Map) and o.partitions}
     boxes += tuple(Box(i, "Repartition", (f"{partitions} partitions",)) for i, partitions in steps.items())
-    arrows = [a for r in views for a in _arrows(r, catalog, producers)]
+    arrows = [Arrow(i, r.id) for r in shown if _is_plain(r) for i in r.depends_on if i in ids]
+    arrows += [a for r in views for a in _uses(r, catalog, producers)]
     arrows += [Arrow(r.id, r.feeds, "into") for r in views if r.feeds in catalog.relations]
     for sink in shown:
         if isinstance(sink, Sink):
@@ -67,10 +69,29 @@ def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[A
     if query.id in producers:
         yield from (
             Arrow(a.source, sink.id if a.target == query.id else a.target, a.label)
-            for a in _arrows(query, catalog, producers)
+            for a in _uses(query, catalog, producers)
         )
     if query.feeds in catalog.relations:
         yield Arrow(sink.id, query.feeds, "into")
+
+
+def _is_plain(relation: Relation) -> bool:
+    """Whether it is a plain view: a text that is part of the views that read it."""
+    return isinstance(relation, View) and relation.is_named
+
+
+def _uses(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
+    """The arrows to a view. What it reads through a plain view has its arrow to the plain view."""
+    plain = {i: catalog.upstream([i]) for i in view.depends_on if _is_plain(catalog.relations[i])}
+    read = set()
+    for arrow in _arrows(view, catalog, producers):
+        through = [] if arrow.source in view.depends_on else [i for i in plain if arrow.source in plain[i]]
+        if arrow.target != view.id or not through:
+            yield arrow
+        else:
+            read.update(through)
+            yield from (Arrow(i, view.id, arrow.label) for i in through)
+    yield from (Arrow(i, view.id) for i in plain if i not in read)
 
 
 def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:

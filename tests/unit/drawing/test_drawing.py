@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import xml.etree.ElementTree as ET
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -93,9 +93,13 @@ def test_high_pictures_are_folded(seed):
     by_id = {b.box.id: b for b in picture.boxes}
     assert [b.box.id for b in picture.boxes] == [b.box.id for b in high.boxes]
     for a in picture.arrows:
-        (x0, y0), (x1, y1) = a.points
+        (x0, y0), *_, (x1, y1) = a.points
         source, target = by_id[a.arrow.source], by_id[a.arrow.target]
         assert x0 == source.x + source.width < x1 == target.x, "from left to right"
+        for (xa, ya), (xb, yb) in pairwise(a.points):
+            assert xa == xb or ya == yb, "level or upright"
+            line = (xa + 0.1, min(ya, yb), xb - 0.1, max(ya, yb)) if ya == yb else (xa, min(ya, yb), xb, max(ya, yb))
+            assert not any(overlap(line, b) for b in places), "around all boxes"
         assert source.y < y0 < source.y + source.height and target.y < y1 < target.y + target.height
 
 
@@ -109,6 +113,12 @@ def test_columns_are_longest_paths_and_sources_stand_before_their_readers():
     graph = layered(Diagram("", boxes, tuple(Arrow(*p) for p in ("ab", "bc", "ac", "dc", "ec"))))
     assert [[s.box for s in c if s.box] for c in graph.columns] == [["a"], ["b", "d", "e"], ["c"]]
     assert sum(s.box is None for c in graph.columns for s in c) == 1, "a to c passes the column of b"
+
+
+def test_long_arrows_of_a_box_share_a_way():
+    boxes = tuple(Box(n, n) for n in "abcdef")
+    graph = layered(Diagram("", boxes, tuple(Arrow(*p) for p in ("ab", "bc", "cd", "ad", "ae", "ce", "cf"))))
+    assert sum(s.box is None for c in graph.columns for s in c) == 2, "to d and e: one slot in each column between"
 
 
 def test_arrows_are_uncrossed():

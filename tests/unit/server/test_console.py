@@ -13,7 +13,7 @@ import watersmeet
 from watersmeet.catalog import Catalog, Table
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.server.service import BackgroundServer, Endpoint
-from watersmeet.server.web.details import Graphs
+from watersmeet.server.web.topologies import Graphs
 from watersmeet.server.web.watch import RelationMetrics, Watch
 
 SHOP = """
@@ -129,11 +129,121 @@ def test_without_a_server_all_is_grey(browser):
             browser.click("#pages a", "Topology")
             browser.until(lambda: len(browser.all('.node[data-health="fresh"]')) == 5)
             # A server that is cut off closes no connection: the page notices that it hears nothing.
-            browser.driver.execute_async_script(
-                "const done = arguments[0]; import('/live.js').then((m) => { m.known.heard -= 60000; done(); })"
-            )
-            browser.until(lambda: "no connection" in browser.find("#pulse").text, "silence is noticed")
-            browser.until(lambda: browser.find("#pulse").text.startswith("running"))
+            listen = "m.on('connected', (there) => { window.seen = [...(window.seen ?? []), there]; })"
+            silence = "m.known.heard -= 60000; done(window.seen?.includes(false))"
+            script = "const done = arguments[0]; import('/live.js').then((m) => { %s; })"
+            browser.driver.execute_async_script(script % f"{listen}; done()")
+            browser.until(lambda: browser.driver.execute_async_script(script % silence), "silence is noticed")
+            browser.until(lambda: browser.run("return window.seen.at(-1)"), "it connects again")
+
+
+def test_groups_neighbors_and_addresses(serving, browser):
+    views = "".join(f"CREATE MATERIALIZED VIEW v{i:03} AS SELECT id FROM customers WHERE id = {i};" for i in range(100))
+    plain = "CREATE VIEW large AS SELECT * FROM orders WHERE amount > 5; CREATE MATERIALIZED VIEW big AS SELECT o.id,"
+    shop = serving(f"{SHOP} {plain} c.name FROM large o JOIN customers c ON o.customer = c.id; {views}", http_port=0)
+    browser.open(shop.url + "/#/topology?relation=joined", width=1100)
+    seen = """const room = document.querySelector('.topology').getBoundingClientRect();
+        return [...document.querySelectorAll('.node.near')].filter((n) => { const b = n.getBoundingClientRect();
+            return b.left >= room.left && b.right <= room.right && b.top >= room.top && b.bottom <= room.bottom;
+        }).length"""
+    browser.find(".drawer h2", "joined")
+    browser.until(lambda: browser.run(seen) == 4, "a view, the tables that it reads and the view that reads it")
+    assert browser.run("return location.hash") == "#/topology?relation=joined"
+    assert len(browser.all(".node")) == 8, "100 views are one box"
+    assert "computed by its readers" in browser.text(browser.find(".node.virtual .metrics"))
+    group = browser.find(".node.group")
+    assert group.get_attribute("aria-label").startswith("100 views v000 … v099")
+    # A view in a group is found, and marks the group; opening the group shows all of them.
+    browser.open(shop.url + "/#/topology?relation=v042")
+    browser.find(".drawer h2", "v042")
+    browser.until(lambda: browser.all(".node.group.here"))
+    browser.click(".node.group")
+    browser.until(lambda: len(browser.all(".node")) == 107)
+    assert "v042" in browser.find(".node.here").get_attribute("aria-label")
+    assert browser.run("return location.hash") == "#/topology?relation=v042&unfold=v000"
+    browser.driver.back()
+    browser.until(lambda: len(browser.all(".node")) == 8)
+    browser.driver.forward()
+    browser.until(lambda: len(browser.all(".node")) == 107)
+    browser.driver.refresh()
+    browser.find(".drawer h2", "v042")
+    browser.until(lambda: len(browser.all(".node")) == 107)
+    browser.click(".scope button", "Fold groups")
+    browser.until(lambda: len(browser.all(".node")) == 8)
+    assert browser.complaints() == []
+
+
+def test_worksheet_helps(shop, browser):
+    browser.open(shop.url + "/#/worksheet")
+    field = browser.find("textarea")
+
+    def suggested():
+        return [browser.text(n) for n in browser.all(".suggestions:not([hidden]) .name")]
+
+    browser.until(lambda: len(browser.all(".schema .relations > li")) == 5)
+    field.send_keys("SELECT j.na")
+    assert suggested() == [], "j is no name yet"
+    field.clear()
+    field.send_keys("SELECT  FROM joined j", *[Keys.ARROW_LEFT] * len(" FROM joined j"), "j.")
+    assert suggested() == ["id", "name", "amount"]
+    field.send_keys("n", Keys.TAB)
+    assert field.get_attribute("value") == "SELECT j.name FROM joined j"
+    field.send_keys(Keys.CONTROL + Keys.END)
+    field.send_keys("\nORD")
+    assert suggested() == ["orders", "ORDER"]
+    field.send_keys(Keys.ARROW_DOWN, Keys.ENTER, " BY 'na")
+    assert field.get_attribute("value").endswith("ORDER BY 'na")
+    assert suggested() == [], "not within texts"
+    field.clear()
+    field.send_keys("SELECT id FROM ")
+    browser.click(".schema .insert", "orders")
+    assert field.get_attribute("value") == "SELECT id FROM orders"
+    browser.click(".schema li:last-child .toggle")
+    columns = browser.find(".schema li:last-child .columns").text
+    assert columns.split() == ["name", "character", "varying", "total", "double", "precision"]
+    browser.click(".commands button", "Run")
+    browser.find(".result tbody tr")
+    assert not browser.all(".results.old")
+    field.send_keys(" WHERE id = 1")
+    assert browser.find(".results.old .result").is_displayed()
+    assert browser.find(".age").text.endswith("UTC, of an earlier text")
+    # A plan is a tree; only the statement at the caret is explained.
+    field.clear()
+    field.send_keys("SELECT name, count(*) FROM joined GROUP BY name ORDER BY 2; DROP TABLE orders")
+    field.send_keys(Keys.CONTROL + Keys.HOME)
+    browser.click(".commands button", "Explain")
+    names = browser.until(lambda: [n.text for n in browser.all(".result .operator b")])
+    assert "hash group by" in names
+    assert "__internal" not in browser.find(".result .plan").text
+    browser.click('.result [role="tab"]', "Text")
+    assert "BatchQuery" in browser.find(".result .code").text
+    assert len(browser.all(".schema .relations > li")) == 5
+    assert browser.complaints() == []
+
+
+def test_a_phone_shows_all_pages(shop, browser):
+    stop_one(shop)
+    wide = "return document.documentElement.scrollWidth - window.innerWidth"
+    browser.open(shop.url, width=390, height=844)
+    browser.until(lambda: len(browser.all(".node[data-health]")) == 5)
+    inside = """return [...document.querySelectorAll('.node, #pages a, .tools button')].filter((n) => {
+        const b = n.getBoundingClientRect(); return b.left < 0 || b.right > window.innerWidth; }).length"""
+    assert browser.run(inside) == 0, "all boxes and all pages are in sight"
+    browser.click(node("joined"))
+    browser.find(".drawer h2", "joined")
+    assert browser.run(wide) == 0
+    chosen_box = browser.find(".node.here")
+    assert chosen_box.rect["y"] + chosen_box.rect["height"] < browser.find(".drawer").rect["y"], "not covered"
+    for page, there in (("Relations", "tbody tr"), ("Sources and sinks", ".sheet h1"), ("Worksheet", "textarea")):
+        browser.click("#pages a", page)
+        browser.find(there)
+        assert browser.run(wide) == 0, page
+    browser.find("textarea").send_keys("SELECT * FROM limited, joined, totals; EXPLAIN SELECT 1")
+    browser.keys(Keys.CONTROL, Keys.ENTER)
+    browser.find(".failed, .result")
+    assert browser.run(wide) == 0
+    browser.click(".names")
+    assert browser.find(".schema").is_displayed()
 
 
 def test_worksheet(shop, browser):
@@ -162,9 +272,6 @@ def test_worksheet(shop, browser):
         )
         == "nme"
     )
-    write("SELECT count(*) FROM orders")
-    browser.click(".commands button", "Explain")
-    browser.until(lambda: "BatchQuery" in browser.find(".result .code").text)
     # The changes of a view, as they come.
     write("totals")
     browser.click(".commands button", "Subscribe")
@@ -290,7 +397,7 @@ def test_500_views_stay_usable(serving, browser, monkeypatch):
     monkeypatch.setattr(Watch, "_take", taken)
     monkeypatch.setattr(Graphs, "diagram", lambda _: (many.catalog, many.diagram))
     served = serving("CREATE TABLE t (a int)", http_port=0)
-    browser.open(served.url)
+    browser.open(served.url + "/#/topology?unfold=*")
     browser.until(lambda: len(browser.all(".node[data-health]")) == 510, "510 boxes")
     width, height = browser.run(
         "const b = document.querySelector('.topology > g').getBBox(); return [b.width, b.height]"

@@ -97,10 +97,10 @@ def test_what_is_not_granted_is_not_there(serving):
 
     assert [b["name"] for b in bob("/api/topology").json["boxes"]] == ["totals"]
     ids = {b["name"]: b["id"] for b in served.http("/api/topology", user="ann:sécret").json["boxes"]}
-    assert bob(f"/api/relations/{ids['joined']}").condition == "UNDEFINED_RELATION"
-    totals = bob(f"/api/relations/{ids['totals']}").json
+    assert bob("/api/relations/joined").condition == "UNDEFINED_RELATION"
+    totals = bob("/api/relations/totals").json
     assert (totals["sql"], totals["plan"], totals["reads"]) == ("", None, [])
-    assert bob(f"/api/relations/{ids['totals']}/history").status == 200
+    assert bob("/api/relations/totals/history").status == 200
     assert bob("/metrics").condition == bob("/api/history").condition == "PERMISSION_DENIED"
     results = bob("/api/run", body={"text": "SELECT * FROM totals ORDER BY 1; SELECT * FROM joined"}).json["results"]
     assert results[0]["data"][0] == ["Ann", "11.5"]
@@ -119,16 +119,15 @@ def test_the_topology_tells_nothing_of_what_is_hidden(serving):
         CREATE MATERIALIZED VIEW shown AS SELECT count(*) AS n FROM secret;
         GRANT SELECT ON o, c, shown TO bob"""
     served = serving(USERS + SHOP + hidden, http_port=0)
-    ids = {b["name"]: b["id"] for b in served.http("/api/topology", user="ann:sécret").json["boxes"]}
 
     def seen(around: str) -> list[str]:
         graph = served.http(f"/api/topology?around={around}", user="bob:other").json
         assert not graph["arrows"]
         return sorted(b["name"] for b in graph["boxes"])
 
-    assert seen(ids["secret"]) == seen("nothing") == []
-    assert seen(ids["o"]) == ["o"]
-    assert seen(ids["shown"]) == ["shown"]
+    assert seen("secret") == seen("nothing") == []
+    assert seen("o") == ["o"]
+    assert seen("shown") == ["shown"]
 
 
 def test_arrows_say_how_a_view_is_made_to_those_alone_who_may_know(serving):
@@ -228,9 +227,9 @@ def test_the_topology_and_one_relation(shop):
         (ids["c"], ids["joined"], "inner join on id"),
         (ids["joined"], ids["totals"], "group by name"),
     }
-    around = shop.http(f"/api/topology?around={ids['c']}").json
+    around = shop.http("/api/topology?around=c").json
     assert [b["name"] for b in around["boxes"]] == ["c", "joined", "totals"]
-    joined = shop.http(f"/api/relations/{ids['joined']}").json
+    joined = shop.http("/api/relations/joined").json
     assert joined["sql"].startswith("CREATE MATERIALIZED VIEW joined AS")
     assert [r["name"] for r in joined["reads"]] == ["o", "c"]
     assert [r["name"] for r in joined["read_by"]] == ["totals"]
@@ -246,7 +245,30 @@ def test_the_topology_and_one_relation(shop):
         sum(n["metrics"].get("state_rows", 0) for n in nodes(joined["plan"]["root"]) if n["name"] == "StreamArrange")
         == 5
     )
-    assert shop.http("/api/relations/m99").condition == "UNDEFINED_RELATION"
+    assert shop.http("/api/relations/nothing").condition == "UNDEFINED_RELATION"
+
+
+def test_views_with_the_same_neighbors_are_one_box(serving):
+    views = "".join(f"CREATE MATERIALIZED VIEW v{i:02} AS SELECT id FROM o WHERE c = {i};" for i in range(12))
+    served = serving(SHOP + views, http_port=0)
+    graph = served.http("/api/topology").json
+    boxes = {b["name"]: b for b in graph["boxes"]}
+    assert boxes.keys() == {"c", "o", "joined", "totals", "12 views"}
+    group = boxes["12 views"]
+    assert [m["name"] for m in group["members"]] == [f"v{i:02}" for i in range(12)]
+    (arrow,) = (a for a in graph["arrows"] if a["to"] == group["id"])
+    assert arrow["from"] == boxes["o"]["id"]
+    for unfold in ("v07", "*"):
+        assert len(served.http(f"/api/topology?unfold=nothing&unfold={unfold}").json["boxes"]) == 16
+    assert len(served.http("/api/topology?around=v03").json["boxes"]) == 2, "it is not folded into itself"
+
+
+def test_columns_for_completion(serving):
+    served = serving(USERS + SHOP + "CREATE VIEW plain AS SELECT id FROM o; GRANT SELECT ON totals TO bob", http_port=0)
+    found = served.http("/api/columns", user="ann:sécret").json
+    assert [r["name"] for r in found] == ["c", "joined", "o", "plain", "totals"]
+    assert found[3] == {"name": "plain", "what": "view", "columns": [{"name": "id", "type": "integer"}]}
+    assert [r["name"] for r in served.http("/api/columns", user="bob:other").json] == ["totals"]
 
 
 def test_secrets_are_not_shown(serving):
@@ -254,7 +276,7 @@ def test_secrets_are_not_shown(serving):
         properties.sasl.password = 'hush-hush') FORMAT PLAIN ENCODE JSON;"""
     served = serving(script, http_port=0, connect=connect_without_connectors)
     (box,) = served.http("/api/topology").json["boxes"]
-    shown = served.http(f"/api/relations/{box['id']}").body.decode()
+    shown = served.http(f"/api/relations/{box['name']}").body.decode()
     assert "bootstrap" in shown
     failed = served.http(
         "/api/run", body={"text": "CREATE SECRET x WITH (backend = 'meta') AS 'hush-hush' oops"}
@@ -436,7 +458,7 @@ def test_a_view_that_is_stopped_says_why(serving):
                 break
     assert shown[stopped[0]] | {"health": 2, "errors": 1} == shown[stopped[0]]
     assert shown[stopped[0]]["note"].startswith("AMPLIFICATION_LIMIT: ")
-    assert served.http(f"/api/relations/{stopped[0]}").json["error"]["condition"] == "AMPLIFICATION_LIMIT"
+    assert served.http("/api/relations/v").json["error"]["condition"] == "AMPLIFICATION_LIMIT"
     assert b'watersmeet_view_failed{view="v"} 1.0' in served.http("/metrics").body
     assert served.http("/readyz").status == 200, "the others go on"
 

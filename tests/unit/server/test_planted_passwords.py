@@ -329,7 +329,7 @@ def test_a_password_is_nowhere_but_in_private_files(dialect, tmp_path, serving, 
     for relation in connection._session.catalog.relations.values():
         for ask in ("SHOW CREATE {} {}", "DESCRIBE {1}"):
             said += by_python(connection, ask.format((*relation.words.show_create, "TABLE")[0], relation.name))
-        said.append(served.http(f"/api/relations/{relation.id}").body.decode())
+        said.append(served.http(f"/api/relations/{relation.shown}").body.decode())
     for table in OF_CATALOG:
         said += by_wire(wire, f"SELECT * FROM pg_catalog.{table}")
     said += [served.http(path).body.decode() for path in ("/api/topology", "/metrics", "/readyz", "/api/session")]

@@ -1,20 +1,14 @@
-"""The console's JSON of one relation (text, columns, plan, problems, dead letters), and of the topology."""
+"""The console's JSON of one relation: text, columns, plan, problems, dead letters; and of the names of all."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
 from watersmeet.connectors.base.deadletters import newest_dead_letters, place_of, text_of
-from watersmeet.database.filling import producers_of
 from watersmeet.database.sessions.context import Session
-from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
-from watersmeet.planner.topology import topology
-from watersmeet.server.web.clientsessions import Sight
 from watersmeet.server.web.watch import Snapshot
 from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, metrics_json, recent_epochs
 from watersmeet.session.statements.show import create_text
@@ -58,6 +52,21 @@ def relation_json(session: Session, relation: Relation, snapshot: Snapshot, prod
     if knows and isinstance(relation, MaterializedView) and relation.id in producers:
         found["plan"] = _plan_json(session, relation, catalog, snapshot, producers)
     return found
+
+
+def named(catalog: Catalog, name: str) -> Relation | None:
+    """The visible relation of a name as `Relation.shown` gives it."""
+    found = [r for r in catalog.shown if r.shown == name and not r.staged]
+    return min(found, key=lambda r: bool(r.owner), default=None)
+
+
+def columns_json(catalog: Catalog) -> list[dict[str, object]]:
+    """The visible relations that statements can read, by name, with their columns."""
+    found = sorted((r for r in catalog.shown if r.is_named and r.columns and not r.staged), key=lambda r: r.shown)
+    return [
+        {"name": r.shown, "what": r.role, "columns": [{"name": c.name, "type": c.type.sql} for c in r.columns]}
+        for r in found
+    ]
 
 
 def letters_json(session: Session, relation: Relation) -> list[dict[str, object]]:
@@ -119,121 +128,4 @@ def _plan_json(
         "tasks_us": recent.tasks_us,
         "share": found.share(found.own_us),
         "root": node(found.root),
-    }
-
-
-#: A line as long as the metrics of a box may get: boxes keep their size while metrics change.
-_BOX_TEXT: Final = "888,888 rows/s  ·  888.8 s behind"
-
-_TITLE: Final = "topology"
-
-
-class Graphs:
-    """The diagram of the newest catalog, and its plans. Safe for several threads."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._version: tuple[int, int] | None = None
-        self._diagram = Diagram(_TITLE, (), ())
-        self._producers: Producers = {}
-
-    def producers(self) -> Producers:
-        """The operators of the relations that the circuit feeds, by relation id."""
-        self.diagram()
-        return self._producers
-
-    def diagram(self) -> tuple[Catalog, Diagram]:
-        """The catalog, and all that is in it."""
-        database = self._session.database
-        with self._lock:
-            catalog = self._session.catalog
-            made = len(database.plans.producers) if not database.read_only else -1
-            if self._version != (catalog.version, made):
-                self._producers = dict(producers_of(self._session))
-                facts = dict.fromkeys(catalog.relations, (_BOX_TEXT,))
-                self._diagram = topology(catalog, self._producers, facts, _TITLE)
-                self._version = (catalog.version, made)
-            return catalog, self._diagram
-
-
-def shown_graph(catalog: Catalog, diagram: Diagram, sight: Sight, around: str | None) -> object:
-    """A diagram as JSON, with the positions of boxes and arrows.
-
-    sight: the relations that the user may see. around: only this relation with all upstream and downstream ones; empty
-    if the user may not see it.
-    """
-    if sight.shown is not None:
-        diagram = _seen(catalog, diagram, sight)
-    if around is not None:
-        near = _reached(diagram, around, forward=True) | _reached(diagram, around, forward=False)
-        diagram = _part(diagram, near)
-    return _json(catalog, folded(place(diagram)))
-
-
-def _part(diagram: Diagram, ids: set[str]) -> Diagram:
-    """The boxes of these ids, with the arrows between them."""
-    boxes = tuple(b for b in diagram.boxes if b.id in ids)
-    arrows = tuple(a for a in diagram.arrows if a.source in ids and a.target in ids)
-    return replace(diagram, boxes=boxes, arrows=arrows)
-
-
-def _seen(catalog: Catalog, diagram: Diagram, sight: Sight) -> Diagram:
-    """The diagram that a user may see: steps only between visible relations, and no labels on arrows to relations whose
-    definition the user may not see.
-    """
-    shown = {b.id for b in diagram.boxes if b.id not in catalog.relations or sight.shows(b.id)}
-    while True:
-        part = _part(diagram, shown)
-        sources, targets = {a.source for a in part.arrows}, {a.target for a in part.arrows}
-        between = {i for i in shown if i in catalog.relations or (i in sources and i in targets)}
-        if between == shown:
-            break
-        shown = between
-    arrows = tuple(a if a.target in sight.known else replace(a, label="") for a in part.arrows)
-    return replace(part, arrows=arrows)
-
-
-def _reached(diagram: Diagram, start: str, *, forward: bool) -> set[str]:
-    """`start` and all boxes downstream of it, or upstream."""
-    reached, pending = {start}, [start]
-    next_of: dict[str, list[str]] = {}
-    for arrow in diagram.arrows:
-        here, there = (arrow.source, arrow.target) if forward else (arrow.target, arrow.source)
-        next_of.setdefault(here, []).append(there)
-    while pending:
-        for found in next_of.get(pending.pop(), ()):
-            if found not in reached:
-                reached.add(found)
-                pending.append(found)
-    return reached
-
-
-def _json(catalog: Catalog, picture: Picture) -> dict[str, object]:
-    return {
-        "version": catalog.version,
-        "width": round(picture.width),
-        "height": round(picture.height),
-        "boxes": [
-            {
-                "id": p.box.id,
-                "name": p.box.title,
-                "kind": p.box.style,
-                "what": p.box.lines[0] if p.box.lines else "",
-                "x": round(p.x, 1),
-                "y": round(p.y, 1),
-                "width": round(p.width, 1),
-                "height": round(p.height, 1),
-            }
-            for p in picture.boxes
-        ],
-        "arrows": [
-            {
-                "from": p.arrow.source,
-                "to": p.arrow.target,
-                "label": p.arrow.label,
-                "points": [[round(x, 1), round(y, 1)] for x, y in p.points],
-            }
-            for p in picture.arrows
-        ],
     }

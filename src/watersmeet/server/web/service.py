@@ -45,9 +45,9 @@ from watersmeet.server.web.clientsessions import (
     is_gone,
     sight_of,
 )
-from watersmeet.server.web.details import Graphs, shown_graph
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.sqlsessions import MOST_ROWS, Send, SqlSession
+from watersmeet.server.web.topologies import Graphs, shown_graph
 from watersmeet.server.web.watch import STEP_S, RelationMetrics, Watch
 from watersmeet.values import DIALECTS
 
@@ -121,9 +121,10 @@ class WebServer:
                 web.post("/api/logout", self._logout),
                 web.get("/api/live", self._live),
                 web.get("/api/topology", self._topology),
-                web.get("/api/relations/{id}", self._relation),
-                web.get("/api/relations/{id}/history", self._history),
-                web.get("/api/relations/{id}/letters", self._letters),
+                web.get("/api/columns", self._columns),
+                web.get("/api/relations/{name}", self._relation),
+                web.get("/api/relations/{name}/history", self._history),
+                web.get("/api/relations/{name}/letters", self._letters),
                 web.get("/api/history", self._history),
                 web.post("/api/run", self._run),
                 web.post("/api/follow", self._follow),
@@ -384,21 +385,27 @@ class WebServer:
 
     async def _topology(self, request: web.Request) -> web.Response:
         session, around = self._session(request[USER]), request.query.get("around")
-        found = await self._work(self._drawn, session, around)
+        unfolded = request.query.getall("unfold", [])
+        found = await self._work(self._drawn, session, around, unfolded)
         response = answer(found)
         response.enable_compression()
         return response
 
-    def _drawn(self, session: Session, around: str | None) -> object:
+    def _drawn(self, session: Session, around: str | None, unfolded: list[str]) -> object:
         catalog, diagram = self._graphs.diagram()
-        return shown_graph(catalog, diagram, sight_of(session), around)
+        return shown_graph(catalog, diagram, sight_of(session), around, unfolded)
+
+    async def _columns(self, request: web.Request) -> web.Response:
+        response = answer(await self._work(details.columns_json, self._session(request[USER]).catalog))
+        response.enable_compression()
+        return response
 
     def _asked(self, request: web.Request) -> tuple[Session, Relation]:
         """The session of the user, and the relation of the request. UNDEFINED_RELATION."""
-        session, relation_id = self._session(request[USER]), request.match_info["id"]
-        found = session.catalog.relations.get(relation_id)
-        if found is None or found.staged or not session.catalog.shows(found):
-            raise error("UNDEFINED_RELATION", f'relation "{relation_id}" does not exist')
+        session, name = self._session(request[USER]), request.match_info["name"]
+        found = details.named(session.catalog, name)
+        if found is None:
+            raise error("UNDEFINED_RELATION", f'relation "{name}" does not exist')
         return session, found
 
     async def _relation(self, request: web.Request) -> web.Response:
@@ -408,15 +415,15 @@ class WebServer:
         return answer(await self._work(details.relation_json, session, relation, snapshot, producers))
 
     async def _history(self, request: web.Request) -> web.Response:
-        if "id" in request.match_info:
-            name = self._asked(request)[1].id
+        if "name" in request.match_info:
+            relation_id = self._asked(request)[1].id
         elif self._session(request[USER]).rights.has(READER):
-            name = DATABASE
+            relation_id = DATABASE
         else:
             raise error(
                 "PERMISSION_DENIED", "permission denied for the database", detail=f"It takes the role {READER}."
             )
-        return answer(await self._work(self._watch.history.read, name))
+        return answer(await self._work(self._watch.history.read, relation_id))
 
     async def _letters(self, request: web.Request) -> web.Response:
         session, relation = self._asked(request)

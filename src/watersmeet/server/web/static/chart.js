@@ -4,11 +4,9 @@ import { h, s, say } from "./dom.js";
 import { clock, short } from "./format.js";
 
 const WIDTH = 480;
-const HEIGHT = 84;
-const LEFT = 46;
-const RIGHT = 6;
+const HEIGHT = 72;
 const TOP = 6;
-const BOTTOM = 16;
+const BOTTOM = 1;
 const LEAST_STEPS = 60;
 
 /** A round number that is not below `most`, for the top of an axis. */
@@ -37,7 +35,7 @@ export function hour(title, shown) {
   const value = h("output", {});
   const graph = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "graph", role: "img" });
   const axis = h("div", { class: "axis", "aria-hidden": "true" });
-  const element = h("figure", { class: "chart" }, h("figcaption", {}, title, value), h("div", { class: "plot" }, graph, axis));
+  const element = h("figure", { class: "chart" }, h("figcaption", {}, title, value), h("div", { class: "plot" }, axis, graph));
   let series = [];
   let end = 0;
   let step = 10;
@@ -49,11 +47,11 @@ export function hour(title, shown) {
     [series, end, step] = [values, end_s, step_s];
     const there = values.filter((v) => v !== null);
     const most = top(Math.max(0, ...there));
-    const x = (i) => LEFT + (i / (values.length - 1)) * (WIDTH - LEFT - RIGHT);
+    const x = (i) => (i / (values.length - 1)) * WIDTH;
     const y = (v) => HEIGHT - BOTTOM - (v / most) * (HEIGHT - TOP - BOTTOM);
     const line = paths(values.map((v, i) => (v === null ? null : [x(i), y(v)])));
     graph.replaceChildren(
-      ...[0, 1].map((part) => s("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(most * part), y2: y(most * part), class: "grid" })),
+      ...[0, 1].map((part) => s("line", { x1: 0, x2: WIDTH, y1: y(most * part), y2: y(most * part), class: "grid" })),
       ...line.map((d) => s("path", { d: `${d}V${y(0)}H${d.slice(1).split(/[ LHVh]/)[0]}Z`, class: "area" })),
       ...line.map((d) => s("path", { d, class: "line" })),
       s("line", { class: "cross", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" }));
@@ -69,11 +67,11 @@ export function hour(title, shown) {
 
   graph.addEventListener("pointermove", (e) => {
     const box = graph.getBoundingClientRect();
-    const part = ((e.clientX - box.left) / box.width * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
+    const part = (e.clientX - box.left) / box.width;
     const i = Math.round(Math.max(0, Math.min(1, part)) * (series.length - 1));
     const cross = graph.querySelector(".cross");
     if (!cross || !series.length) return;
-    const x = LEFT + (i / (series.length - 1)) * (WIDTH - LEFT - RIGHT);
+    const x = (i / (series.length - 1)) * WIDTH;
     cross.setAttribute("x1", x);
     cross.setAttribute("x2", x);
     cross.setAttribute("visibility", "visible");

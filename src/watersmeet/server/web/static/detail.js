@@ -6,17 +6,17 @@ import { behindClock, count, duration, freshness, healthName, rate, short, size,
 import { known, on } from "./live.js";
 import { hour } from "./chart.js";
 import { planned } from "./plan.js";
-import { colored } from "./sql.js";
+import { colored, quoted } from "./sql.js";
 
 const HISTORY_MS = 10000;
 
 let opened = null;
 
-export function openDetail(drawer, id, go) {
-  if (opened?.id === id) return;
+export function openDetail(drawer, name, go) {
+  if (opened?.name === name) return;
   const before = opened?.tab;
   opened?.end();
-  opened = new Detail(drawer, id, go, before);
+  opened = new Detail(drawer, name, go, before);
   opened.load();
 }
 
@@ -29,19 +29,20 @@ export function closeDetail(drawer) {
   document.querySelector(`.node[data-id="${CSS.escape(id)}"], tr[data-id="${CSS.escape(id)}"] a`)?.focus({ preventScroll: true });
 }
 
-const link = (go, relation) => h("a", { href: "", class: "relation", onclick: (e) => { e.preventDefault(); go(null, { relation: relation.id }); } }, relation.name);
+const link = (go, relation) => h("a", { href: "", class: "relation", onclick: (e) => { e.preventDefault(); go(null, { relation: relation.name }); } }, relation.name);
 
 class Detail {
-  constructor(drawer, id, go, tab) {
+  constructor(drawer, name, go, tab) {
     this.drawer = drawer;
-    this.id = id;
+    this.name = name;
+    this.id = null;
     this.go = go;
     this.tab = tab;
     this.charts = [
       ["rows_in", hour("Rows in", rate)], ["rows_out", hour("Rows out", rate)], ["rows", hour("Content", (n) => `${short(n)} rows`)],
       ["lag_s", hour("Lag", duration)], ["size_bytes", hour("Size", size)],
     ];
-    this.stops = [on("connected", () => this.fill()), on("snapshot", ({ changed, gone }) => (gone.includes(id) ? this.gone() : changed.has(id) && this.fill()))];
+    this.stops = [on("connected", () => this.fill()), on("snapshot", ({ changed, gone }) => (gone.includes(this.id) ? this.gone() : changed.has(this.id) && this.fill()))];
     this.timer = setInterval(() => this.history(), HISTORY_MS);
     this.state = h("p", { class: "state" });
     this.facts = h("dl", { class: "facts" });
@@ -53,7 +54,7 @@ class Detail {
     drawer.replaceChildren(
       h("div", { class: "head" }, h("div", {}, this.title, this.what),
         h("div", { class: "actions" },
-          h("button", { type: "button", class: "button", onclick: () => go("topology", { around: id, relation: id }) }, "Lineage"),
+          h("button", { type: "button", class: "button", onclick: () => go("topology", { around: name, relation: name }) }, "Lineage"),
           h("button", { type: "button", class: "button", onclick: () => this.query() }, "Query"),
           h("button", { type: "button", class: "icon", "aria-label": "Close", title: "Close (Esc)", onclick: () => go(null, { relation: null }) }, "×"))),
       this.state, this.content);
@@ -74,15 +75,16 @@ class Detail {
   async load() {
     let found;
     try {
-      found = await get(`/api/relations/${encodeURIComponent(this.id)}`);
+      found = await get(`/api/relations/${encodeURIComponent(this.name)}`);
     } catch (cause) {
       if (this.ended) return;
-      say(this.title, "There is nothing");
+      say(this.title, this.name);
       this.content.replaceChildren(h("p", { class: "problem", role: "alert" }, cause.message));
       return;
     }
     if (this.ended) return;
     this.relation = found;
+    this.id = found.id;
     say(this.title, found.name);
     say(this.what, found.what);
     const letters = found.source?.dead ?? this.deadOf(found);
@@ -104,7 +106,9 @@ class Detail {
 
   fill() {
     const f = known.metrics.get(this.id);
-    if (!f || !this.relation) return;
+    if (!this.relation) return;
+    this.state.hidden = !f;
+    if (!f) return;
     mark(this.state, "class", `state ${healthName(f.health)}`);
     const why = this.relation.error ? `${this.relation.error.condition}: ${this.relation.error.message}` : f.note;
     say(this.state, why ? `${freshness(f)} – ${why}` : freshness(f));
@@ -134,11 +138,11 @@ class Detail {
   }
 
   async history() {
-    const found = await get(`/api/relations/${encodeURIComponent(this.id)}/history`).catch(() => null);
+    const found = await get(`/api/relations/${encodeURIComponent(this.name)}/history`).catch(() => null);
     if (!found || this.ended) return;
     for (const [name, chart] of this.charts) {
       const has = found[name].some((v) => v !== null);
-      chart.element.hidden = name !== "rows_in" && (!has || (name === "rows_out" && !this.relation?.plan));
+      chart.element.hidden = !known.metrics.has(this.id) || (name !== "rows_in" && (!has || (name === "rows_out" && !this.relation?.plan)));
       chart.draw(found[name], found.end_s, found.step_s);
     }
   }
@@ -172,7 +176,7 @@ class Detail {
 
   letters() {
     const list = h("div", {}, h("p", { class: "quiet" }, "…"));
-    get(`/api/relations/${encodeURIComponent(this.id)}/letters`).then(({ letters }) => {
+    get(`/api/relations/${encodeURIComponent(this.name)}/letters`).then(({ letters }) => {
       list.replaceChildren(...(letters.length ? letters.map((l) => h("article", { class: "letter" },
         h("p", {}, h("b", {}, l.place), l.number === null ? "" : l.is_message ? `, offset ${whole(l.number)}` : `, line ${whole(l.number)}`, h("span", { class: "quiet" }, ` · ${l.source}`)),
         h("p", { class: "reason" }, l.reason), l.text ? h("pre", { class: "code small", tabindex: "0" }, l.text) : null)) : [h("p", { class: "quiet" }, "Nothing was set aside.")]));
@@ -181,9 +185,8 @@ class Detail {
   }
 
   query() {
-    const name = this.relation?.name.split(".").map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");
-    if (!name) return;
-    sessionStorage.setItem("watersmeet.query", `SELECT * FROM ${name} LIMIT 100`);
+    if (!this.relation) return;
+    sessionStorage.setItem("watersmeet.query", `SELECT * FROM ${quoted(this.relation.name)} LIMIT 100`);
     this.go("worksheet", { relation: null });
   }
 }

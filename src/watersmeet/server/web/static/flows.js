@@ -47,7 +47,7 @@ function table(title, columns, nothing, go) {
   function made(x) {
     const cells = columns.map(([, , number]) => h("td", { class: number ? "number" : null }));
     const dot = h("span", { class: "dot" });
-    const link = h("a", { href: "", onclick: (e) => { e.preventDefault(); go(null, { relation: x.id }); } });
+    const link = h("a", { href: "", onclick: (e) => { e.preventDefault(); go(null, { relation: x.name }); } });
     cells[0].append(dot, link);
     return { row: h("tr", { "data-id": x.id }, cells), cells, dot, link };
   }

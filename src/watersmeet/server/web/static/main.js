@@ -23,20 +23,20 @@ const $ = (id) => document.getElementById(id);
 let leave = null;
 let shown = null;
 
-/** The page and what is chosen on it, from the address: `#/topology?relation=m4`. */
+/** The page and what is chosen on it, from the address: `#/topology?relation=orders`. */
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const page = PAGES.find(([name]) => name === path) ?? PAGES[0];
   return { page, query: new URLSearchParams(query ?? "") };
 }
 
-/** Goes to a page, or changes what is chosen on this one (null takes it away). */
+/** Goes to a page, or changes what is chosen on this one: a name, several, or null for none. */
 export function go(page, changes = {}) {
   const here = place();
   const query = page && page !== here.page[0] ? new URLSearchParams() : here.query;
   for (const [name, value] of Object.entries(changes)) {
-    if (value === null) query.delete(name);
-    else query.set(name, value);
+    query.delete(name);
+    for (const one of value === null ? [] : [value].flat()) query.append(name, one);
   }
   const text = query.toString();
   location.hash = `#/${page ?? here.page[0]}${text ? `?${text}` : ""}`;

@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 import { count, short, size } from "./format.js";
 
-/** Operators are called by what they do: `StreamHashJoin` is a hash join. */
-export const called = (name) => name.replace(/^Stream/, "").replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
+/** Operators are called by what they do: `StreamHashJoin` and `HASH_JOIN` are a hash join. */
+export const called = (name) => name.replace(/^(Stream|Batch|Logical)/, "").replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").trim().toLowerCase();
 
 const milliseconds = (us) => `${short(us / 1000)} ms`;
 
@@ -42,4 +42,24 @@ export function planned(plan) {
   const all = (tree) => [tree, ...tree.inputs.flatMap(all)];
   const most = Math.max(0, ...all(plan.root).map((t) => t.metrics.took_us ?? 0));
   return h("div", { class: "plan" }, h("p", { class: "quiet" }, summary(plan)), h("ul", {}, node(plan.root, most)));
+}
+
+/** A tree of EXPLAIN (FORMAT JSON) for `node`. */
+function explained(tree) {
+  // DuckDB packs values before it sorts and groups them: two projections that nobody has written.
+  const own = tree.extra_info && String(tree.extra_info.Projections ?? "").includes("__internal_");
+  if (own && tree.children.length === 1) return explained(tree.children[0]);
+  const fields = tree.fields ?? Object.fromEntries(Object.entries(tree.extra_info ?? {}).map(([name, value]) =>
+    (name === "Estimated Cardinality" ? ["about", `${value} rows`] : [name.toLowerCase(), [value].flat().join(", ").replaceAll(/\bmemory\._watersmeet\./g, "")])));
+  return { name: tree.name, fields, flags: tree.flags ?? [], shared_with: [], metrics: {}, inputs: tree.children.map(explained) };
+}
+
+/** The lines of EXPLAIN (FORMAT JSON) as a tree; null if they are something else. */
+export function explanation(lines) {
+  try {
+    const found = JSON.parse(lines.join("\n"));
+    return h("div", { class: "plan" }, h("ul", {}, [found.plan ?? found].flat().map((tree) => node(explained(tree), 0))));
+  } catch {
+    return null;
+  }
 }

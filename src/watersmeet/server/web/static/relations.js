@@ -9,7 +9,7 @@ import { known, on } from "./live.js";
 const COLUMNS = [
   ["name", "Name", (box) => box.name, (box) => box.name],
   ["what", "Kind", (box) => box.what, (box) => box.what],
-  ["state", "Freshness", (box, f) => (f?.note ? `${freshness(f)} – ${f.note}` : freshness(f)), (box, f) => [f?.health ?? -1, f?.lag_s ?? 0]],
+  ["state", "Freshness", (box, f) => (box.kind === "virtual" ? "computed by its readers" : f?.note ? `${freshness(f)} – ${f.note}` : freshness(f)), (box, f) => [f?.health ?? -1, f?.lag_s ?? 0]],
   ["rows_in", "Rows in/s", (box, f) => (f ? short(f.rows_in) : ""), (box, f) => f?.rows_in ?? -1],
   ["rows_out", "Rows out/s", (box, f) => (f && box.kind === "view" ? short(f.rows_out) : ""), (box, f) => f?.rows_out ?? -1],
   ["rows", "Rows", (box, f) => (f ? short(f.rows) : ""), (box, f) => f?.rows ?? -1],
@@ -25,7 +25,7 @@ const FILTERS = [
   ["problems", "Problems", (box, f) => f && (f.health === 2 || f.errors > 0 || f.late > 0)],
   ["behind", "Behind", (box, f) => f && (f.health === 1 || f.health === 2)],
   ["filling", "Filling", (box, f) => f?.state === "filling"],
-  ["view", "Views", (box) => box.kind === "view"],
+  ["view", "Views", (box) => box.kind === "view" || box.kind === "virtual"],
   ["table", "Tables", (box) => box.kind === "table"],
   ["source", "Sources", (box) => box.kind === "source"],
   ["sink", "Sinks", (box) => box.kind === "sink"],
@@ -74,7 +74,7 @@ class Relations {
 
   async load() {
     try {
-      const graph = await get("/api/topology");
+      const graph = await get("/api/topology?unfold=*");
       this.version = graph.version;
       this.boxes = graph.boxes.filter((b) => b.kind !== "plain");
       this.rows.clear(); // what has another name now is written anew
@@ -108,9 +108,9 @@ class Relations {
   row(box) {
     const cells = COLUMNS.map(([column]) => h("td", { class: NUMBERS.has(column) ? "number" : `${column} text` }));
     const dot = h("span", { class: "dot" });
-    const link = h("a", { href: "", onclick: (e) => { e.preventDefault(); this.go(null, { relation: box.id }); } }, box.name);
+    const link = h("a", { href: "", onclick: (e) => { e.preventDefault(); this.go(null, { relation: box.name }); } }, box.name);
     cells[0].append(dot, link);
-    const row = h("tr", { "data-id": box.id, onclick: (e) => !e.target.closest("a") && this.go(null, { relation: box.id }) }, cells);
+    const row = h("tr", { "data-id": box.id, onclick: (e) => !e.target.closest("a") && this.go(null, { relation: box.name }) }, cells);
     this.rows.set(box.id, { box, row, cells, dot });
     return this.rows.get(box.id);
   }
@@ -125,8 +125,8 @@ class Relations {
     mark(drawn.cells[8], "class", f?.errors ? "number bad" : "number");
   }
 
-  choose(id) {
-    this.chosen = id;
-    for (const [rowId, { row }] of this.rows) mark(row, "aria-selected", rowId === id ? "true" : null);
+  choose(name) {
+    this.chosen = name;
+    for (const { box, row } of this.rows.values()) mark(row, "aria-selected", box.name === name ? "true" : null);
   }
 }

@@ -39,7 +39,7 @@ export async function openSearch(go) {
 
   function choose(box) {
     dialog.close();
-    go(null, { relation: box.id });
+    go(null, { relation: box.name });
   }
 
   function draw() {
@@ -48,7 +48,7 @@ export async function openSearch(go) {
       const f = known.metrics.get(box.id);
       return h("li", { id: `hit${i}`, role: "option", "aria-selected": String(i === at), onclick: () => choose(box) },
         h("span", { class: `dot ${healthName(f?.health)}` }), h("span", { class: "name" }, box.name),
-        h("span", { class: "quiet" }, box.what), h("span", { class: "quiet end" }, freshness(f)));
+        h("span", { class: "quiet" }, box.what), h("span", { class: "quiet end" }, box.kind === "virtual" ? "" : freshness(f)));
     }));
     if (!rows.length) list.append(h("li", { class: "quiet" }, boxes.length ? "Nothing has that name." : "…"));
     mark(input, "aria-activedescendant", rows.length ? `hit${at}` : null);
@@ -59,6 +59,6 @@ export async function openSearch(go) {
   dialog.showModal();
   draw();
   input.focus();
-  boxes = (await get("/api/topology").catch(() => ({ boxes: [] }))).boxes.filter((b) => b.kind !== "plain");
+  boxes = (await get("/api/topology?unfold=*").catch(() => ({ boxes: [] }))).boxes.filter((b) => b.kind !== "plain");
   draw();
 }

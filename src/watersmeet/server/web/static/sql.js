@@ -1,6 +1,6 @@
 // SQL in colours: keywords, texts, numbers, comments. It knows no grammar: any dialect will do.
 
-const WORDS = new Set(("ADD AFTER ALL ALTER AND ANY APPEND AS ASC ASOF BEGIN BETWEEN BY CASCADE CASE CAST CHANGELOG COMMIT CONNECTION COPY CREATE CROSS DATABASE DEFAULT "
+export const WORDS = new Set(("ADD AFTER ALL ALTER AND ANY APPEND AS ASC ASOF BEGIN BETWEEN BY CASCADE CASE CAST CHANGELOG COMMIT CONNECTION COPY CREATE CROSS DATABASE DEFAULT "
   + "DELETE DESC DESCRIBE DICTIONARY DISTINCT DROP ELSE EMIT ENCODE END EXCEPT EXISTS EXPLAIN EXTERNAL FALSE FETCH FILTER FLUSH FOR FORMAT FROM FULL GRANT GROUP HAVING HOP IF IN "
   + "INDEX INNER INSERT INTERSECT INTERVAL INTO IS JOIN KEY KILL LATERAL LATEST LEFT LIKE LIMIT MATERIALIZED MERGE NATURAL NOT NULL OF OFFSET ON ONLY OR ORDER OUTER OVER "
   + "PARTITION PRIMARY PROCESSOR PROCTIME PROGRESS PUMP QUERY RANGE REPLACE REVOKE RIGHT ROLLBACK ROW ROWS SCHEMA SECRET SELECT SET SETTINGS SHOW SINK SNAPSHOT SOURCE "
@@ -33,3 +33,30 @@ export function colored(text) {
     return span;
   });
 }
+
+/** The statement at a place of a text, and where it begins. */
+export function statementAt(text, place) {
+  let [start, end] = [0, 0];
+  for (const [kind, part] of parts(text)) {
+    for (let i = kind ? -1 : part.indexOf(";"); i >= 0; i = part.indexOf(";", i + 1)) {
+      if (end + i >= place) return [text.slice(start, end + i), start];
+      if (text.slice(end + i + 1).trim()) start = end + i + 1;
+    }
+    end += part.length;
+  }
+  return [text.slice(start), start];
+}
+
+/** Whether a place is inside of a comment or a text in quotes. */
+export function isProse(text, place) {
+  let end = 0;
+  for (const [kind, part] of parts(text.slice(0, place))) {
+    end += part.length;
+    if (end === place) return kind === "comment" || (kind === "text" && (part.length === 1 || !part.endsWith("'")));
+  }
+  return false;
+}
+
+/** A name as a statement needs it. */
+export const quoted = (name) =>
+  name.split(".").map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !WORDS.has(part.toUpperCase()) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");

@@ -6,7 +6,8 @@ import { count, freshness, healthName, rate, short, whole } from "./format.js";
 import { isLost, known, on } from "./live.js";
 import { overview } from "./overview.js";
 
-const NAMED = 0.5; // below this scale the texts can't be read: they are left out
+const NAMED = 0.5; // below this scale only names can be read, which are larger then
+const SEEN = 0.26; // below this scale there are no texts
 const READABLE = 0.7; // what a topology of few boxes begins with, also if not all of it can be seen then
 const MANY = 120; // with more boxes, only the arrows of the one that is chosen or pointed at are shown, above the boxes
 const LEAST = 0.04;
@@ -14,12 +15,15 @@ const MOST = 2;
 const MARGIN = 24;
 const ABOVE = 52;
 const AGAIN_MS = 2000;
+const CLOSE = 0.55; // a selection is not shown smaller than this, also if not all of its neighbors fit
+const ROUND = 8; // the corners of arrows
 
 const KINDS = {
   table: "M1 1h12v12H1zM1 5h12M5 5v8",
   source: "M1 7h8M6 3.5 9.5 7 6 10.5M11.500 1v12",
   view: "M7 1 13 4 7 7 1 4zM1 7l6 3 6-3M1 10l6 3 6-3",
   sink: "M13 7H5M8 3.500 4.500 7 8 10.500M2.500 1v12",
+  virtual: "M7 4 13 7 7 10 1 7z",
   plain: "M2 7h10",
 };
 
@@ -28,6 +32,7 @@ let page = null;
 export function show(main, query, go) {
   page = new Topology(main, go);
   page.around = query.get("around");
+  page.unfold = query.getAll("unfold");
   page.load();
   const stops = [on("snapshot", (detail) => page.update(detail)), on("connected", (there) => (there ? page.load() : page.fillAll()))];
   return () => {
@@ -40,20 +45,28 @@ export function show(main, query, go) {
 export function changed(query) {
   if (page === null) return;
   const around = query.get("around");
-  if (around !== page.around) {
+  const unfold = query.getAll("unfold");
+  if (around !== page.around || unfold.join() !== page.unfold.join()) {
     page.around = around;
+    page.unfold = unfold;
     page.version = -1;
     page.load();
   }
   page.choose(query.get("relation"));
 }
 
+/** The path of an arrow: level and upright lines with round corners; between two heights a curve. */
 function way(points) {
   let d = `M${points[0][0]} ${points[0][1]}`;
   for (let i = 1; i < points.length; i += 1) {
     const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
+    const [x2, y2] = points[i + 1] ?? [x1, y1];
     const middle = (x0 + x1) / 2;
-    d += y0 === y1 ? `H${x1}` : `C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`;
+    if (y0 !== y1 && x0 !== x1) d += `C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`;
+    else if ((y0 === y1 && x1 === x2 && y1 !== y2) || (x0 === x1 && y1 === y2 && x1 !== x2)) {
+      const r = Math.min(ROUND, Math.hypot(x1 - x0, y1 - y0) / 2, Math.hypot(x2 - x1, y2 - y1) / 2);
+      d += `L${x1 - r * Math.sign(x1 - x0)} ${y1 - r * Math.sign(y1 - y0)}Q${x1} ${y1} ${x1 + r * Math.sign(x2 - x1)} ${y1 + r * Math.sign(y2 - y1)}`;
+    } else d += `L${x1} ${y1}`;
   }
   return d;
 }
@@ -67,6 +80,9 @@ class Topology {
     this.view = { x: 0, y: 0, scale: 1 };
     this.fitted = false;
     this.chosen = null;
+    this.unfold = [];
+    this.homes = new Map(); // the box of each relation by its id: its own, or that of its group
+    this.names = new Map(); // the same by name
     this.waiting = null;
     this.graph = { boxes: [], arrows: [], width: 0, height: 0 };
     this.scene = s("g", {});
@@ -85,9 +101,8 @@ class Topology {
     this.listen();
     this.resized = new ResizeObserver(() => {
       if (!this.fitted) this.fit();
-      const chosen = this.boxes.get(this.chosen);
-      if (chosen) this.reveal(chosen.box);
       this.moved();
+      this.keep();
     });
     this.resized.observe(this.svg);
   }
@@ -98,15 +113,15 @@ class Topology {
   }
 
   async load() {
-    const around = this.around;
+    const { around, unfold } = this;
     let graph;
     try {
-      graph = await get(`/api/topology${around ? `?around=${encodeURIComponent(around)}` : ""}`);
+      graph = await get(`/api/topology?${new URLSearchParams([...(around ? [["around", around]] : []), ...unfold.map((name) => ["unfold", name])])}`);
     } catch (cause) {
       this.say(cause.message);
       return;
     }
-    if (page !== this || around !== this.around) return;
+    if (page !== this || around !== this.around || unfold !== this.unfold) return;
     const first = this.version < 0;
     this.version = graph.version;
     if (JSON.stringify(graph.boxes) === JSON.stringify(this.graph.boxes) && JSON.stringify(graph.arrows) === JSON.stringify(this.graph.arrows)) return;
@@ -114,6 +129,7 @@ class Topology {
     this.draw();
     if (first) this.fit();
     else this.moved();
+    this.keep();
   }
 
   /** The catalog has changed: after a while, as more may follow. */
@@ -121,7 +137,7 @@ class Topology {
     if (version !== undefined && version !== this.version && !this.waiting) {
       this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, AGAIN_MS);
     }
-    for (const id of changed) this.fill(id);
+    for (const home of new Set([...changed].map((id) => this.homes.get(id)))) if (home) this.fill(home);
     this.count();
     if (changed.size) this.overview.draw(this.graph, this.view, this.svg);
   }
@@ -138,19 +154,28 @@ class Topology {
       a.label ? s("text", { x: a.points.at(-1)[0] - 12, y: a.points.at(-1)[1] - 5, "text-anchor": "end" }, a.label) : null));
     this.arrows = new Map();
     for (const arrow of arrows) for (const id of new Set([arrow.dataset.from, arrow.dataset.to])) this.arrows.set(id, [...(this.arrows.get(id) ?? []), arrow]);
+    this.homes.clear();
+    this.names.clear();
+    for (const box of this.graph.boxes) {
+      for (const one of box.members.length ? box.members : [box]) {
+        this.homes.set(one.id, box.id);
+        if (box.kind !== "plain") this.names.set(one.name, box.id);
+      }
+    }
     const nodes = this.graph.boxes.map((box) => this.box(box));
     this.scene.replaceChildren(...arrows, ...nodes);
     this.svg.classList.toggle("many", nodes.length > MANY);
     this.say(this.graph.boxes.length ? "" : [h("h2", {}, "Nothing here yet"), h("p", {}, "Tables, sources, views and sinks appear here as they are created."), h("a", { class: "button", href: "#/worksheet" }, "Open a worksheet")]);
-    const name = this.graph.boxes.find((b) => b.id === this.around)?.name;
-    this.scope.hidden = !this.around;
-    this.scope.replaceChildren(`What feeds ${name ?? "it"}, and what it feeds`, h("button", { type: "button", class: "button", onclick: () => this.go(null, { around: null }) }, "Show all"));
+    this.scope.hidden = !this.around && !this.unfold.length;
+    this.scope.replaceChildren(...(this.around ? [h("span", {}, `Upstream and downstream of ${this.around}`), h("button", { type: "button", class: "button", onclick: () => this.go(null, { around: null }) }, "Show all")] : []),
+      ...(this.unfold.length ? [h("button", { type: "button", class: "button", onclick: () => this.go(null, { unfold: null }) }, "Fold groups")] : []));
     this.fillAll();
     this.choose(this.chosen, true);
   }
 
   box(box) {
-    const open = () => known.metrics.has(box.id) && this.go(null, { relation: box.id });
+    const group = box.members.length > 0;
+    const open = () => (group ? this.go(null, { unfold: [...this.unfold, box.members[0].name] }) : box.kind !== "plain" && this.go(null, { relation: box.name }));
     const parts = {
       health: s("rect", { x: 0.500, y: 0.500, width: 5, height: box.height - 1, class: "health", rx: 2 }),
       metrics: s("text", { x: 16, y: box.height / 2 + 19, class: "metrics" }),
@@ -158,14 +183,16 @@ class Topology {
       glyph: s("path", { d: KINDS[box.kind] ?? KINDS.plain, transform: `translate(${box.width - 26} ${box.height / 2 - 20})`, class: "glyph" }),
     };
     const node = s("g", {
-      class: `node ${box.kind}`, transform: `translate(${box.x} ${box.y})`, tabindex: "-1", role: "button", "data-id": box.id,
+      class: `node ${box.kind}${group ? " group" : ""}`, transform: `translate(${box.x} ${box.y})`, tabindex: "-1", role: "button", "data-id": box.id,
       onclick: open, onkeydown: (e) => this.key(e, box, open), onfocus: () => this.reveal(box),
       onpointerenter: () => this.near("pointed", box.id), onpointerleave: () => this.near("pointed", null),
     },
+    ...(group ? [8, 4].map((by) => s("rect", { x: by, y: by, width: box.width, height: box.height, rx: 7, class: "frame" })) : []),
     s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.health, parts.done,
     // The spaces separate the words for those who listen.
     s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name), " ",
-    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), " ", parts.metrics, parts.glyph);
+    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), " ", parts.metrics, parts.glyph,
+    s("text", { x: 18, y: box.height / 2 + 9, class: "big", "font-size": Math.min(26, Math.round((box.width - 34) / (box.name.length * 0.62))), "aria-hidden": "true" }, box.name));
     this.boxes.set(box.id, { box, node, ...parts });
     return node;
   }
@@ -178,6 +205,8 @@ class Topology {
 
   fill(id) {
     const drawn = this.boxes.get(id);
+    if (drawn?.box.members.length) this.fillGroup(drawn);
+    if (drawn?.box.kind === "virtual") this.note(drawn, "computed by its readers", null);
     const f = known.metrics.get(id);
     if (!drawn || !f) return;
     const fresh = freshness(f);
@@ -189,29 +218,47 @@ class Topology {
       sink: f.lag_s === null ? f.state : `${short(f.rows)} rows  ·  ${fresh}`,
     }[kind] ?? (f.state === "running" ? `${rate(f.rows_in)}  ·  ${fresh}` : fresh);
     const said = isLost() ? fresh : f.errors ? `${text}  ·  ${count(f.errors, "error")}` : text;
-    say(drawn.metrics, said);
-    mark(drawn.node, "data-health", healthName(f.health));
+    this.note(drawn, said, healthName(f.health), f.note);
     mark(drawn.node, "data-state", f.state);
-    mark(drawn.node, "aria-label", `${drawn.box.name} ${drawn.box.what} ${said}${f.note ? `, ${f.note}` : ""}`);
     mark(drawn.done, "width", f.progress === null ? 0 : Math.round((drawn.box.width - 12) * f.progress));
   }
 
-  /** How many are not as they should be: buttons that go to the first of them. */
+  /** A group has the worst health of its members. */
+  fillGroup(drawn) {
+    const found = drawn.box.members.map((m) => known.metrics.get(m.id)).filter(Boolean);
+    const of = (health) => found.filter((f) => f.health === health && f.state !== "filling").length;
+    const [late, stale] = [of(1), of(2)];
+    const parts = [[stale, "stopped or stale"], [late, "behind"], [found.filter((f) => f.state === "filling").length, "filling"]].filter(([n]) => n);
+    const rows = found.reduce((sum, f) => sum + f.rows_in, 0);
+    const fine = found.every((f) => f.health === 0) ? "up to date" : `${whole(of(0))} up to date`;
+    const text = isLost() ? freshness(found[0] ?? null) : [rate(rows), ...(parts.length ? parts.map(([n, what]) => `${whole(n)} ${what}`) : [fine])].join("  ·  ");
+    this.note(drawn, text, healthName(stale ? 2 : late ? 1 : found.some((f) => f.health === null) ? null : 0), "unfold");
+  }
+
+  /** Writes a box: its line of metrics, its color, its name for those who listen. */
+  note(drawn, text, health, more) {
+    say(drawn.metrics, text);
+    mark(drawn.node, "data-health", health);
+    mark(drawn.node, "aria-label", `${drawn.box.name} ${drawn.box.what} ${text}${more ? `, ${more}` : ""}`);
+  }
+
+  /** How many have problems: buttons that go to the first of them. */
   count() {
     const found = { stale: [], late: [], filling: [] };
-    for (const { box } of this.boxes.values()) {
-      const f = known.metrics.get(box.id);
+    for (const [id, home] of this.homes) {
+      const f = known.metrics.get(id);
       if (!f || isLost()) continue;
+      const { box } = this.boxes.get(home);
       if (f.state === "filling") found.filling.push(box);
       else if (f.health === 2) found.stale.push(box);
       else if (f.health === 1) found.late.push(box);
     }
     const shown = [["stale", "stopped or stale"], ["late", "behind"], ["filling", "filling"]].filter(([name]) => found[name].length);
-    const text = [this.boxes.size, ...shown.map(([name]) => `${name}${found[name].length}`)].join();
+    const text = [this.homes.size, ...shown.map(([name]) => `${name}${found[name].length}`)].join();
     if (this.counted === text) return;
     this.counted = text;
     this.counts.replaceChildren(
-      h("span", { class: "quiet" }, `${whole(this.graph.boxes.filter((b) => b.kind !== "plain").length)} relations`),
+      h("span", { class: "quiet" }, count(this.names.size, "relation")),
       ...shown.map(([name, what]) => h("button", { type: "button", class: `chip ${name}`, onclick: () => {
         const box = found[name][0];
         this.boxes.get(box.id).node.focus();
@@ -220,14 +267,11 @@ class Topology {
   }
 
   /** Marks a relation, and what it is connected with. */
-  choose(id, drawn = false) {
-    if (this.chosen === id && !drawn) return;
-    this.chosen = id;
-    const near = new Set([id]);
-    for (const a of this.graph.arrows) {
-      if (a.from === id) near.add(a.to);
-      if (a.to === id) near.add(a.from);
-    }
+  choose(name, drawn = false) {
+    if (this.chosen === name && !drawn) return;
+    this.chosen = name;
+    const id = this.names.get(name) ?? null;
+    const near = this.neighbors(id);
     mark(this.scene, "class", id && this.boxes.has(id) ? "chosen" : null);
     for (const [boxId, { node }] of this.boxes) {
       node.classList.toggle("here", boxId === id);
@@ -238,7 +282,43 @@ class Topology {
     const here = this.boxes.get(id);
     const first = here ?? this.boxes.values().next().value;
     if (first) first.node.tabIndex = 0;
-    if (here && !drawn) this.reveal(here.box);
+    if (here && !drawn) this.keep();
+  }
+
+  /** A box with the boxes that it reads or feeds, by id. */
+  neighbors(id) {
+    const near = new Set([id]);
+    for (const a of this.graph.arrows) {
+      if (a.from === id) near.add(a.to);
+      if (a.to === id) near.add(a.from);
+    }
+    return near;
+  }
+
+  /** Moves the view so that the chosen box is in it with its neighbors: smaller if they need that, down to `CLOSE`. */
+  keep() {
+    const here = this.boxes.get(this.names.get(this.chosen))?.box;
+    if (!here) return;
+    const { width, height } = this.room;
+    const boxes = [...this.neighbors(here.id)].map((id) => this.boxes.get(id).box);
+    const [left, upper] = [Math.min(...boxes.map((b) => b.x)), Math.min(...boxes.map((b) => b.y))];
+    const [right, lower] = [Math.max(...boxes.map((b) => b.x + b.width)), Math.max(...boxes.map((b) => b.y + b.height))];
+    const { x, y, scale } = this.view;
+    if (left * scale + x >= 0 && upper * scale + y >= ABOVE && right * scale + x <= width && lower * scale + y <= height && scale >= NAMED) return;
+    const fits = Math.min((width - 2 * MARGIN) / (right - left), (height - ABOVE - MARGIN) / (lower - upper));
+    const next = Math.max(Math.min(CLOSE, this.least), Math.min(Math.max(scale, CLOSE), fits));
+    // As much as possible of the neighbors, and all of the box itself.
+    const middle = (from, to, low, high, room) => Math.min(low + room / 2, Math.max(high - room / 2, (from + to) / 2));
+    const across = width / next - 2 * MARGIN;
+    const down = (height - ABOVE) / next - 2 * MARGIN;
+    this.view = { scale: next, x: width / 2 - middle(left, right, here.x, here.x + here.width, across) * next,
+      y: ABOVE + (height - ABOVE) / 2 - middle(upper, lower, here.y, here.y + here.height, down) * next };
+    this.moved();
+  }
+
+  /** The least scale at which a selection is shown: lower on narrow screens. */
+  get least() {
+    return this.room.width < 600 ? 0.34 : CLOSE;
   }
 
   /** Marks the arrows of a box, which stand above the boxes where there are many. */
@@ -321,7 +401,7 @@ class Topology {
     if (!this.graph.width || width < 2) return;
     this.fitted = true;
     const all = Math.min((width - 2 * MARGIN) / this.graph.width, (height - ABOVE - MARGIN) / this.graph.height);
-    const scale = Math.min(1.1, Math.max(whole || this.boxes.size > MANY ? LEAST : READABLE, all));
+    const scale = Math.min(1.1, Math.max(whole || this.boxes.size > MANY ? LEAST : Math.min(READABLE, this.least), all));
     this.view = { scale, x: Math.max(MARGIN, (width - this.graph.width * scale) / 2), y: Math.max(ABOVE, (height - this.graph.height * scale) / 2) };
     this.moved();
   }
@@ -344,7 +424,8 @@ class Topology {
   moved() {
     const { x, y, scale } = this.view;
     this.scene.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
-    this.svg.classList.toggle("far", scale < NAMED);
+    this.svg.classList.toggle("mid", scale < NAMED && scale >= SEEN);
+    this.svg.classList.toggle("far", scale < SEEN);
     this.overview.draw(this.graph, this.view, this.svg);
   }
 }

@@ -2,15 +2,17 @@
 
 import { post } from "./api.js";
 import { h, mark, say, tabbed } from "./dom.js";
-import { count, whole } from "./format.js";
+import { clock, count, whole } from "./format.js";
 import { clientSession, known, on } from "./live.js";
 import { drawable, drawn } from "./chart.js";
-import { colored } from "./sql.js";
+import { explanation } from "./plan.js";
+import { completing, sidebar } from "./schema.js";
+import { colored, statementAt } from "./sql.js";
 
 const KEPT = 1000; // rows of a running query that are shown
 const DRAW_MS = 200;
-// What was written and given stays while one looks at other pages. It is kept in this tab alone.
-const sheet = { text: "", dialect: null, results: [], busy: false, running: new Map() };
+// Text and results stay while other pages are shown, in this tab only. ran, time: the text and the time of the results.
+const sheet = { text: "", dialect: null, results: [], busy: false, running: new Map(), ran: "", time: 0 };
 let page = null;
 
 /** What came of a query before the answer that names it. */
@@ -84,19 +86,26 @@ class Worksheet {
     this.back = h("pre", { class: "back", "aria-hidden": "true" });
     this.text = h("textarea", {
       class: "front", spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": "Statements", rows: 10, value: sheet.text,
-      placeholder: "SELECT …", oninput: () => this.colors(), onscroll: () => this.scrolled(), onkeydown: (e) => this.key(e),
+      placeholder: "SELECT …   (Ctrl + Space completes)", oninput: () => { this.colors(); this.complete.typed(); }, onscroll: () => this.scrolled(), onkeydown: (e) => this.key(e),
     });
     this.dialect = h("div", { class: "chips", role: "radiogroup", "aria-label": "Dialect" }, known.session.dialects.map((name) =>
       h("label", { class: "chip" }, h("input", { type: "radio", name: "dialect", value: name, checked: name === sheet.dialect, onchange: () => { sheet.dialect = name; } }), name)));
     this.run = h("button", { type: "button", class: "button primary", title: "Ctrl + Enter", onclick: () => this.send("") }, "Run");
-    this.explain = h("button", { type: "button", class: "button", onclick: () => this.send("EXPLAIN ") }, "Explain");
+    this.explain = h("button", { type: "button", class: "button", onclick: () => this.explained() }, "Explain");
     this.subscribe = h("button", { type: "button", class: "button", title: "Follow the changes of a view", onclick: () => this.follow() }, "Subscribe");
     this.stop = h("button", { type: "button", class: "button", onclick: () => this.halt() }, "Stop");
     this.said = h("span", { class: "quiet", role: "status" });
+    this.age = h("p", { class: "age quiet", hidden: true });
     this.results = h("div", { class: "results" });
-    main.append(h("section", { class: "worksheet" }, h("h1", { class: "unseen" }, "Worksheet"),
-      h("div", { class: "commands" }, this.run, this.explain, this.subscribe, this.stop, this.dialect, this.said),
-      h("div", { class: "editor" }, this.back, this.text), this.results));
+    this.complete = completing(this.text, this.back, () => this.colors());
+    this.schema = sidebar((name) => this.insert(name));
+    const names = h("button", { type: "button", class: "button names", "aria-expanded": "false", "aria-controls": "schema", onclick: () => {
+      const open = this.schema.element.classList.toggle("open");
+      mark(names, "aria-expanded", String(open));
+    } }, "Names");
+    main.append(h("section", { class: "worksheet" }, h("h1", { class: "unseen" }, "Worksheet"), this.schema.element, h("div", { class: "desk" },
+      h("div", { class: "commands" }, this.run, this.explain, this.subscribe, this.stop, names, this.dialect, this.said),
+      h("div", { class: "editing" }, h("div", { class: "editor" }, this.back, this.text), this.complete.element), this.age, this.results)));
     this.colors();
     this.buttons();
     this.show();
@@ -105,6 +114,15 @@ class Worksheet {
 
   end() {
     this.stops?.forEach((stop) => stop());
+    this.schema.end();
+  }
+
+  insert(name) {
+    const { selectionStart: from, selectionEnd: to, value } = this.text;
+    const space = (c) => (c === undefined || /[\s(.,]/.test(c) ? "" : " ");
+    this.text.setRangeText(`${space(value[from - 1])}${name}`, from, to, "end");
+    this.colors();
+    this.text.focus();
   }
 
   write(text) {
@@ -117,6 +135,15 @@ class Worksheet {
     sheet.text = this.text.value;
     this.back.replaceChildren(...colored(sheet.text), "\n");
     this.scrolled();
+    this.old();
+  }
+
+  /** Results of another text are dimmed, so that nobody takes them for those of this one. */
+  old() {
+    const old = sheet.results.length > 0 && (sheet.busy || sheet.text.trim() !== sheet.ran.trim());
+    this.results.classList.toggle("old", old);
+    this.age.hidden = !old;
+    say(this.age, old ? `Results of ${clock(sheet.time / 1000)} UTC, ${sheet.busy ? "until the new ones are complete" : "of an earlier text"}` : "");
   }
 
   scrolled() {
@@ -125,6 +152,7 @@ class Worksheet {
   }
 
   key(e) {
+    if (this.complete.key(e)) return;
     if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) {
       e.preventDefault();
       this.send("");
@@ -149,11 +177,32 @@ class Worksheet {
     page?.point(prefix, start);
   }
 
+  /** The plan of the statement at the caret: as a tree, and as EXPLAIN prints it. */
+  async explained() {
+    const { selectionStart: from, selectionEnd: to, value } = this.text;
+    const [text, start] = to > from ? this.chosen() : statementAt(value, from);
+    if (!text.trim()) return;
+    const run = (prefix) => post("/api/run", { session: clientSession, text: prefix + text, dialect: sheet.dialect });
+    const prefix = /^\s*explain\b/i.test(text) ? "" : "EXPLAIN ";
+    await this.ask(async () => {
+      const found = await run(prefix);
+      const [result] = found.results;
+      if (prefix && !result.error) {
+        const tree = (await run("EXPLAIN (FORMAT JSON) ")).results[0];
+        result.tree = tree.error ? [] : tree.data.map(([line]) => line);
+      }
+      return found;
+    }, "EXPLAIN ");
+    page?.point(prefix, start);
+  }
+
   /** Shows the results of a request. */
   async ask(request, prefix = "") {
     if (sheet.busy) return;
     sheet.busy = true;
+    const ran = sheet.text;
     this.buttons();
+    this.old();
     say(this.said, "running …");
     const began = performance.now();
     let said = "";
@@ -167,6 +216,7 @@ class Worksheet {
       sheet.results = [{ error: cause.said }];
     }
     sheet.busy = false;
+    [sheet.ran, sheet.time] = [ran, Date.now()];
     if (!page) return;
     page.buttons();
     say(page.said, said);
@@ -193,6 +243,7 @@ class Worksheet {
     if (names) this.ask(() => post("/api/follow", { session: clientSession, names }));
     else {
       sheet.results = [{ error: { condition: "SUBSCRIPTION", message: "Name a view to follow.", hint: "Write its name, or several with commas, or SELECT … FROM it, and press Subscribe." } }];
+      [sheet.ran, sheet.time] = [sheet.text, Date.now()];
       this.show();
     }
   }
@@ -215,14 +266,19 @@ class Worksheet {
     this.stops?.forEach((stop) => stop());
     this.stops = [];
     this.results.replaceChildren(...sheet.results.map((result, i) => this.result(result, i)));
+    this.old();
   }
 
   result(result, i) {
     if (result.error) return problem(result.error);
     const notices = result.notices.map((text) => h("p", { class: "remark" }, text));
-    if (result.running) return h("article", { class: "result" }, notices, this.running(result));
+    if (result.running) return h("article", { class: "result live" }, notices, this.running(result));
     if (!result.columns) return h("article", { class: "result" }, notices, h("p", { class: "tag" }, result.tag || "nothing to do"));
-    if (result.plan) return h("article", { class: "result" }, notices, h("pre", { class: "code", tabindex: "0" }, result.data.map(([line]) => line).join("\n")));
+    if (result.plan) {
+      const text = () => h("pre", { class: "code", tabindex: "0" }, result.data.map(([line]) => line).join("\n"));
+      const tree = result.tree ? explanation(result.tree) : null;
+      return h("article", { class: "result" }, notices, tree ? tabbed("Plan", [["tree", "Plan", () => tree], ["text", "Text", text]]) : text());
+    }
     const cut = result.rows > result.data.length ? `, the first ${whole(result.data.length)} of them here` : "";
     const title = h("p", { class: "tag" }, `${count(result.rows, "row")}${cut}`);
     const pages = [["table", "Table", () => grid(result.columns, result.data)]];
