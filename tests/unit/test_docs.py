@@ -127,6 +127,32 @@ def test_the_tests_that_guard_a_law_exist():
     assert [n for n in named if "*/" not in n and not any(p.endswith(f"/{n.rstrip('*')}") for p in paths)] == []
 
 
+def test_pages_that_the_code_names_exist():
+    """In docstrings, hints, scripts and manifests, with their anchors."""
+    folders = ("src", "tests", "scripts", "benchmarks", "examples", "deploy")
+    paths = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".yaml", ".sql", ".sh"}]
+    named = {
+        (str(path), page, anchor)
+        for path in paths
+        for page, anchor in re.findall(
+            r"\b((?:docs/[\w/-]+|README|CONTRIBUTING|SECURITY|CHANGELOG)\.md)(?:#([\w-]+))?",
+            path.read_text(encoding="utf-8"),
+        )
+    }
+    assert len(named) > 20
+    assert [n for n in named if not (ROOT / n[1]).exists() or (n[2] and n[2] not in anchors(ROOT / n[1]))] == []
+
+
+def test_rates_are_those_of_the_benchmarks():
+    """A rate stands in BENCHMARKS; other pages quote it. Decisions have those of their time."""
+    benchmarks = (ROOT / "docs" / "BENCHMARKS.md").read_text(encoding="utf-8")
+    for page in ALL_PAGES:
+        if page.parent.name != "decisions":
+            text = page.read_text(encoding="utf-8")
+            rates = re.findall(r"(?<![\w.])(\d[\d.]* [kM]) (?:rows/s|rows a second|events/s|messages/s)", text)
+            assert [rate for rate in rates if rate not in benchmarks] == [], page
+
+
 def test_figures_of_the_readme_are_those_of_the_benchmarks():
     """A figure stands in BENCHMARKS; the README quotes it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 Browsers open at most six connections to a server by HTTP 1.1, so each page of the console has one stream, for metrics
 and rows of queries. `GET /subscribe?view=v&view=w` sends the content of views, then the changes of each commit. The id
 of an event is the number of the commit that it completes, so that browsers resume by themselves (Last-Event-ID); other
-clients give `after`. See docs/SERVING.md.
+clients give `after`. See docs/SUBSCRIPTIONS.md#over-http.
 """
 
 from __future__ import annotations
