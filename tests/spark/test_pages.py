@@ -1,4 +1,4 @@
-"""The examples of docs/for/pyspark.md, of the first hour and of the README, on Spark."""
+"""The examples of docs/for/pyspark.md and spark.md, of the first hour and of the README, on Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spark():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["for/pyspark.md", "FIRST-HOUR.md"])
+@pytest.mark.parametrize("page", ["for/pyspark.md", "for/spark.md", "FIRST-HOUR.md"])
 def test_examples(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Page("spark").run((ROOT / "docs" / page).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ PAGES = [
     ROOT / "docs" / "FIRST-HOUR.md",
     ROOT / "docs" / "LINEAGE.md",
     ROOT / "docs" / "SERVING.md",
-    *(p for p in sorted((ROOT / "docs" / "for").glob("*.md")) if p.stem != "pyspark"),
+    *(p for p in sorted((ROOT / "docs" / "for").glob("*.md")) if p.stem not in ("pyspark", "spark")),
 ]
 
 
