@@ -125,19 +125,43 @@ def run(
 @app.command(
     examples=[
         "watersmeet shell --path shop",
-        "watersmeet shell --runtime inprocess",
+        'watersmeet shell --path shop -c "INSERT INTO t VALUES (1)" -c "SELECT * FROM t"',
+        "watersmeet shell --runtime inprocess -f script.sql",
+        'echo "SHOW JOBS;" | watersmeet shell --path shop --read-only',
     ]
 )
 def shell(
     path: PathOption = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", help="Statement or command to run instead of a prompt; repeatable."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Script to run instead of a prompt.", exists=True, dir_okay=False),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only read, also while another process writes. Needs no Spark.")
+    ] = False,
     dialect: DialectOption = DEFAULT_DIALECT,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     permissions: PermissionsOption = PermissionsName.private,
 ) -> None:
-    r"""Run statements interactively or from standard input. Its command \? lists its commands."""
-    with reporting(), _connect(path, dialect, parallelism, runtime, permissions) as connection:
-        code = prompt.run_shell(connection)
+    r"""Run statements interactively.
+
+    Or from --command, --file or standard input. Its command \? lists its commands. With --runtime inprocess, queries
+    include the rows that the session has written.
+    """
+    if read_only and path is None:
+        raise typer.BadParameter("--read-only needs --path")
+    with reporting():
+        if read_only:
+            opened = watersmeet.connect(path, dialect=dialect, read_only=True)
+        else:
+            opened = _connect(path, dialect, parallelism, runtime, permissions)
+        with opened as connection:
+            code = prompt.run_shell(connection, texts or (), file)
     raise typer.Exit(code)
 
 

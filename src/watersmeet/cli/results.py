@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -123,6 +124,9 @@ def _width(text: str) -> int:
 
 #: Rows that a terminal shows; the rest is counted.
 MAX_ROWS: Final = 1000
+
+#: The most characters of the line above a record.
+_RULE_WIDTH: Final = 100
 
 #: Types that are written to the right.
 NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
@@ -240,7 +244,7 @@ def _print_grid(grid: Grid, console: Console) -> None:
 def _print_records(names: Sequence[str], cells: Sequence[Sequence[str | None]], console: Console) -> None:
     """A block of lines `name  value` for each row."""
     for number, row in enumerate(cells, 1):
-        console.rule(f"row {number}", align="left", style="dim")
+        console.print(Rule(f"row {number}", align="left", style="dim"), width=min(console.width, _RULE_WIDTH))
         record = Table(box=None, show_header=False, pad_edge=False)
         record.add_column(style="bold", no_wrap=True)
         record.add_column(overflow="fold")

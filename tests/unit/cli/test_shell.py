@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import signal
+import sys
 import threading
 import time
 
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 from rich.console import Console
+from typer.testing import CliRunner
 
 import watersmeet
-from watersmeet.cli import shell as editing
-from watersmeet.cli.shell import Shell, is_complete
+from watersmeet.cli import editor
+from watersmeet.cli.commands import app
+from watersmeet.cli.editor import is_complete
+from watersmeet.cli.shell import COMMANDS, Shell
 from watersmeet.errors import error
 from watersmeet.runtime import inprocess
 
@@ -65,7 +70,7 @@ def test_errors_do_not_end_the_shell(shell):
     assert code == 1
     text = err(shell)
     assert 'column "zz" does not exist\nLINE 1: SELECT zz;\n               ^^' in text
-    assert "unknown command \\nonsense" in text
+    assert "unknown command \\nonsense\nhint: \\? lists the commands." in text
     assert "one" in out(shell)
     assert "two" not in out(shell)
 
@@ -144,6 +149,173 @@ def test_a_terminal_gets_the_first_rows_a_pipe_gets_all(shell):
     assert out(shell).splitlines()[-3:] == ["│ 1000 │", "╰──────╯", "(1,500 rows, the first 1,000 shown)"]
 
 
+def test_lists_of_relations(shell):
+    shell.enter("CREATE TABLE sales (a int); CREATE TABLE other (a int); CREATE VIEW w AS SELECT a FROM sales")
+    shell.enter("CREATE MATERIALIZED VIEW m AS SELECT a FROM sales; CREATE INDEX i ON sales (a)")
+    for command, names in (("\\dt", ["sales", "other"]), ("\\dt s*", ["sales"]), ("\\dv", ["w"]), ("\\dm", ["m"])):
+        out(shell)
+        shell.enter(command)
+        rows = [line.split()[1] for line in out(shell).splitlines() if line.startswith("│")]
+        assert sorted(rows[1:]) == sorted(names)
+    for command in ("\\ds", "\\di", "\\l"):
+        assert shell.enter(command)
+    assert err(shell) == ""
+
+
+@pytest.mark.parametrize("name", ["m", "M", '"Big One"'])
+def test_the_statement_of_a_view_is_shown_as_it_was_written(shell, name):
+    sql = f"CREATE MATERIALIZED VIEW {name.lower() if name == 'M' else name} AS\n  SELECT 1 AS a"
+    shell.enter(sql)
+    out(shell)
+    shell.enter(f"\\sv {name}")
+    assert (out(shell), err(shell)) == (sql + "\n", "")
+    shell.enter("\\sv nothing")
+    assert 'view "nothing" does not exist' in err(shell)
+
+
+def test_rows_are_copied_to_files_and_from_them(shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shell.enter("CREATE TABLE t (a int, b varchar); INSERT INTO t VALUES (1, 'x;y'), (2, NULL)")
+    shell.enter("\\copy t to ~/t.csv csv header")
+    assert (tmp_path / "t.csv").read_text() == "a,b\n1,x;y\n2,\n"
+    shell.enter("\\copy (SELECT b, a FROM t WHERE a = 1) TO '~/u.csv' WITH (FORMAT csv, DELIMITER ';')")
+    assert (tmp_path / "u.csv").read_text() == '"x;y";1\n'
+    shell.enter("\\copy t (b, a) from ~/u.csv delimiter ';' csv")
+    out(shell)
+    shell.enter("SELECT count(*) AS n FROM t")
+    assert "│ 3 │" in out(shell)
+    assert err(shell) == ""
+    shell.enter("\\copy t to stdout")
+    assert "hint: Write \\copy TABLE FROM FILE" in err(shell)
+
+
+def test_a_statement_is_repeated(shell):
+    shell.enter("CREATE TABLE t (a int); INSERT INTO t VALUES (41)")
+    shell.enter("SELECT 41 AS a")
+    out(shell)
+    shell.enter("\\watch 0.01 c=2")
+    assert out(shell).count("│ 41 │") == 2
+    shell.enter("SELECT 7 AS a; \\watch i=0.01 c=3")
+    assert out(shell).count("│ 7 │") == 3
+    shell.enter("SELECT nix \\watch 0.01")
+    assert "nix" in err(shell)
+    shell.enter("\\watch often")
+    assert "\\watch can't be often\nhint: Write SELECT …; \\watch 2 c=10" in err(shell)
+
+
+def test_ctrl_c_ends_the_repetition(shell):
+    class Interrupting(io.StringIO):
+        """Interrupts during the second result."""
+
+        def write(self, text):
+            found = super().write(text)
+            if self.getvalue().count("(1 row)") == 2:
+                signal.raise_signal(signal.SIGINT)
+            return found
+
+    shell._out = Console(file=Interrupting(), width=100)
+    assert shell.enter("SELECT 5 AS a; \\watch 0.01")
+    assert out(shell).count("│ 5 │") == 2
+
+
+EDITOR = """
+import sys
+from pathlib import Path
+path = Path(sys.argv[1])
+path.write_text(path.read_text().replace("before", "after"))
+"""
+
+
+@pytest.fixture
+def editing(monkeypatch, tmp_path):
+    """An editor that writes `after` instead of `before`."""
+    (tmp_path / "editor.py").write_text(EDITOR)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {tmp_path / 'editor.py'}")
+
+
+def test_the_last_statement_is_edited_and_run(shell, editing):
+    shell.enter("SELECT 'before' AS word;")
+    shell.enter("\\e")
+    assert "│ after │" in out(shell)
+    assert shell._last.strip() == "SELECT 'after' AS word;"
+
+
+def test_an_edited_text_without_end_is_in_the_next_prompt(shell, editing, tmp_path):
+    (tmp_path / "x.sql").write_text("SELECT 'before'")
+    shell.enter(f"\\e {tmp_path / 'x.sql'}")
+    assert shell._draft == "SELECT 'after'"
+
+
+def test_an_editor_that_does_not_exist(shell, monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor")
+    shell.enter("\\e")
+    assert "no-such-editor: No such file or directory\nhint: The variable EDITOR names the editor." in err(shell)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("\\i", "\\i needs an argument\nhint: Write \\i FILE."),
+        ("\\sv", "hint: Write \\sv NAME."),
+        ("\\timng", 'unknown command \\timng\nhint: Did you mean "\\timing"?'),
+        (".tables", "unknown command .tables\nhint: \\? lists the commands."),
+        ("\\x sideways", "\\x can't be sideways\nhint: Write \\x on or \\x off."),
+        ("\\watch", "no statement to repeat"),
+    ],
+)
+def test_wrong_commands_say_what_to_do(shell, line, said):
+    assert shell.enter(line)
+    assert said in err(shell)
+    assert shell.code == 1
+
+
+def test_help_lists_every_command(shell):
+    shell.enter("\\?")
+    text = out(shell)
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_commands_in_a_script_run_until_an_error(shell, tmp_path):
+    path = tmp_path / "script.sql"
+    path.write_text(
+        "CREATE TABLE t (a int);\n\\x on\nINSERT INTO t\n  VALUES (6);\nSELECT a FROM t;\n\nSELECT nix;\nSELECT 9 AS x;"
+    )
+    assert shell.run((), path) == 1
+    text = out(shell)
+    assert "a  6" in text
+    assert "9" not in text
+    assert f"{path}:7:8" in err(shell)
+
+
+def test_texts_of_the_command_line_run_until_an_error(shell):
+    assert shell.run(["SELECT 1 AS one", "\\d", "SELECT nix", "SELECT 2 AS two"], None) == 1
+    assert "one" in out(shell)
+    assert shell.run(["SELECT 'x'::int"], None) == 1, "the first error counts"
+
+
+def call(*arguments, **options):
+    result = CliRunner().invoke(app, [str(a) for a in arguments], **options)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def test_a_shell_that_only_reads(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (5)")
+        result = call(
+            "shell", "--path", tmp_path / "db", "--read-only", "-c", "SELECT a FROM t; INSERT INTO t VALUES (1)"
+        )
+        assert ("│ 5 │" in result.stdout, "READ_ONLY_SESSION" in result.stderr, result.exit_code) == (True, True, 1)
+    assert "--read-only needs --path" in call("shell", "--read-only").stderr
+
+
+def test_a_pipe_sees_its_own_rows_without_flush():
+    sql = "CREATE TABLE t (a int); CREATE MATERIALIZED VIEW m AS SELECT sum(a) AS s FROM t;\nINSERT INTO t VALUES (7);"
+    result = call("shell", "--runtime", "inprocess", input=sql + "\nSELECT s FROM m;")
+    assert (result.exit_code, "│ 7 │" in result.stdout) == (0, True)
+
+
 @pytest.mark.parametrize("text", ["quit", "exit;", "\\q", "  \\q  "])
 def test_the_end(shell, text):
     assert shell.enter(text) is False
@@ -179,6 +351,9 @@ def test_a_failed_view_is_told_once(shell, monkeypatch):
         "-- only a comment",
         "SELECT 1; SELECT 2;",
         "/* a */",
+        "SELECT 1 \\watch 2",
+        "SELECT 1\n\\gx",
+        ".tables",
     ],
 )
 def test_complete(text):
@@ -243,10 +418,10 @@ def test_a_pipe_goes_over_to_another_dialect(shell):
 
 def test_passwords_are_not_in_the_history_of_later_sessions(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    history = editing._history()
+    history = editor.history()
     history.append_string("CREATE USER ann PASSWORD 'geheim'")
     assert list(history.get_strings()) == ["CREATE USER ann PASSWORD 'geheim'"]
-    assert list(editing._history().load_history_strings()) == ["CREATE USER ann PASSWORD '******'"]
+    assert list(editor.history().load_history_strings()) == ["CREATE USER ann PASSWORD '******'"]
 
 
 def test_a_user_without_a_home_has_a_history(monkeypatch, shell):
@@ -255,6 +430,6 @@ def test_a_user_without_a_home_has_a_history(monkeypatch, shell):
 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    assert isinstance(editing._history(), InMemoryHistory)
+    assert isinstance(editor.history(), InMemoryHistory)
     shell.feed(io.StringIO("\\i ~/x.sql\n"))
     assert "~/x.sql can't be read" in err(shell)
