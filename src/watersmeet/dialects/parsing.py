@@ -1,5 +1,5 @@
-"""From a text to statements (`parse`): a text may change to another dialect, by `SET dialect = 'x'` or by a line
-`-- dialect: x`. `without_secrets` hides passwords in a text that is shown, as ClickHouse hides them.
+"""From a text to statements (`parse`): a text may change to another dialect, by `SET dialect = 'x'` or by a line `--
+dialect: x`. `without_secrets` hides passwords in displayed texts, as ClickHouse does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PROBE: Final = "watersmeet_probe"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a text that is in one dialect.
+    """A part of a text in one dialect.
 
-    line: the span of the line `-- dialect: x` in front of it, if any.
+    line: the span of the line `-- dialect: x` before it, if any.
     """
 
     start: int
@@ -66,7 +66,7 @@ def parts(text: str, language: Language) -> list[Part]:
             continue
         before = _before(text, begin, match.start(1), language)
         if before is None or (before and match.re is _SET):
-            continue  # it stands in quotes, in a comment or in another statement
+            continue  # it is in quotes, in a comment or in another statement
         span = Span(*match.span(1))
         if before:
             raise error(
@@ -104,8 +104,8 @@ def _language(name: str, text: str, span: Span) -> Language:
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
     """The complete statements of `text` (those that end in a semicolon) and the rest, for a shell.
 
-    An unfinished quote or comment belongs to the rest, and so do statements that go on behind their semicolon (`WITH a
-    AS (…);`).
+    An unfinished quote or comment belongs to the rest, and so do statements that continue after their semicolon (`WITH
+    a AS (…);`).
     """
     try:
         found = parts(text, language_named(dialect))
@@ -136,10 +136,9 @@ def parse(
 ) -> list[Statement]:
     """The statements of `text` in order, which begins in `dialect` and may change to another one (`read_text`).
 
-    parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become
-    literals of the tree, never text; `UNBOUND`: they stay for `preparing.with_values`. own_query: reads queries that
-    the session itself does not answer. All spans are in `text`. Raises SYNTAX_ERROR with a span,
-    CHARACTER_NOT_IN_REPERTOIRE.
+    parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become literals of the tree,
+    never text; `UNBOUND`: they stay for `preparing.with_values`. own_query: reads queries that the session itself does
+    not run. All spans are in `text`. Raises SYNTAX_ERROR with a span, CHARACTER_NOT_IN_REPERTOIRE.
     """
     check_characters(text)
     read = marked(text)[0] if not parameters and prepares(text) else text
@@ -150,15 +149,15 @@ def parse(
 
 HIDDEN: Final = "'[HIDDEN]'"
 
-#: The words outside of parentheses in front of options.
+#: The words outside of parentheses that precede options.
 _OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
 
-_CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
+_CLAUSES: Final = ("SOURCE", "LAYOUT")  # only before a parenthesis, unlike CREATE SOURCE
 
 #: An object that consists of options.
 _COLLECTION: Final = ["NAMED", "COLLECTION"]
 
-#: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
+#: In `HEADER(NAME 'n' VALUE 'v')`: the distance of the first word from the last one.
 _BEFORE: Final = 4
 
 _SIGNS: Final = ("(", ")", ",", ".", "=")
@@ -202,7 +201,7 @@ def without_secrets(text: str, dialect: str) -> str:
 
 
 def _dotted(words: list[str], last: int) -> str:
-    """The name of parts with points between them that ends at place `last`."""
+    """The dotted name that ends at index `last`."""
     first = last
     while first >= 2 and words[first - 1] == ".":
         first -= 2

@@ -1,7 +1,7 @@
-"""Readers of statements that register themselves: a module that defines a statement is all that it takes.
+"""Readers of statements that register themselves: a new statement is one module.
 
-A feature is a module of a package that `plug_in` names. It is imported when the first statement is read that is
-neither a query nor DML, and decorates the function that reads what follows its words: `@reads("SHOW COMMITS")`.
+A feature is a module of a package that `plug_in` names. It is imported when the first statement is read that is neither
+a query nor DML, and decorates the function that reads the part after its words: `@reads("SHOW COMMITS")`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOADING: Final = threading.RLock()
 
 
 def plug_in(package: str) -> None:
-    """Names a package whose modules register readers. They are imported when they are first needed."""
+    """Registers a package whose modules register readers. They are imported when they are first needed."""
     if package not in _PACKAGES:
         _PACKAGES.append(package)
 
@@ -45,7 +45,7 @@ def load_features() -> None:
 def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
     """Registers the reader of the statements that begin with `words` (upper case).
 
-    own: only dialects read them whose `Semantics.own_objects` have this word.
+    own: only for dialects whose `Semantics.own_objects` have this word.
     """
     verb, *rest = words.split()
 
@@ -61,8 +61,8 @@ def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
 
 
 def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Semantics) -> Statement | None:
-    """The statement of a feature; None, with the cursor where it was, if none reads it. The cursor stands after
-    `verb`; of several readers the one with the most words reads.
+    """The statement of a feature; None, with the cursor unmoved, if none reads it. The cursor stands after `verb`; the
+    matching reader with the most words reads.
     """
     load_features()
     begin = cursor.index
@@ -76,5 +76,5 @@ def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Sem
 
 
 def verbs() -> tuple[str, ...]:
-    """The first words of all statements of features that were imported."""
+    """The first words of all statements of the imported features."""
     return tuple(_READERS)

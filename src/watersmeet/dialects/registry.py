@@ -29,7 +29,7 @@ from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values.types import Schema
 
-#: Reads a statement; None: it is not one of the dialect's own. The cursor stands after the first word.
+#: Reads a statement; None: it is not specific to the dialect. The cursor stands after the first word.
 OwnReader = Callable[[Cursor, dict[str, Any]], Statement | None]
 
 
@@ -38,11 +38,11 @@ class Language:
     """A dialect.
 
     creates: readers of CREATE, by the words after it. drops: the kinds that DROP drops, or readers, by words. lacking:
-    statements that its system has and Watersmeet lacks (`statements.ddl.Lacking`). readers: of its own statements, by
-    the first word; the cursor of those of INSERT and MERGE stands at that word. alter: reads ALTER of relations.
-    goes_on: recognizes a statement that continues after its semicolon: `WITH name AS (…);`. codes: its numbers of
-    errors, by condition. variables: its session variables. columns: reads `(name type, …)` of external tables, and the
-    ranges of columns whose types allow more numbers.
+    statements of its system that Watersmeet does not support (`statements.ddl.Lacking`). readers: of its own
+    statements, by the first word; the cursor of those of INSERT and MERGE stands at that word. alter: reads ALTER of
+    relations. goes_on: recognizes a statement that continues after its semicolon: `WITH name AS (…);`. codes: its error
+    numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of external tables, and the
+    ranges of columns that are smaller than those of their types.
     """
 
     name: str
@@ -111,14 +111,14 @@ _LANGUAGES: Final[dict[str, Language]] = {
         columns=read_columns,
     ),
 }
-#: All names of the schema that is always there.
+#: All names of the default schema.
 COMMON_NAMES: Final = tuple(
     dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
 )
 
 
 def register(language: Language) -> None:
-    """Adds a dialect. INVALID_PARAMETER for a name that another one has."""
+    """Adds a dialect. INVALID_PARAMETER for a duplicate name."""
     if _LANGUAGES.setdefault(language.name, language) is not language:
         raise error("INVALID_PARAMETER", f'there is a dialect "{language.name}" already')
 

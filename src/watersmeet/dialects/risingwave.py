@@ -71,7 +71,7 @@ def read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _query_of_sink(cursor: Cursor) -> Sequence[Token]:
-    """The tokens up to the last WITH of the statement that has options, or the end; moves to it."""
+    """The tokens up to the last WITH with options, or the end; moves the cursor there."""
     start = cursor.index
     ends = [len(cursor.tokens)]
     while not cursor.done:
@@ -119,23 +119,23 @@ def _read_encoding(cursor: Cursor) -> Encoding:
 
 
 def _arrow(kind: type[exp.Expression]) -> Any:
-    """A parser of `a -> b` that leaves `b` as it is."""
+    """A parser of `a -> b` that keeps `b` unchanged."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
 
 
 class WatersmeetRisingWave(Base):  # type: ignore[misc]
     """RisingWave's SQL as Watersmeet reads it."""
 
-    INDEX_OFFSET = 0  # subscripts stay as they are written
+    INDEX_OFFSET = 0  # subscripts stay as written
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """RisingWave's tokens."""
 
-        # sqlglot would swallow the rest of SHOW … as one string
+        # # otherwise sqlglot reads the rest of SHOW … as one string
         COMMANDS: ClassVar[set[TokenType]] = set()
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
-        """RisingWave's grammar; functions and the operators of jsonb are left as they are written."""
+        """RisingWave's grammar; functions and the operators of jsonb stay as written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
@@ -146,7 +146,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.ARROW: _arrow(exp.JSONExtract),
             TokenType.DARROW: _arrow(exp.JSONExtractScalar),
         }
-        # PostgreSQL 17, 4.1.6: these bind less than arithmetic does, `~1 + 2` is `~(1 + 2)`
+        # PostgreSQL 17, 4.1.6: these bind less tightly than arithmetic: `~1 + 2` is `~(1 + 2)`.
         UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
             **Base.Parser.UNARY_PARSERS,
             TokenType.RLIKE: lambda self: self.expression(exp.BitwiseNot(this=self._parse_term())),

@@ -1,4 +1,4 @@
-"""Names of schemas: which one a dialect means, which relation a name stands for."""
+"""Resolves names of schemas and relations in each dialect."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from watersmeet.dialects.tree.tokens import unquoted
 from watersmeet.errors import did_you_mean
 from watersmeet.values.spans import own_span, set_span
 
-#: The name of the one database of a directory, RisingWave's first one.
+#: The name of the only database of a directory, which is RisingWave's default.
 DATABASE: Final = "dev"
 
 _LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
 
 
 def comparable_schema(name: str) -> str:
-    """The form in which names of schemas are compared: without case, and the common one by any dialect's name of it."""
+    """The form in which names of schemas are compared: case-insensitive, with one form for the default schema's
+    names.
+    """
     return COMMON_SCHEMA if name.lower() in COMMON_NAMES else name.lower()
 
 
@@ -40,7 +42,7 @@ def schema_shown(schema: str, semantics: Semantics) -> str:
 
 
 def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bool) -> Relation | None:
-    """The relation that a name stands for, with or without a schema in front. folded: as in `Catalog.by_name`."""
+    """The relation with a name, optionally qualified by a schema. folded: as in `Catalog.by_name`."""
     if schema is None:
         return catalog.by_name(name, folded=folded)
     found = schema_meant(schema, catalog)
@@ -58,7 +60,7 @@ def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
 
 
 def relation_written(catalog: Catalog, text: str) -> Relation | None:
-    """The relation that a text means: the name of one in the path, or `schema.name`."""
+    """The relation of a text: a name in the path, or `schema.name`."""
     schema, dot, name = text.partition(".")
     return find_relation(catalog, text, None, folded=True) or (
         find_relation(catalog, name, schema, folded=True) if dot else None
@@ -66,7 +68,7 @@ def relation_written(catalog: Catalog, text: str) -> Relation | None:
 
 
 def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunction | None:
-    """The function of SQL that a name stands for, with or without a schema in front."""
+    """The function of SQL with a name, optionally qualified by a schema."""
     if schema is None:
         return catalog.function(name)
     found = schema_meant(schema, catalog)
@@ -74,7 +76,7 @@ def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunctio
 
 
 def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
-    """The hint for a name that stands for no relation: one of that name elsewhere, or names like it."""
+    """The hint for an unknown relation: one of that name in another schema, or similar names."""
     shown = [r for r in catalog.shown if r.is_named]
     same = [r for r in shown if r.name.lower() == name.lower()]
     if same:
@@ -85,13 +87,13 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
 
 
 def _named(relation: Relation, catalog: Catalog) -> str:
-    """How a relation is named from the path."""
+    """The shortest name of a relation for the path."""
     return relation.name if catalog.by_name(relation.name) is relation else f"{relation.schema}.{relation.name}"
 
 
 def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semantics) -> exp.Expression:
-    """The query with `current_schema()`, `current_database()` and their kin as texts: the first schema of the path, and
-    the one database.
+    """The query with `current_schema()`, `current_database()` and similar calls as texts: the first schema of the path,
+    and the database.
     """
     schema = schema_shown(catalog.path[0], semantics) if catalog.path else None
     database = schema if semantics.schema_word == "database" else DATABASE

@@ -63,15 +63,15 @@ _COMMON: Final[dict[str, Reader]] = {
     "PREPARE": preparing.read_prepare,
     "SHOW": utility.read_show,
 }
-#: The words of statements that take parameters.
+#: The words of statements that accept parameters.
 _WITH_PARAMETERS: Final = ("COPY", "DECLARE", "EXECUTE")
 _WORDS: Final = (*QUERIES[:3], *_DML, *_COMMON, "CREATE", "DROP")
-#: Reads a query that a session takes to mean something else; None for others.
+#: Reads a query that is not for the session itself, such as one of the system catalog; None for others.
 OwnQuery = Callable[[Sequence[Token], str, Parameters], Statement | None]
 
 
 def no_own_query(tokens: Sequence[Token], text: str, parameters: Parameters) -> None:
-    """No query means anything else."""
+    """None: all queries are for the session."""
     del tokens, text, parameters
 
 
@@ -85,9 +85,8 @@ def read_script(
 ) -> list[Statement]:
     """The statements of `text`, or of a part of it, in order; empty ones are dropped.
 
-    Those that go on behind their semicolon (`WITH a AS (…);`) belong to each query after them that names one, and what
-    nobody names to the last
-    query, so that its errors are found: SYNTAX_ERROR if none follows.
+    Definitions that continue after their semicolon (`WITH a AS (…);`) are added to each later query that names one, and
+    unused ones to the last query, so that their errors are found: SYNTAX_ERROR if no query follows.
     """
     parts = [p for p in cut(tokenize(text, language, start, end)) if p]
     places = [None if language.goes_on(p) else _first_select(p) for p in parts]
@@ -116,7 +115,7 @@ def read_script(
 
 
 def _united(statements: Sequence[Statement]) -> list[Statement]:
-    """The statements, where several that can be undone stand together and one makes a processor as one unit."""
+    """The statements, where adjacent statements that can be undone form a unit if one of them creates a processor."""
     found: list[Statement] = []
     run: list[Statement] = []
     for statement in [*statements, None]:
@@ -143,7 +142,7 @@ def _listed(before: Sequence[Sequence[Token]]) -> list[Token]:
 
 
 def _first_select(part: Sequence[Token]) -> int | None:
-    """The place of the SELECT of a statement that is in no parentheses."""
+    """The index of the first SELECT of a statement outside of parentheses."""
     depth = 0
     for i, token in enumerate(part):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
@@ -153,12 +152,12 @@ def _first_select(part: Sequence[Token]) -> int | None:
 
 
 def _runs(part: Sequence[Token]) -> bool:
-    """True if one of the queries of a statement says STREAM or TABLE."""
+    """True if one of the queries of a statement is a SELECT STREAM or TABLE."""
     return any(a.token_type == TokenType.SELECT and b.text.upper() in ("STREAM", "TABLE") for a, b in pairwise(part))
 
 
 def _named(part: Sequence[Token], defined: Sequence[int], parts: Sequence[Sequence[Token]]) -> list[int]:
-    """Those of the parts `defined` that define a word of `part`, or of one that does, in order."""
+    """The indexes of the `parts` that define a word of `part`, directly or through others, in order."""
     words = {t.text for t in part}
     found: list[int] = []
     for i in reversed(defined):
@@ -169,7 +168,7 @@ def _named(part: Sequence[Token], defined: Sequence[int], parts: Sequence[Sequen
 
 
 def _definitions(part: Sequence[Token]) -> set[str]:
-    """The names that `WITH a …, b …` defines."""
+    """The names defined by `WITH a …, b …`."""
     depth = 0
     found = set()
     for token, following in pairwise(part):
@@ -180,7 +179,7 @@ def _definitions(part: Sequence[Token]) -> set[str]:
 
 
 def columns_of(text: str, language: Language) -> Schema:
-    """The columns that `id string, name string` lists; FEATURE_NOT_SUPPORTED in a dialect without what is outside."""
+    """The columns in `id string, name string`; FEATURE_NOT_SUPPORTED in a dialect without external tables."""
     if language.columns is None:
         raise error("FEATURE_NOT_SUPPORTED", f"tables of other systems are not supported in dialect {language.name}")
     cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
@@ -190,8 +189,8 @@ def columns_of(text: str, language: Language) -> Schema:
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:
-    """The tokens of `text`, or of a part of it, with their spans in `text`; SYNTAX_ERROR for a quote or comment that
-    does not end.
+    """The tokens of `text`, or of a part of it, with their spans in `text`; SYNTAX_ERROR for an unfinished quote or
+    comment.
     """
     part = " " * start + text[start:end]
     try:
@@ -252,7 +251,7 @@ def _read(
     before: Sequence[Sequence[Token]] = (),
     place: int = 0,
 ) -> Statement:
-    """The statement; the definitions `before` are put before its token number `place`."""
+    """The statement; the definitions `before` are inserted before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
     if before:
@@ -308,7 +307,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
     """CREATE …, CREATE OR REPLACE …: the cursor stands after CREATE.
 
-    The stored text is a plain CREATE: the object does not differ from others.
+    The stored text is a plain CREATE.
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):

@@ -1,6 +1,6 @@
 """The meaning of the same words in each dialect: one frozen table of defaults per dialect.
 
-The binder and the session ask it, and nothing else, so that `if dialect ==` stands nowhere.
+The binder and the session read only this table, so that there is no `if dialect ==`.
 """
 
 from __future__ import annotations
@@ -19,26 +19,19 @@ Folding = Literal["lower", "upper", "none"]
 class Semantics:
     """The defaults of a dialect.
 
-    folding: of names without quotes. schema: its name of the schema that is always there. schema_word:
-    what it calls
-    a schema; if `database`, CREATE DATABASE, USE and SHOW DATABASES are of schemas. unnamed: what a select item without
-    alias is called in a view:
-    `refused` unless it is a column or a call, `text` as it is written, `numbered` EXPR$0 and so on unless it is a
-    column.
-    continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a batch query says
-    `table(stream)`); one that is `marked` (SELECT STREAM).
-    join_max_buffered_bytes: how much a join of a view may keep; None: as much as there is.
-    asof_without_equality: the message for an ASOF join without one.
-    tables: the list of SHOW TABLES: all tables, `plain` ones (those that are not called streams), or all that queries
-    `read`, as topics.
-    own_objects: objects of features that other dialects do not have (`readers.reads`).
-    own_words: words of DROP and ALTER that plain SQL lacks (`catalog.FAMILIES`).
-    changes_topics: the rows of a topic are changed as `rows` of any table, or are `records` that stay:
-    DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
-    processors_have_settings: whether SET with a dotted name is of a processor.
-    message_options: how values are written in messages whose statement does not say it (`MessageFormat.options`).
-    row_order: by what first_value, last_value, lag and their kin go where no ORDER BY says it: nothing of the rows but
-    their values; the order of arrival; ROWTIME, and of equal ones arrival.
+    folding: of names without quotes. schema: its name of the default schema. schema_word: its word for a schema; if
+    `database`, CREATE DATABASE, USE and SHOW DATABASES are about schemas. unnamed: the name of a select item without
+    alias in a view: `refused` unless it is a column or a call, `text` as written, `numbered` EXPR$0 and so on unless it
+    is a column. continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a batch query has
+    `table(stream)`); one that is `marked` (SELECT STREAM). join_max_buffered_bytes: the memory limit of a view's join;
+    None: no limit. asof_without_equality: the message for an ASOF join without one. tables: the list of SHOW TABLES:
+    all tables, `plain` ones (those that are not called streams), or all that queries `read`, as topics. own_objects:
+    objects of features that other dialects do not have (`readers.reads`). own_words: words of DROP and ALTER that
+    standard SQL lacks (`catalog.FAMILIES`). changes_topics: the rows of a topic are changed as `rows` of any table, or
+    are `records` that stay: DELETE writes tombstones, UPDATE is an error, and a running query returns the changes.
+    processors_have_settings: whether SET with a dotted name is about a processor. message_options: the default format
+    of values in messages (`MessageFormat.options`). row_order: the order of first_value, last_value, lag and similar
+    functions without ORDER BY: only by the values; the order of arrival; ROWTIME, and then arrival.
     """
 
     folding: Folding = "lower"

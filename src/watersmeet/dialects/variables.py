@@ -23,7 +23,7 @@ TOPIC_CONFIGURATION: Final = (
     "segment.ms",
 )
 
-#: Settings of the client, by the names of librdkafka.
+#: Settings of the client, by librdkafka's names.
 KAFKA_PROPERTIES: Final = (
     "bootstrap.servers",
     "security.protocol",
@@ -40,10 +40,9 @@ KAFKA_PROPERTIES: Final = (
 class Variable:
     """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer.
 
-    effect: False for one that is accepted, because scripts set it, and says so in a notice: the results are the same,
-    only the way in which `system` gets them would differ. system: that of one without effect. of_one: of a default for
-    objects `a.b.property`, the prefix of variables for one of them: `of_one` + name + `.property`. secret: SHOW ALL
-    does not show it.
+    effect: False for a variable that is accepted because scripts set it, with a notice that it has no effect: it would
+    only change how `system` computes the same results. system: its system. of_one: for a default of objects
+    `a.b.property`, the prefix of variables for one of them: `of_one` + name + `.property`. secret: hidden in SHOW ALL.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Variable:
     secret: bool = False
 
     def named(self, name: str) -> Variable | None:
-        """The variable of one object, in lower case, if `name` is one of those that this is the default for."""
+        """The variable of one object, in lower case, if `name` is one whose default is this variable."""
         behind = f".{self.name.removeprefix(f'defaults.{self.of_one}')}"
         is_one = self.of_one and name.startswith(self.of_one) and name.endswith(behind)
         if not is_one or len(name) <= len(self.of_one) + len(behind):

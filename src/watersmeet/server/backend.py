@@ -44,14 +44,14 @@ T = TypeVar("T")
 #: Statements that a failed transaction accepts.
 _ENDS: Final = (st.Commit, st.Rollback, RollbackTo)
 
-#: Names of an encoding, a zone and others that client libraries send: an impossible value is ignored.
+#: The names of an encoding, a zone and others that client libraries send: invalid values are ignored.
 _LENIENT: Final = ("timezone",)
 
 _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 
 class Backend(ClientState):
-    """One client of the server, of any protocol."""
+    """One client of the server, over any protocol."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Backend(ClientState):
 
     @property
     def state(self) -> bytes:
-        """The state of the transaction, as ReadyForQuery has it."""
+        """The state of the transaction, as in ReadyForQuery."""
         transaction = self.session.transaction
         return b"I" if transaction is None else b"E" if transaction.failed else b"T"
 
@@ -166,7 +166,7 @@ class Backend(ClientState):
             )
 
     def _asked(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The result of an action that reads the session."""
+        """Runs an action that reads the session."""
         with self._lock, self.session.numbered():
             return action(*arguments, **named)
 
@@ -255,7 +255,7 @@ class Backend(ClientState):
             self.session.transaction.failed = True
 
     def _read(self, text: str, dialect: str, parameters: Parameters) -> list[st.Statement]:
-        """The statements of a text, queries of the catalog among them. STATEMENT_LIMIT."""
+        """The statements of a text, including queries of the catalog. STATEMENT_LIMIT."""
         self.clients.limits.check_words(text)
         if schema_meant(self.database, self.session.catalog) is None:  # otherwise the name means a schema
             text = without_database(text, self.database)
@@ -269,7 +269,7 @@ class Backend(ClientState):
 class Host(Clients):
     """The clients of one database. Opens their sessions.
 
-    dialect: the default. files: whether statements of clients may read files of this machine.
+    dialect: the default. files: whether statements of clients may read local files.
     """
 
     def __init__(self, database: OpenDatabase, limits: Limits, users: Users, dialect: str, *, files: bool) -> None:
@@ -294,7 +294,7 @@ class Host(Clients):
         wanted = {**own, **_command_line(options.get("options", "")), **given}
         for setting, value in wanted.items():
             try:
-                backend.begin_with(setting, value.strip("'"))  # asyncpg writes them as in SQL
+                backend.begin_with(setting, value.strip("'"))  # asyncpg quotes them as in SQL
             except Error:
                 if setting.lower() not in _LENIENT:
                     raise
@@ -340,7 +340,7 @@ _NAMED: Final = re.compile(
 def without_database(text: str, database: str) -> str:
     """The text with spaces instead of the name of the database as a qualifier, so that spans stay valid.
 
-    It stays unchanged if the name also occurs by itself, as it may then be a relation or an alias.
+    Unchanged if the name also occurs without a dot, as it may then be a relation or an alias.
     """
     if database.lower() not in text.lower():
         return text

@@ -32,12 +32,12 @@ log: Final = logging.getLogger(__name__)
 #: Additional connections for members of `admin`.
 _RESERVED: Final = 3
 _SECRET_BYTES: Final = 4
-#: How often the logins of clients are checked.
+#: The interval at which the logins of clients are checked.
 _LOGINS_S: Final = 0.5
 _LEAST_TEXT_BYTES: Final = 1 << 10
 _LEAST_MEMORY_BYTES: Final = 64 << 20
 
-#: The memory for a word of a statement, with its tokens and its part of the tree.
+#: The memory for a word of a statement, including its tokens and its part of the tree.
 _WORD_BYTES: Final = 1 << 10
 
 #: A word, a quoted text or a sign; or spaces, in a group.
@@ -48,12 +48,12 @@ _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++
 class Limits:
     """Limits of the server.
 
-    connections: of authenticated clients; a few more for members of `admin`. starting: of unauthenticated clients, of
-    which the oldest ends. authentication_s: for the authentication. slow_client_s: in which a client reads nothing.
-    message_bytes: of a message of an authenticated client. requires_tls: unencrypted connections are refused.
-    result_size: of one result, the default of a setting. statement_size: of the text of one statement, without
-    parameters and rows of COPY. statement_memory: of one statement that runs in a separate process, and of the tree of
-    one statement.
+    connections: of authenticated clients; a few more for members of `admin`. starting: of unauthenticated clients;
+    above it the oldest is disconnected. authentication_s: for the authentication. slow_client_s: the longest time in
+    which a client reads nothing. message_bytes: of a message of an authenticated client. requires_tls: unencrypted
+    connections are rejected. result_size: of one result, the default of a setting. statement_size: of the text of one
+    statement, without parameters and rows of COPY. statement_memory: of one statement that runs in a separate process,
+    and of the tree of one statement.
     """
 
     connections: int = 100
@@ -187,7 +187,7 @@ class Activity:
 
 
 class Client(Protocol):
-    """An authenticated client of any protocol."""
+    """An authenticated client, over any protocol."""
 
     protocol: Speaks
 
@@ -204,7 +204,7 @@ class Client(Protocol):
         ...
 
     def check_login(self) -> None:
-        """Ends the client if its user is not admitted any more (`Users.admits`)."""
+        """Disconnects the client if its user is no longer admitted (`Users.admits`)."""
         ...
 
 
@@ -237,7 +237,7 @@ class Clients:
         return sum(e.client.protocol == protocol for e in self._entered.values())
 
     def begin(self, client: Client) -> None:
-        """Registers a connection. With too many unauthenticated ones, the oldest ends."""
+        """Registers a connection. If there are too many unauthenticated ones, the oldest is disconnected."""
         self._starting[client] = None
         while len(self._starting) > self.limits.starting:
             oldest = next(iter(self._starting))
@@ -245,7 +245,7 @@ class Clients:
             oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
 
     def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
-        """Registers an authenticated client: its number and its secret. TOO_MANY_CONNECTIONS."""
+        """Registers an authenticated client; returns its number and its secret. TOO_MANY_CONNECTIONS."""
         most = self.limits.connections
         if login is not None:
             own = self.users.role(login).connections
@@ -291,7 +291,9 @@ class Clients:
         return True
 
     async def watch_logins(self) -> None:
-        """Ends idle clients, and those in a long statement, whose users are not admitted any more. Never returns."""
+        """Disconnects idle clients, and those in a long statement, whose users are no longer admitted. Never
+        returns.
+        """
         while True:
             for entered in list(self._entered.values()):
                 try:
@@ -311,7 +313,7 @@ class Clients:
 
 @dataclass
 class ClientState:
-    """The session of a client. user, database: the names that it gave. process: its number, see pg_backend_pid."""
+    """The session of a client. user, database: as the client named them. process: its number, see pg_backend_pid."""
 
     session: Session
     settings: Settings

@@ -38,7 +38,7 @@ class Hangup(Exception):  # noqa: N818 - no error
 
 
 class Wire:
-    """One client's streams. slow_client_s: the longest time in which it reads nothing."""
+    """One client's streams. slow_client_s: the longest time in which a client reads nothing."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, slow_client_s: float) -> None:
         self._reader = reader

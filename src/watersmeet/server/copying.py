@@ -35,8 +35,8 @@ _NO_DELIMITERS: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True)
 class CopyForm:
-    """How rows are written. null: the text of NULL. header: whether the first line has the columns' names. matches:
-    whether they have to be just these.
+    """The format of rows. null: the text of NULL. header: whether the first line has the columns' names. matches:
+    whether these must be the expected names.
     """
 
     kind: str = "text"
@@ -123,7 +123,9 @@ class CopyForm:
         return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
 
     def read(self, file: IO[bytes], columns: Schema) -> pa.Table:
-        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT and others of these."""
+        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT and other errors of these
+        functions.
+        """
         if self.kind == "binary":
             return read_binary(file.read(), columns)
         names = [c.name for c in columns]
@@ -148,7 +150,7 @@ def _as_messages(rows: pa.Array) -> memoryview:
 
 @dataclass(frozen=True)
 class CopyResult(Result):
-    """Rows between the server and its client. receives: takes the client's rows; None: rows to send."""
+    """Rows between the server and its client. receives: accepts the client's rows; None: rows to send."""
 
     form: CopyForm = field(default_factory=CopyForm)
     receives: Callable[[IO[bytes]], Result] | None = None
@@ -161,7 +163,7 @@ class CopyStreams:
         self._session = session
 
     def run(self, statement: Statement, nested: Nested) -> Result:
-        """The rows to be sent, or a function that takes the rows of the client."""
+        """The rows to send, or a function that accepts the rows of the client."""
         if isinstance(statement, CopyIn):
             return self._receive(statement, nested)
         assert isinstance(statement, CopyOut)
@@ -199,7 +201,7 @@ class CopyStreams:
         return CopyResult("COPY", columns, form=form, receives=receive)
 
     def describe(self, statement: Statement) -> None:
-        """It has no rows of its own. The errors of its query."""
+        """Returns None, as it has no rows of its own. Raises the errors of its query."""
         assert isinstance(statement, (CopyIn, CopyOut))
         _form(statement.options)
         if isinstance(statement, CopyOut) and statement.query is not None:

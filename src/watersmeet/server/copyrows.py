@@ -34,7 +34,7 @@ ESCAPES: Final = (
     ("\v", "\\v"),
 )
 
-#: Replaces a backslash while other escapes are read: texts can't contain it.
+#: Replaces a backslash while other escapes are decoded: texts can't contain it.
 _HELD: Final = b"\0"
 
 _BLOCK_BYTES: Final = 1 << 24
@@ -141,7 +141,7 @@ def _blocks(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
 
 
 def _plain(data: bytes, delimiter: bytes) -> bytes:
-    """The bytes with codes instead of escaped characters that would end a value or a line."""
+    """The bytes with codes for escaped characters that would end a value or a line."""
     if b"\0" in data:
         raise error("CHARACTER_NOT_IN_REPERTOIRE", 'invalid byte sequence for encoding "UTF8": 0x00')
     for character in (delimiter, b"\n", b"\r"):
@@ -159,7 +159,7 @@ def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _unescaped(values: pa.ChunkedArray, data: bytes) -> pa.ChunkedArray:
-    """Values with the characters that escapes stand for. data: in which they stand."""
+    """Values with escapes decoded. data: the block that contains them."""
     if not pc.any(pc.match_substring(values, "\\")).as_py():
         return values
     values = pc.replace_substring(values, b"\\\\", _HELD)
@@ -218,7 +218,7 @@ _DIGITS: Final = np.array([b"%04d" % n for n in range(10_000)], "S4")
 
 _GROUP: Final = 10_000
 
-#: Groups that a number may have in front of the point: 38 digits.
+#: The maximum number of groups before the decimal point: 38 digits.
 _MOST_GROUPS: Final = 10
 
 _TEXT: Final = pa.large_string()
@@ -274,8 +274,8 @@ def _body(data: bytes) -> memoryview:
 
 
 def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where the values of each whole row from the beginning on begin, and their lengths, -1 for NULL: an array of rows
-    by columns each; and where the last of these rows ends.
+    """The start and length of each value of the whole rows, -1 for NULL: two arrays of rows by columns; and the end of
+    the last of these rows.
     """
     high, low = divmod(count, 256)
     candidates = np.flatnonzero((body[:-1] == high) & (body[1:] == low)).astype(np.int64)
@@ -299,7 +299,7 @@ def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _reached(following: np.ndarray) -> np.ndarray:
-    """All indexes on the path from 0, in order. following: the next index of each; the length: none."""
+    """All indexes on the path from 0, in order. following: the next index of each; the length of the array: none."""
     end = len(following)
     jump = np.append(following, end)
     reached = np.zeros(end + 1, bool)
@@ -321,7 +321,7 @@ def _binary_failure(body: memoryview, count: int, row: int) -> Error:
 
 
 def _big_endian(body: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
-    """`width` bytes from each of some offsets on. Not empty."""
+    """`width` bytes from each offset. Not empty."""
     windows = np.lib.stride_tricks.sliding_window_view(body, width)
     found: np.ndarray = windows[np.minimum(starts, len(body) - width)]
     return found
@@ -422,8 +422,8 @@ def _documents(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, colum
 
 
 def _numbers(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column: Field) -> pa.Array:
-    """Texts of numbers. They come as groups of four digits; the weight says how many of them stand in front of the
-    point, less one.
+    """Texts of numbers, from groups of four digits; the weight is the number of groups before the decimal point, less
+    one.
     """
     there = ~missing
     sizes = np.diff(offsets)

@@ -15,22 +15,22 @@ from typing import Final
 from watersmeet.errors import Error, error
 from watersmeet.errors.secretnames import concealed
 
-#: Numbers instead of a protocol version, for other requests.
+#: Codes of other requests, in the place of a protocol version.
 CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSS_REQUEST: Final = 80877104
 
-#: Routines of PostgreSQL that drivers look for: pgjdbc and asyncpg prepare a statement again by themselves.
+#: Routines of PostgreSQL that drivers recognize: then pgjdbc and asyncpg prepare a statement again by themselves.
 _ROUTINES: Final = {"PREPARED_RESULT_CHANGED": "RevalidateCachedQuery"}
 
 #: The largest body of a message before authentication.
 MOST_STARTUP_BYTES: Final = 10_000
-#: The greatest body of any other.
+#: The largest body of any other message.
 MOST_BODY_BYTES: Final = (1 << 30) - 1
 
-#: The letters of messages with the text of statements.
+#: The types of messages with the text of statements.
 _TEXTS: Final = (b"Q", b"P")
-#: The bytes of a too long message that are read at once.
+#: The number of bytes of a too long message that are read at once.
 _SKIPPED_BYTES: Final = 1 << 16
 
 _ENCODING: Final = "utf-8"
@@ -40,9 +40,9 @@ _NUMBERS: Final = {2: ">h", 4: ">i"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a client: its letter and its body.
+    """One message of a client: its type and its body.
 
-    skipped_bytes: of a body that was too long and was not kept.
+    skipped_bytes: of a body that was too long and was discarded.
     """
 
     kind: bytes
@@ -55,7 +55,7 @@ async def read_message(
 ) -> Message | None:
     """The next message; None at the end of the stream. PROTOCOL_VIOLATION if it is longer than `most_bytes`.
 
-    most_text_bytes: of a message with the text of statements. The body of a longer one is read and not kept.
+    most_text_bytes: of a message with the text of statements. The body of a longer one is read and discarded.
     """
     try:
         head = await reader.readexactly(5)
@@ -71,7 +71,7 @@ async def read_message(
 
 
 async def read_startup(reader: asyncio.StreamReader) -> bytes | None:
-    """The body of a first message, which has no letter; None at the end of the stream. PROTOCOL_VIOLATION."""
+    """The body of a first message, which has no type; None at the end of the stream. PROTOCOL_VIOLATION."""
     try:
         body = await reader.readexactly(_body_bytes(await reader.readexactly(4), MOST_STARTUP_BYTES))
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -110,16 +110,16 @@ class Body:
         return found
 
     def number(self, width: int) -> int:
-        """A number with sign, of 2 or 4 bytes."""
+        """A signed number of 2 or 4 bytes."""
         found: int = struct.unpack(_NUMBERS[width], self.take(width))[0]
         return found
 
     def count(self) -> int:
-        """How many fields follow: 2 bytes without sign."""
+        """The number of following fields: 2 bytes, unsigned."""
         return self.number(2) & 0xFFFF
 
     def text(self) -> str:
-        """A text that ends in a zero byte. CHARACTER_NOT_IN_REPERTOIRE."""
+        """A text that ends with a zero byte. CHARACTER_NOT_IN_REPERTOIRE."""
         end = self._body.find(b"\0", self._place)
         if end < 0:
             raise violation("a text of a message has no end")
@@ -128,20 +128,20 @@ class Body:
         return decoded(found)
 
     def value(self) -> bytes | None:
-        """A value with its length in front; None for NULL."""
+        """A value after its length; None for NULL."""
         length = self.number(4)
         return None if length == -1 else self.take(length)
 
     def numbers(self, width: int) -> tuple[int, ...]:
-        """Numbers with their count in front."""
+        """Numbers after their count."""
         return tuple(self.number(width) for _ in range(self.count()))
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """The remaining bytes."""
         return self.take(len(self._body) - self._place)
 
     def end(self) -> None:
-        """Checks that nothing is left."""
+        """Checks that no bytes remain."""
         if self._place != len(self._body):
             raise violation("a message continues after its last field")
 
@@ -181,7 +181,7 @@ def authentication(code: int, data: bytes = b"") -> bytes:
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """ParameterStatus: a setting that clients follow."""
+    """ParameterStatus: a setting that is reported to clients."""
     return message(b"S", _text(name) + _text(value))
 
 
@@ -191,7 +191,7 @@ def backend_key(process: int, secret: bytes) -> bytes:
 
 
 def ready(state: bytes) -> bytes:
-    """ReadyForQuery. state: I outside of a transaction, T in one, E in one that has failed."""
+    """ReadyForQuery. state: I outside of a transaction, T in one, E in a failed one."""
     return message(b"Z", state)
 
 
@@ -212,10 +212,10 @@ def parameter_description(oids: Sequence[int]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a result as RowDescription has it.
+    """A column of a result as in RowDescription.
 
     oid: of its type. bytes: of a value, -1 if they vary. modifier: of the type, -1 without one. table, number: the
-    table's oid and the column's number in it, 0 if it is not of a table.
+    table's oid and the column's number in it, 0 if it is not a table column.
     """
 
     name: str
@@ -242,10 +242,10 @@ def copy_response(kind: bytes, formats: Sequence[int]) -> bytes:
 
 
 def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
-    """ErrorResponse, without secrets. The name of the condition is in field `R`, PostgreSQL's name of a routine, unless
-    drivers look for the routine itself.
+    """ErrorResponse, without secrets. Field `R` (PostgreSQL's routine) has the name of the condition, except for
+    routines that drivers recognize.
 
-    The place counts characters of the statement from 1, as PostgreSQL does.
+    The position counts characters of the statement from 1, as in PostgreSQL.
     """
     sql, text, detail, hint = concealed(err.sql or "", err.message, err.detail, err.hint)
     place = None if err.span is None or err.sql is None else str(min(err.span.start, len(sql or "")) + 1)

@@ -42,7 +42,7 @@ UNKNOWN: Final = 705
 class PgType:
     """A type of PostgreSQL.
 
-    category: as in pg_type.typcategory. length: in bytes, -1 if it varies. array: the number of its array type.
+    category: as in pg_type.typcategory. length: in bytes, -1 if it varies. array: the oid of its array type.
     """
 
     oid: int
@@ -72,7 +72,7 @@ TYPES: Final[dict[str, PgType]] = {
     "struct": PgType(RECORD, "record", -1, 2287, "P"),
 }
 
-#: SQL types of parameters by PostgreSQL's numbers, those of types that have no SQL type of their own among them.
+#: SQL types of parameters by PostgreSQL's oids, including types without an SQL type of their own.
 _BY_OID: Final[dict[int, SqlType]] = {
     16: BOOLEAN,
     17: BYTEA,
@@ -119,13 +119,13 @@ def pg_type(kind: SqlType) -> PgType:
 
 
 def oid_of(kind: SqlType) -> int:
-    """The oid of a type. An array of arrays has that of an array."""
+    """The oid of a type. Nested arrays have the oid of the array type."""
     found = pg_type(kind)
     return found.oid if kind.element is None else found.array
 
 
 def modifier_of(kind: SqlType) -> int:
-    """PostgreSQL's modifier of a type: the digits of a number; -1 without one."""
+    """PostgreSQL's modifier of a type: precision and scale of a number; -1 without one."""
     if kind.name == "numeric" and kind.precision is not None:
         return (kind.precision << 16 | (kind.scale or 0)) + 4
     return -1
@@ -138,7 +138,7 @@ def result_column(field: Field) -> Column:
 
 
 def sql_type(oid: int) -> SqlType | None:
-    """The type of a parameter; None for one that the client leaves open. FEATURE_NOT_SUPPORTED."""
+    """The type of a parameter; None if the client does not specify it. FEATURE_NOT_SUPPORTED."""
     if oid in (0, UNKNOWN):
         return None
     if oid in _BY_OID:

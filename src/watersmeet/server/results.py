@@ -45,7 +45,7 @@ def complete_tag(result: Result, rows: int | None = None) -> str:
 
 
 def has_rows(result: Result) -> bool:
-    """Whether a statement returned rows, or does so as they arrive."""
+    """Whether a statement returns rows, now or later."""
     return result.table is not None or result.running is not None
 
 
@@ -159,9 +159,9 @@ def copy_end() -> bytes:
     return struct.pack(">h", -1)
 
 
-#: How often a thread that waits for rows checks its cancellation.
+#: The interval at which a thread that waits for rows checks for a cancellation.
 _CHECK_S: Final = 0.1
-#: How often the connection of a waiting client is checked.
+#: The interval at which the connection of a waiting client is checked.
 _CLIENT_S: Final = 2.0
 #: Encodes rows.
 Encode = Callable[[pa.Table], bytes]
@@ -176,7 +176,7 @@ class Send(Protocol):
 async def follow(
     running: Running, encode: Encode, how: object, clients: Clients, cancellation: Cancellation, send: Send
 ) -> int:
-    """Sends the rows of a running query until it has no more, and closes it; their number. QUERY_CANCELED.
+    """Sends the rows of a running query until it has no more, and closes it; returns their number. QUERY_CANCELED.
 
     how: see `encoded`.
     """
@@ -194,7 +194,7 @@ async def follow(
 
 
 async def encoded(running: Running, encode: Encode, how: object, clients: Clients) -> AsyncIterator[tuple[bytes, int]]:
-    """The encoded rows of a running query as they arrive, with their number; at times none, so that the caller checks
+    """The encoded rows of a running query as they arrive, with their number; sometimes none, so that the caller checks
     the connection. how: equal for equal encodings.
 
     Subscribers wait in the event loop, and share the encoded rows of a commit. Other queries poll in threads.

@@ -31,10 +31,10 @@ else:
 
 log: Final = logging.getLogger(__name__)
 
-#: Errors after which the event loop listens again after a second.
+#: Errors of missing resources, after which the event loop listens again after a second.
 _LACKING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: The least time between two logged messages.
+#: The minimum time between two logged messages.
 _PAUSE_S: Final = 60.0
 
 
@@ -68,9 +68,9 @@ DEFAULT_PORT: Final = 5433
 class Endpoint:
     """The address and options of the server.
 
-    port, http_port: 0: any that is free; no http_port: nothing listens for HTTP. certificate, key: of TLS, PEM.
-    dialect: of a client that chooses none. allow_files: whether clients' statements may read files of this machine.
-    While the database has no users, everybody on this machine is let in.
+    port, http_port: 0: any free port; None as http_port: no HTTP. certificate, key: of TLS, PEM. dialect: the default
+    of clients. allow_files: whether clients' statements may read local files. While the database has no users, all
+    clients on this machine are admitted.
     """
 
     host: str = "127.0.0.1"
@@ -167,11 +167,11 @@ class Server:
 
     @property
     def http_port(self) -> int | None:
-        """The port of HTTP, once it listens; None if nothing does."""
+        """The port of HTTP, once it listens; None without HTTP."""
         return None if self._web is None else self._web.port
 
     async def start(self) -> None:
-        """Starts to listen. INVALID_PARAMETER if the address is in use or foreign, or users are missing."""
+        """Starts to listen. INVALID_PARAMETER if the address is in use or not local, or users are missing."""
         self._endpoint.check_users(self.users)
         loop = asyncio.get_running_loop()
         AcceptErrors(loop)
@@ -191,7 +191,7 @@ class Server:
                 raise
 
     async def stop(self) -> None:
-        """Ends all clients, and returns when their statements have ended."""
+        """Disconnects all clients, and returns when their statements have ended."""
         if self._listener is not None:
             self._listener.close()
         if self._watching is not None:

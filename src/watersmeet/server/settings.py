@@ -23,7 +23,7 @@ from watersmeet.database.sessions.variables import (
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import error
 
-#: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
+#: The version of PostgreSQL whose protocol and catalog are emulated; tools read the leading number.
 SERVER_VERSION: Final = "16.0"
 
 _TRUE: Final = ("on", "true", "yes", "1")
@@ -34,8 +34,8 @@ _FALSE: Final = ("off", "false", "no", "0")
 class Setting:
     """A setting.
 
-    choices: the values that it takes, in lower case, the default among them; None: any. fixed: no SET changes it.
-    reported: clients get its changes.
+    choices: the accepted values, in lower case, including the default; None: any. fixed: SET can't change it. reported:
+    clients are notified of changes.
     """
 
     name: str
@@ -102,17 +102,17 @@ _SETTINGS: Final = (
 
 _BY_NAME: Final = {s.name.lower(): s for s in (*_SETTINGS, _fixed("session_authorization", ""))}
 
-#: Variables of the session that are reported to clients, by PostgreSQL's names of them.
+#: Session variables that are reported to clients, by PostgreSQL's names.
 _SESSION: Final = {"TimeZone": "timezone", APPLICATION: APPLICATION, "search_path": "search_path"}
 
 
 class Settings(Variables):
-    """The variables of a client's session, with the settings of PostgreSQL in front of them.
+    """The settings of PostgreSQL, followed by the variables of a client's session.
 
-    begun: values from which the connection begins. limits: values of `LIMITS` that the user can't exceed.
+    begun: initial values of the connection. limits: values of `LIMITS` that the user can't exceed.
     """
 
-    #: Set once: the session that has these settings.
+    #: Set once: the session with these settings.
     session: Session
 
     def __init__(self, dialect: str, user: str, begun: Mapping[str, str], limits: Mapping[str, str]) -> None:
@@ -137,10 +137,10 @@ class Settings(Variables):
         return super().get(name)
 
     def set(self, name: str, value: str | None) -> Variable:
-        """Sets a setting, or a variable of the session; None: to its default.
+        """Sets a setting, or a variable of the session; None: the default.
 
         PERMISSION_DENIED for a value beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
-        that is PostgreSQL's, but not Watersmeet's.
+        that only PostgreSQL supports.
         """
         setting = _known(name)
         if setting is None:
@@ -170,7 +170,7 @@ class Settings(Variables):
 
     def listed(self) -> list[tuple[str, str, str | None]]:
         """Name, value and unit of all settings, and of the variables that are settings in PostgreSQL. The value of a
-        limit is a number, as `pg_settings` has it.
+        limit is a number, as in `pg_settings`.
         """
         names = [*(s.name for s in _SETTINGS), *_SESSION]
         return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]

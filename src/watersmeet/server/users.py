@@ -22,12 +22,12 @@ from watersmeet.errors import Error, error
 from watersmeet.system.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
 from watersmeet.system.secretvalues import revealed
 
-#: Failed logins of one address before the next ones wait: under one name, and under all names together.
+#: Failed logins before the next ones are delayed: of one address for one user, and for all users.
 _FREE_OF_USER: Final = 5
 
 _FREE_OF_ADDRESS: Final = 50
 
-#: The wait after the first failure beyond these; it doubles with each one, up to the longest.
+#: The delay after the first failure beyond these; it doubles with each failure, up to the longest.
 _FIRST_WAIT_S: Final = 0.125
 
 _LONGEST_WAIT_S: Final = 2.0
@@ -35,10 +35,10 @@ _LONGEST_WAIT_S: Final = 2.0
 #: Failures are forgotten after this time without another one.
 _FORGOTTEN_S: Final = 600.0
 
-#: Addresses and names that are remembered. The longest unused one is forgotten first.
+#: The maximum number of addresses and users in memory. The least recently used is forgotten first.
 _MOST: Final = 10_000
 
-#: All addresses of an IPv6 network of this size count as one: a single machine may have them all.
+#: All addresses of an IPv6 network of this prefix length count as one: a single machine may have them all.
 _NETWORK_BITS: Final = 64
 
 
@@ -49,9 +49,9 @@ class _Failures:
 
 
 class Guesses:
-    """Failed logins by address, and by address and user. An address does not slow down the others. For one event loop.
+    """Failed logins by address, and by address and user. An address does not delay others. For one event loop.
 
-    An attempt counts as failed from its beginning, so that many attempts at the same time gain nothing.
+    An attempt counts as failed from its start, so that concurrent attempts are also limited.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +59,7 @@ class Guesses:
         self._failures: OrderedDict[tuple[str, str | None], _Failures] = OrderedDict()
 
     def wait_s(self, address: str, user: str) -> float:
-        """Seconds until the next attempt is let through; 0: now."""
+        """Seconds until the next attempt is admitted; 0: now."""
         now_s = self._clock()
         waits = (
             (self._failures.get(key), free)
@@ -78,14 +78,14 @@ class Guesses:
             self._failures.popitem(last=False)
 
     def succeed(self, address: str, user: str) -> None:
-        """Forgets the failures of a user at an address: the attempt was right."""
+        """Forgets the failures of a user at an address after a successful login."""
         of_user, of_address = _keys(address, user)
         self._failures.pop(of_user, None)
         if (known := self._failures.get(of_address)) is not None:
             known.count -= 1
 
     async def turn(self, address: str, user: str) -> None:
-        """Waits until an attempt is let through, and counts it."""
+        """Waits until an attempt is admitted, and counts it."""
         while True:
             left_s = self.wait_s(address, user)
             if not left_s:
@@ -118,7 +118,7 @@ log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Login:
-    """A user as it logged in. verifier: the reference to the password's verifier, another one for each password."""
+    """An authenticated user. verifier: the reference to the password's verifier, which differs for each password."""
 
     actor: Actor
     verifier: str
@@ -130,10 +130,10 @@ class Login:
 
 
 class Users:
-    """The users of a database, as its catalog has them now.
+    """The users of a database, from its present catalog.
 
     trusts: whether all clients are admitted, with all privileges, while no user has a password. guesses: failed logins,
-    which slow down the next ones.
+    which delay the next ones.
     """
 
     def __init__(self, database: OpenDatabase, *, trusts: bool) -> None:
@@ -145,19 +145,19 @@ class Users:
 
     @property
     def exist(self) -> bool:
-        """Whether anybody can log in."""
+        """Whether there are users who can log in."""
         return bool(self._known)
 
     @property
     def need_passwords(self) -> bool:
-        """Whether clients have to prove who they are."""
+        """Whether clients must authenticate."""
         return not self._trusts or self.exist
 
     @property
     def _known(self) -> dict[str, tuple[Login, Verifier | None]]:
         """All users with a password by name; None: its verifier can't be read now.
 
-        All are read at once, when roles have changed: the time of a look-up tells nothing about a name.
+        All are read at once, when roles have changed, so the time of a look-up reveals nothing about a name.
         """
         roles = self._database.catalog.roles
         if self._read[0] is not roles:
@@ -179,7 +179,9 @@ class Users:
             return None
 
     def find(self, name: str) -> tuple[Login | None, Verifier]:
-        """A user, and the verifier of its password; None, and one that accepts no password, for an unknown user."""
+        """A user, and the verifier of its password; for an unknown user None, and a verifier that accepts no
+        password.
+        """
         login, verifier = self._known.get(name, (None, None))
         if login is not None and verifier is None:
             verifier = self._verifier(login.verifier)
@@ -187,7 +189,7 @@ class Users:
         return (None, self._mock(name)) if verifier is None else (login, verifier)
 
     def _mock(self, name: str) -> Verifier:
-        """A verifier that accepts no password: the same each time, and like that of one of the users."""
+        """A verifier that accepts no password: always the same for a name, and like that of a real user."""
         digest = hmac.digest(self._secret, name.encode(), DIGEST)
         known = [verifier for _, verifier in self._read[1].values() if verifier is not None]
         like = known[int.from_bytes(digest[-4:]) % len(known)] if known else None
@@ -196,15 +198,15 @@ class Users:
         return Verifier(iterations, salt, secrets.token_bytes(len(digest)), secrets.token_bytes(len(digest)))
 
     def check(self, name: str, password: str) -> Login:
-        """The user with this password. AUTHENTICATION_FAILED, for an unknown user in the same way."""
+        """The user with this password. AUTHENTICATION_FAILED, also for an unknown user."""
         login, verifier = self.find(name)
         if not verifier.accepts(password) or login is None:
             raise refused(name)
         return login
 
     def admits(self, login: Login | None, session: Session | None = None) -> bool:
-        """Whether somebody who was let in may stay: the user exists and may log in, by the password that it gave or by
-        one that it set itself in the session. None: somebody who was trusted.
+        """Whether an authenticated user may stay: it exists and may log in, with the password that it gave or one that
+        it set in the session. login None: a trusted client.
         """
         if login is None:
             return not self.need_passwords
@@ -225,19 +227,19 @@ class Users:
         return login is None or ADMIN in all_of(self._database.catalog.roles, login.name)
 
     def session(self, login: Login | None, variables: Variables, *, files: bool) -> Session:
-        """A session of a user; None: of one who is trusted. files: see `Session`."""
+        """A session of a user; None: of a trusted client. files: see `Session`."""
         actor = None if login is None else login.actor
         waits = self._database.runtime == "inprocess" and not self._database.read_only
         return Session(self._database, variables, files=files, user=actor, role=actor, waits=waits)
 
 
 def refused(name: str) -> Error:
-    """AUTHENTICATION_FAILED of a user."""
+    """AUTHENTICATION_FAILED for a user."""
     return error("AUTHENTICATION_FAILED", f'password authentication failed for user "{name}"')
 
 
 def expired(login: Login | None) -> Error:
-    """ADMIN_SHUTDOWN: somebody who was let in may not stay."""
+    """ADMIN_SHUTDOWN for a user who is no longer admitted."""
     if login is None:
         return error(
             "ADMIN_SHUTDOWN",

@@ -1,5 +1,5 @@
-"""PostgreSQL's encodings of values, text (DateStyle ISO, IntervalStyle postgres) and binary: of columns of results, and
-of parameters, which become literals of a statement's tree.
+"""PostgreSQL's text (DateStyle ISO, IntervalStyle postgres) and binary encodings of result columns, and of parameters,
+which become literals of a statement's tree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING: Final = pa.scalar(b"", BINARY)
 _STRING: Final = pa.large_string()
 _EMPTY: Final = pa.scalar("", _STRING)
 
-#: An element of an array that is read as it stands.
+#: A pattern of array elements that need quotes.
 _QUOTED_ELEMENT: Final = r'^$|[\s,{}"\\]|^(?i:null)$'
 
 _QUOTED_FIELD: Final = r'^$|[\s,()"\\]'
@@ -83,7 +83,7 @@ def _glued(*parts: pa.Array | pa.Scalar | str, separator: str = "", nulls: str =
 
 
 def _where(values: pa.Array, found: pa.Array) -> pa.Array:
-    """The texts; NULL where the values are."""
+    """The texts `found`, with NULL for NULL values."""
     return pc.if_else(pc.is_valid(values), found, pa.scalar(None, _STRING)) if values.null_count else found
 
 
@@ -101,17 +101,17 @@ def _floats(values: pa.Array) -> pa.Array:
 
 
 def _are_short(values: pa.Array) -> bool:
-    """Whether numbers are written without an exponent for sure."""
+    """Whether numbers are certainly written without an exponent."""
     sizes = np.abs(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
     least = sizes.min(initial=1, where=sizes > 0)
     return bool(least >= _LEAST_SHORT and sizes.max(initial=0) < _MOST_SHORT)
 
 
 def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Digits without an exponent; those of a column without a declared scale end with the last that is not 0."""
+    """Digits without an exponent; without a declared scale, trailing zeros are removed."""
     found = values.cast(_STRING)
     small = pc.match_substring(found, "E")
-    if pc.any(small).as_py():  # Arrow writes an exponent where a value begins with many zeros
+    if pc.any(small).as_py():  # Arrow writes an exponent for values with many leading zeros
         found = _plain(values, found)
     if kind == NUMERIC and kind.decimals:
         found = _replaced(_replaced(found, r"(\.\d*?)0+$", r"\1"), r"\.$", "")
@@ -119,7 +119,7 @@ def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _plain(values: pa.Array, found: pa.Array) -> pa.Array:
-    """Texts without exponents: the decimals are those of the value plus or minus 1."""
+    """Texts without exponents: the decimals of the value plus or minus 1."""
     scale = values.type.scale
     small = pc.match_substring(found, "E")
     wide = pc.abs(values).cast(pa.decimal256(60, scale))
@@ -129,7 +129,7 @@ def _plain(values: pa.Array, found: pa.Array) -> pa.Array:
 
 
 def _short_seconds(values: pa.Array) -> pa.Array:
-    """Times without the zeros at the end of the fraction of a second."""
+    """Times without trailing zeros in the fraction of a second."""
     whole = pc.ends_with(values, ".000000")
     cut = pc.utf8_slice_codeunits(values, 0, -7)
     if pc.all(whole).as_py() is not False:
@@ -138,7 +138,7 @@ def _short_seconds(values: pa.Array) -> pa.Array:
 
 
 def _dated(values: pa.Array, found: pa.Array, zone: str = "") -> pa.Array:
-    """Dates with their zone, and `BC` for the years before 1; the two moments that are infinite."""
+    """Dates with their zone, `BC` for years before 1, and the infinities."""
     shown = _glued(found, zone) if zone else found
     width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
     numbers = values.cast(width)
@@ -190,7 +190,7 @@ def _intervals(values: pa.Array) -> pa.Array:
 
 
 def _signed(months: np.ndarray, days: np.ndarray) -> np.ndarray:
-    """Whether a time of day gets a plus: after a negative part, as in PostgreSQL."""
+    """Whether a time of day is written with a plus: after a negative part, as in PostgreSQL."""
     return np.where(days != 0, days < 0, months < 0)
 
 
@@ -240,7 +240,7 @@ def _structs(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _quoted(values: pa.Array, pattern: str) -> pa.Array:
-    """Texts in quotes where they would be misread otherwise."""
+    """Texts, quoted if they match the pattern."""
     needed = pc.match_substring_regex(values, pattern)
     if not pc.any(needed).as_py():
         return values
@@ -248,14 +248,14 @@ def _quoted(values: pa.Array, pattern: str) -> pa.Array:
     return pc.if_else(needed, _glued('"', escaped, '"'), values)
 
 
-#: 2000-01-01, from which PostgreSQL counts, in days and microseconds since 1970.
+#: 2000-01-01, PostgreSQL's epoch, in days and microseconds since 1970.
 EPOCH_DAYS: Final = 10_957
 
 EPOCH_US: Final = EPOCH_DAYS * 86_400_000_000
 _INTEGERS: Final = {"smallint": ">i2", "integer": ">i4", "bigint": ">i8", "real": ">f4", "double precision": ">f8"}
 _GROUP: Final = 10_000
 
-#: Ten-thousands that a number of 38 digits may have, wherever its point is.
+#: The maximum number of groups of four digits in a number of 38 digits.
 _GROUPS: Final = 11
 
 _LIMBS: Final = 5
@@ -281,7 +281,7 @@ def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
-    """The bytes of values of a type that all have one width, any for NULL; None for other types."""
+    """The bytes of values of a type with a fixed width, arbitrary for NULL; None for other types."""
     match kind.name:
         case "smallint" | "integer" | "bigint" | "real" | "double precision":
             return _binary_plain(values).astype(_INTEGERS[kind.name])
@@ -301,13 +301,13 @@ def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
 
 
 def _binary_plain(values: pa.Array) -> np.ndarray:
-    """The values as numpy has them, 0 for NULL."""
+    """The values as a numpy array, 0 for NULL."""
     found: np.ndarray = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     return found
 
 
 def _shifted(moments: np.ndarray, epoch: int, kind: type) -> np.ndarray:
-    """Moments counted from 2000; the two that are infinite are the greatest and the least number."""
+    """Moments relative to 2000; the infinities are the least and the greatest number."""
     limits = np.iinfo(kind)
     return np.where(moments == limits.max, moments, np.where(moments == -limits.max, limits.min, moments - epoch))
 
@@ -343,7 +343,9 @@ def numbers(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _groups(values: pa.Array, shift: int) -> tuple[np.ndarray, np.ndarray]:
-    """The groups of four digits of each number times 10 ** shift, the last one last; and which are negative."""
+    """The groups of four digits of each number times 10 ** shift, the last one last; and the mask of negative
+    numbers.
+    """
     values = pa.concat_arrays([values])
     words = np.frombuffer(values.buffers()[1] or b"", np.uint64)[: 2 * len(values)].reshape(-1, 2)
     words = np.where(pc.is_valid(values).to_numpy(zero_copy_only=False)[:, None], words, np.uint64(0))
@@ -368,7 +370,7 @@ def _groups(values: pa.Array, shift: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _significant(groups: np.ndarray, scale: int) -> np.ndarray:
-    """The number of decimals up to the last that is not 0."""
+    """The number of decimals without trailing zeros."""
     digits = (groups[:, :, None] // np.array([1000, 100, 10, 1], np.int16)) % 10
     flat = digits.reshape(len(groups), -1)[:, :scale] != 0
     found = np.where(flat.any(axis=1), scale - flat[:, ::-1].argmax(axis=1), 0) if scale else np.zeros(len(groups))
@@ -376,7 +378,9 @@ def _significant(groups: np.ndarray, scale: int) -> np.ndarray:
 
 
 def _binary_arrays(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Dimensions, whether there are NULLs, type, number and first index of the elements; then these."""
+    """Binary arrays: dimensions, whether there are NULLs, the type, the number and first index of the elements; then
+    the elements.
+    """
     assert kind.element is not None
     if kind.element.name == "array":
         raise error(
@@ -402,7 +406,7 @@ def _binary_arrays(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _binary_structs(values: pa.Array, kind: SqlType) -> pa.Array:
-    """How many fields there are, and for each its type and its value with the length."""
+    """Binary structs: the number of fields; for each its type, length and value."""
     values = pa.concat_arrays([values])
     rows = Rows(len(values))
     rows.put(np.full(len(values), len(kind.fields), ">i4"))
@@ -413,8 +417,8 @@ def _binary_structs(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 class Rows:
-    """The bytes of rows, part by part from left to right. What has a fixed width is written by numpy, the rest, and all
-    together, by one kernel of Arrow.
+    """Builds the bytes of rows, field by field from left to right. numpy writes fields of fixed width; one Arrow kernel
+    writes the others and joins all.
     """
 
     def __init__(self, count: int) -> None:
@@ -423,11 +427,11 @@ class Rows:
         self._parts: list[pa.Array] = []
 
     def put(self, values: np.ndarray) -> None:
-        """A part of fixed width: the bytes of each element."""
+        """Adds a field of fixed width: the bytes of each element."""
         self._fixed.append(values)
 
     def put_sized(self, values: pa.Array | np.ndarray) -> None:
-        """Values (large binary, or of a fixed width) with their lengths in front; NULL is the length -1."""
+        """Adds values (large binary, or of a fixed width), each after its length; NULL is the length -1."""
         if isinstance(values, np.ndarray):
             self.put(np.full(self.count, values.dtype.itemsize, ">i4"))
             self.put(values)
@@ -478,7 +482,7 @@ def _offsets(count: int, width: int) -> pa.Buffer:
 
 
 def sized(values: pa.Array) -> pa.Array:
-    """Each value (large binary) with its length in front; NULL is the length -1."""
+    """Each value (large binary) after its length; NULL is the length -1."""
     rows = Rows(len(values))
     rows.put_sized(values)
     return rows.array()
@@ -494,7 +498,7 @@ _UUID_KINDS: Final[dict[int, Literal["one", "many"]]] = {UUID: "one", UUIDS: "ma
 
 
 def number_of(parameter: Parameter) -> int:
-    """PostgreSQL's number of the type of a parameter."""
+    """The oid of the type of a parameter."""
     if parameter.oid:
         return parameter.oid
     if parameter.uuid:
@@ -503,7 +507,7 @@ def number_of(parameter: Parameter) -> int:
 
 
 def parameter_of(oid: int) -> Parameter:
-    """A parameter by PostgreSQL's number of its type; 0 leaves it open. FEATURE_NOT_SUPPORTED."""
+    """A parameter from the oid of its type; 0: unspecified. FEATURE_NOT_SUPPORTED."""
     kind = sql_type(oid)
     return Parameter() if kind is None else Parameter(kind, oid, _UUID_KINDS.get(oid, ""))
 
@@ -529,7 +533,7 @@ def for_each(formats: Sequence[int], count: int, what: str) -> Sequence[int]:
 
 
 def _literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expression:
-    """The tree that stands for a value."""
+    """The tree for a value."""
     kind = parameter.kind
     if value is None:
         return literal(None, parameter)
@@ -551,7 +555,7 @@ def _literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expres
 
 
 def _read(body: Body, length: int, kind: SqlType) -> object:
-    """A value in binary, as Python or as its text."""
+    """Decodes a binary value, to Python or to its text."""
     if kind.name in _NUMBERS:
         form = ">I" if kind == BIGINT and length == _OID_BYTES else _NUMBERS[kind.name]
         (number,) = struct.unpack(form, body.take(length))

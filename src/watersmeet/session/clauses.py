@@ -32,7 +32,7 @@ from watersmeet.values.types import Field, Schema
 
 
 def column_defaults(statement: CreateRelation) -> dict[str, str]:
-    """FEATURE_NOT_SUPPORTED for DEFAULT where rows come from a connector."""
+    """FEATURE_NOT_SUPPORTED for DEFAULT in a relation that a connector feeds."""
     if statement.declared and "connector" in statement.options:
         raise error_at(
             statement,
@@ -44,7 +44,7 @@ def column_defaults(statement: CreateRelation) -> dict[str, str]:
     return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}
 
 
-#: WITH options about event time, which the connector doesn't get.
+#: Options of WITH about event time, which are not passed to the connector.
 _AHEAD: Final = "watermark_max_ahead"
 
 _IDLE: Final = "watermark_idle_timeout"
@@ -164,12 +164,11 @@ S = TypeVar("S", bound=CreateRelation)
 
 
 def with_schema_columns(session: Session, statement: S) -> S:
-    """The statement with the columns of the schema, as it is now, before those that it declares.
+    """The statement with the present columns of the schema before those that it declares.
 
-    A column that it declares, too, has the declared type. Errors of tables of lakes as in
-    `lakes.source.lake_schema`; of messages
-    CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
-    can't be read for now, UNDEFINED_COLUMN if the primary key or a watermark names another column.
+    A column in both has the declared type. Errors of tables of lakes as in `lakes.source.lake_schema`; of messages
+    CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it can't be read for now, UNDEFINED_COLUMN if the primary
+    key or a watermark names another column.
     """
     if not statement.takes_columns:
         return statement
@@ -227,7 +226,7 @@ Given = TypeVar("Given", bound=CreateRelation | CreateSink)
 
 
 def with_connections(session: Session, statement: Given) -> tuple[Given, tuple[str, ...]]:
-    """The statement with the options of the connections that it names, and their ids. UNDEFINED_OBJECT."""
+    """The statement with the options of its named connections, and the ids of these. UNDEFINED_OBJECT."""
     connector = statement.options.get("connector", "").lower()
     options, ids = _options(session, statement, statement.options, _BY_CONNECTOR.get(connector))
     made = replace(statement, options=options)

@@ -1,4 +1,4 @@
-"""Content outside of the database that statements name: its place, its columns, and filling a relation with it."""
+"""External content of statements: its location, its columns, and filling a relation with it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def content_query(below: Relation, columns: Schema) -> str:
 
 
 def external_of(session: Session, kind: str, options: dict[str, str], name: str, database: str) -> External:
-    """Where the content is. database: the name of the option that names the database there."""
+    """The location of the content. database: the name of the option with the server's database."""
     if "query" in options and kind not in ("clickhouse", "mysql", "postgresql"):
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
     if kind == "file":

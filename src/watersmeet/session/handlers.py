@@ -1,4 +1,4 @@
-"""Which function runs a statement: one table for all, in which features register themselves (`handles`)."""
+"""The functions that run statements: one table, in which features register themselves (`handles`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watersmeet.errors import error
 
 Handler = Callable[[Session, Any], Result]
 
-#: Runs a statement with others inside, or one that waits: it holds no lock.
+#: Runs a statement that contains others, or that waits: it holds no lock.
 NestedHandler = Callable[[Session, Any, Nested], Result]
 
 #: By module and function, so that modules that a session never runs are not imported; features register functions.
@@ -71,10 +71,10 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.Update: "dml.update",
 }
 
-#: Handlers of statements with others inside, which run by the last argument.
+#: Handlers of statements that contain others, which they run by the last argument.
 NESTING: Final[dict[type[st.Statement], str | NestedHandler]] = {Execute: "preparing.execute"}
 
-#: Statements of plug-ins, by the module and function that run them. Without its plug-in a statement is an error.
+#: Statements of plug-ins, with the module and function that run them. Without its plug-in a statement raises an error.
 PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
 
 plug_in("watersmeet.session.features")
@@ -99,7 +99,7 @@ def handles(kind: type[st.Statement]) -> Callable[[Handler], Handler]:
 
 
 def handles_nested(kind: type[st.Statement]) -> Callable[[NestedHandler], NestedHandler]:
-    """Like `handles`, for statements with others inside."""
+    """Like `handles`, for statements that contain others."""
 
     def register(handler: NestedHandler) -> NestedHandler:
         NESTING[kind] = handler
@@ -147,7 +147,7 @@ def bind(session: Session, statement: df.Create) -> Bound:
 
 
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
-    """One INSERT for many rows of parameters; None, with nothing done, if it has to run for each row."""
+    """One INSERT for many rows of parameters; None, with nothing done, if each row needs an INSERT of its own."""
     done: Result | None = function_named("copying.insert_many")(session, text, rows)
     return done
 

@@ -73,7 +73,7 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
 _EMPTY: Final = RelationSize()
 _UNREAD: Final = RelationTotals()
 
-#: By whether there is a process that writes.
+#: By whether a process writes the database.
 _STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
     True: "running",
     False: "stopped",
@@ -82,9 +82,9 @@ _STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
 
 
 def database_status(session: Session, *, memory: bool = True) -> Status:
-    """The state of the engine and of everything that it keeps up to date.
+    """The state of the engine and of everything that it maintains.
 
-    memory: measure memory, too, which takes longer than all the rest.
+    memory: also measure memory, which takes longer than all the rest.
     """
     database, catalog = session.database, session.catalog
     if database.read_only:
@@ -197,7 +197,7 @@ class Rates:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
 
     def update(self, counts: Mapping[str, int], now_s: float | None = None) -> dict[str, float]:
-        """Rates a second, with `counts` as the newest look."""
+        """The rates per second since the last sample; `counts` is the newest one."""
         now_s = time.monotonic() if now_s is None else now_s
         self._seen.append((now_s, counts))
         while len(self._seen) > 2 and self._seen[1][0] <= now_s - _WINDOW_S:
@@ -221,7 +221,7 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
 
 
 def _facts(status: Status, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """Rows and sizes by relation. The size of a view excludes what the views that it reads keep."""
+    """Rows and sizes by relation. The size of a view excludes the state of the views that it reads."""
     facts = {t.id: [f"{_rows(t.rows)}, {_size(t.size_bytes)}"] for t in status.tables}
     for source in status.sources:
         facts[source.id] = [f"{_rows(source.rows)} read"]

@@ -25,8 +25,8 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.payloads import split_window, windowed_key
 from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
-#: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have
-#: to have the same (LS-31).
+#: Storage formats of a key or a value. For topics in the database only their names matter: joined keys must have the
+#: same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
 
 #: Formats of keys that may have windows.
@@ -41,7 +41,7 @@ IDLE_TIMEOUT: Final = "watermark_idle_timeout"
 
 @dataclass(frozen=True)
 class _Properties:
-    """PROPERTIES of a topic; None for those that are not there."""
+    """PROPERTIES of a topic; None for missing ones."""
 
     partitions: int | None = None
     replication: int | None = None
@@ -121,7 +121,7 @@ def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
 
 
 def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """STOP PROCESSOR, DROP PROCESSOR: of the topic that it writes. The cursor stands after the first word."""
+    """STOP PROCESSOR, DROP PROCESSOR: named by the topic that it writes. The cursor stands after the first word."""
     cursor.expect("PROCESSOR")
     return StopProcessor(**base, name=_last_name(cursor))
 
@@ -171,7 +171,7 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
 
 
 def _with_field(kind: SqlType, path: Sequence[Name], leaf: SqlType, cursor: Cursor) -> SqlType:
-    """The type of an object with one more field, at any depth. DUPLICATE_COLUMN for one that it has."""
+    """The type of an object with one more field, at any depth. DUPLICATE_COLUMN for an existing field."""
     first, rest = path[0], path[1:]
     fields = dict(kind.fields)
     old = fields.get(first.name)
@@ -189,7 +189,7 @@ def _with_field(kind: SqlType, path: Sequence[Name], leaf: SqlType, cursor: Curs
 def _properties(cursor: Cursor) -> _Properties:
     """`PROPERTIES (partitions=4, …)`.
 
-    FEATURE_NOT_SUPPORTED for others than those of the document, INVALID_PARAMETER for their values.
+    FEATURE_NOT_SUPPORTED for properties other than those of the document, INVALID_PARAMETER for invalid values.
     """
     found = _Properties()
     said: set[str] = set()
@@ -270,10 +270,10 @@ def goes_on(tokens: Sequence[Token]) -> bool:
 
 
 def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
+    """INSERT of a query with SELECT STREAM or TABLE; None for an INSERT of rows, with the cursor unmoved at INSERT.
 
-    INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a
-    list of fields.
+    INVALID_PARAMETER for parameters in the former, as a processor runs by its text. FEATURE_NOT_SUPPORTED for one with
+    a list of fields.
     """
     start = cursor.index
     cursor.expect("INSERT", "INTO")
@@ -336,7 +336,7 @@ def _no_other(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 LACKING: Final[ddl.Lacking] = {**ddl.LACKING, "DROP TOPIC": "DROP TABLE drops a topic."}
-#: Without words: all others.
+#: The empty tuple: all other objects.
 CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "": _no_other}
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,

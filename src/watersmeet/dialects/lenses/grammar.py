@@ -1,6 +1,6 @@
-"""Lenses' grammar: a small difference to sqlglot's PostgreSQL, brought into the form that the binder reads.
+"""Lenses' grammar: a small difference to sqlglot's PostgreSQL, converted to the form that the binder reads.
 
-Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make texts. `SELECT
+Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make strings. `SELECT
 STREAM` and `SELECT TABLE`, the topics of their FROM, and joins with WITHIN are nodes of their own. WITHIN may stand
 before and after ON. A join without ON gets the equality of `_key`.
 """
@@ -64,40 +64,40 @@ class RecordTable(MarkedTable):
 
     @property
     def is_table(self) -> bool:
-        """Whether the last record of each key counts, and not every one."""
+        """Whether only the last record of each key counts."""
         return bool(self.args["nature"].name == "table")
 
 
 class WithinJoin(exp.Join):  # type: ignore[misc]
-    """`JOIN … WITHIN 5s GRACE PERIOD 1h`, as often as it is written."""
+    """`JOIN … WITHIN 5s GRACE PERIOD 1h`, repeated clauses included."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "within": True, "grace": False}
     own_parts: ClassVar[frozenset[str]] = frozenset({"within", "grace"})
 
     @property
     def lengths(self) -> list[exp.Expression]:
-        """The intervals behind WITHIN."""
+        """The intervals of WITHIN."""
         return list(self.args["within"])
 
     @property
     def grace_periods(self) -> list[exp.Expression]:
-        """The intervals behind GRACE PERIOD."""
+        """The intervals of GRACE PERIOD."""
         return list(self.args.get("grace") or [])
 
 
 class WithinComma(CommaJoin, WithinJoin):
-    """`, … WITHIN 5s`, which no query can have."""
+    """`, … WITHIN 5s`, which is an error in every query."""
 
 
 def lengths_of(node: exp.Join) -> list[exp.Expression]:
-    """The intervals behind WITHIN of a join; none without."""
+    """The intervals of WITHIN of a join; empty without."""
     return node.lengths if isinstance(node, WithinJoin) else []
 
 
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
 _RECORD_COLUMNS: Final = (KEY_COLUMN, VALUE_COLUMN, META_COLUMN)
 
-#: Fields of `_meta` that records of Kafka have.
+#: Fields of `_meta` in records of Kafka.
 _OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
 
 _NATURES: Final = ("STREAM", "TABLE")
@@ -106,7 +106,7 @@ _NATURES: Final = ("STREAM", "TABLE")
 class WatersmeetLenses(Base):  # type: ignore[misc]
     """Lenses' SQL as Watersmeet reads it."""
 
-    INDEX_OFFSET = 0  # subscripts stay as they are written
+    INDEX_OFFSET = 0  # subscripts stay as written
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """PostgreSQL's tokens with other quotes; the parser distinguishes `_meta.timestamp` and `5s`."""
@@ -120,7 +120,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         HEREDOC_STRINGS: ClassVar[list[Any]] = []
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
-        """PostgreSQL's grammar; functions are left as they are written."""
+        """PostgreSQL's grammar; functions stay as written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
@@ -128,7 +128,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for clauses that are lacking."""
+            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for unsupported clauses."""
             _check_clauses(raw_tokens, sql)
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             for tree in trees:
@@ -137,7 +137,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return [None if tree is None else _with_records(tree) for tree in trees]
 
         def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-            """A join with WITHIN before or behind its ON."""
+            """A join with WITHIN before or after its ON."""
             join: exp.Join | None = super()._parse_join(*args, **kwargs)
             if join is None:
                 return None
@@ -166,7 +166,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return found
 
         def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
-            """`WITHIN 5s GRACE PERIOD 1h`, as often as it is written: the lengths and the grace periods."""
+            """`WITHIN 5s GRACE PERIOD 1h`, maybe repeated: the lengths and the grace periods."""
             lengths: list[exp.Expression] = []
             periods: list[exp.Expression] = []
             while self._match_text_seq("WITHIN"):
@@ -192,7 +192,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return made
 
 
-#: Clauses of Lenses that are not supported, by their first words, with the alternative.
+#: Unsupported clauses of Lenses by their first words, with the alternative.
 _LACKING: Final = {
     ("WINDOW", "BY"): "Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
     (
@@ -211,7 +211,7 @@ def _check_clauses(tokens: list[Token], sql: str) -> None:
             quoted = any(t.token_type in (TokenType.IDENTIFIER, TokenType.STRING) for t in found)
             derived = [t.token_type for t in tokens[i + 1 : i + 2]] == [
                 TokenType.L_PAREN
-            ]  # LATERAL (SELECT …) is SQL's
+            ]  # LATERAL (SELECT …) is standard SQL
             if not quoted and not derived and tuple(t.text.upper() for t in found) == words:
                 raise _lacking(" ".join(words), token, found[-1], sql, hint)
         if (
@@ -231,7 +231,7 @@ def _lacking(what: str, first: Token, last: Token, sql: str, hint: str) -> Error
 
 
 def _adapt(tree: exp.Expression, sql: str) -> None:
-    """Brings a tree into the form that the binder reads."""
+    """Converts a tree to the form that the binder reads."""
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
@@ -260,7 +260,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
-    """SYNTAX_ERROR for a join that Lenses' document does not have (LS-02)."""
+    """SYNTAX_ERROR for a join that Lenses' document does not define (LS-02)."""
     words = "," if isinstance(join, CommaJoin) else " ".join(filter(None, (join.method, join.side, join.kind))).upper()
     using = join.args.get("using")
     if words not in ("", "LEFT", "RIGHT", "INNER", "OUTER") or using:
@@ -277,7 +277,7 @@ def _check_words(join: exp.Join, sql: str) -> None:
 
 
 def _read_record_column(node: exp.Column, sql: str) -> None:
-    """`_meta.timestamp`, `_value.field`, `_key.field`, each maybe with a source in front (LS-46)."""
+    """`_meta.timestamp`, `_value.field`, `_key.field`, optionally qualified by a source (LS-46)."""
     for value, before in (("catalog", None), ("db", "catalog")):  # _value.field.field
         if node.text(value) == VALUE_COLUMN:
             node.set(value, None if before is None else node.args.get(before))
@@ -321,10 +321,11 @@ def _read_record_column(node: exp.Column, sql: str) -> None:
 
 
 def _read_value(node: exp.Column, sql: str) -> None:
-    """`_value IS NULL`, maybe with a source in front: of a record without value, and where an outer join found none.
+    """`_value IS NULL`, optionally qualified by a source: true for a record without value, and for NULLs of an outer
+    join.
 
-    Records that are followed (SELECT STREAM, SELECT TABLE) have a value, so that only a join lacks it. The value as a
-    whole is FEATURE_NOT_SUPPORTED otherwise.
+    Records of SELECT STREAM and SELECT TABLE have a value, so that only a join can lack it. Other uses of the value as
+    a whole are FEATURE_NOT_SUPPORTED.
     """
     asked = node.parent
     if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
@@ -345,7 +346,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
 
 
 def _adapt_selection(node: exp.Bracket, sql: str) -> None:
-    """`items[0]` is the first element (Lenses SQL, "Expressions", "Array selections"), for the binder it is number 1.
+    """`items[0]` is the first element (Lenses SQL, "Expressions", "Array selections"), which the binder counts as 1.
 
     FEATURE_NOT_SUPPORTED for a slice.
     """
@@ -388,7 +389,7 @@ def _adapt_call(node: exp.Anonymous, sql: str) -> None:
     """`HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n
     characters (LS-17).
 
-    Trees remember what was written.
+    Trees keep the written form.
     """
     name, arguments = str(node.this).lower(), node.expressions
     if name == "headerasstring":
@@ -415,9 +416,7 @@ def _with_records(tree: exp.Expression) -> exp.Expression:
 
 
 def _adapt_select(node: exp.Select, sql: str) -> None:
-    """The nature that SELECT STREAM or SELECT TABLE gives to the topics of FROM; joins without ON are by `_key`
-    (LS-11).
-    """
+    """Marks the topics of FROM by SELECT STREAM or SELECT TABLE; joins without ON are by `_key` (LS-11)."""
     clause = node.args.get("from_")
     items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
     words = node.args.get("operation_modifiers")

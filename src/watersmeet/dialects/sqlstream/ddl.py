@@ -37,7 +37,7 @@ _CLAUSES: Final = {"with_": "WITH", "returning": "RETURNING", "using_cond": "ON 
 def read_merge(cursor: Cursor, base: dict[str, Any]) -> Merge:
     """MERGE: the cursor stands at the word.
 
-    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for clauses that s-Server lacks, and for values of the table itself.
+    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for clauses that s-Server lacks, and for values of the target table.
     """
     start = cursor.index
     tree = query_of(cursor)
@@ -89,7 +89,7 @@ class _Reader:
         self._inserted, self._updated = whens[exp.Insert], whens.get(exp.Update)
 
     def insert(self) -> Insert:
-        """The rows that are not there yet."""
+        """The INSERT of the missing rows."""
         if not isinstance(self._inserted.expression, exp.Tuple):
             raise self._lacking("this form of INSERT in MERGE", self._inserted)
         values = self._inserted.expression.expressions
@@ -150,7 +150,7 @@ class _Reader:
 #: The time of each row of a stream, which no declaration names (SS-62).
 ROWTIME: Final = "ROWTIME"
 
-#: Names that the others do not have, or not with a length: values are not cut to it.
+#: Names that other dialects do not have, or not with a length; values are not truncated to it.
 _TYPES: Final[dict[tuple[str, ...], str]] = {
     ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
       ): "varchar",
@@ -196,7 +196,7 @@ def read_definition(cursor: Cursor) -> Definition:
 
 
 def skip_description(cursor: Cursor) -> None:
-    """`DESCRIPTION 'text'` is for readers of the statement, which SHOW CREATE shows."""
+    """`DESCRIPTION 'text'` is a comment, which SHOW CREATE shows."""
     if cursor.take("DESCRIPTION"):
         cursor.string()
 

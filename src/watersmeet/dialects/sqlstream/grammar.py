@@ -1,8 +1,8 @@
-"""SQLstream's grammar: a small difference to RisingWave's, brought into the form that the binder reads.
+"""SQLstream's grammar: a small difference to RisingWave's, converted to the form that the binder reads.
 
-Names without quotes are in upper case (SS-70). `SELECT STREAM` and items of FROM with a window, `x OVER (RANGE
-INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12).
-Units of intervals may have a precision. SQLstream, "JOIN clause", "Syntax".
+Names without quotes are in upper case (SS-70). `SELECT STREAM` and items of FROM with a window, `x OVER (RANGE INTERVAL
+'1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12). Units of intervals may have a
+precision. SQLstream, "JOIN clause", "Syntax".
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def window_of(node: exp.Expression) -> exp.Window | None:
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 
-#: Tokens after a column called `stream` as the first item of a select list.
+#: Tokens after a column called `stream` that is the first item of a select list.
 _BEHIND_A_COLUMN: Final = (TokenType.FROM, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.SENTINEL)
 
 _ROUNDED: Final[dict[str, type[exp.Expression]]] = {"FLOOR": exp.Floor, "CEIL": exp.Ceil, "CEILING": exp.Ceil}
@@ -112,7 +112,7 @@ class WatersmeetSqlstream(Base):
             return mark
 
         def _parse_table_parts_fast(self) -> exp.Table | None:
-            """Not at once where a window follows."""
+            """None if a window follows, so that the slower path reads it."""
             index = self._index
             found: exp.Table | None = super()._parse_table_parts_fast()
             if found is not None and self._curr.token_type == TokenType.OVER:
@@ -158,9 +158,7 @@ class WatersmeetSqlstream(Base):
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit limits the digits of the text, and
-            means no more.
-            """
+            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit only limits the digits of the text."""
             if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
                 return super()._parse_interval(require_interval, parse_function_unit)
             start = self._curr
@@ -195,7 +193,7 @@ class WatersmeetSqlstream(Base):
 
 
 def _cut(node: exp.Cast) -> None:
-    """`CAST(x AS VARCHAR(3))` has the first three characters."""
+    """`CAST(x AS VARCHAR(3))` returns the first three characters."""
     length = node.to.expressions[0].this
     node.to.set("expressions", None)
     wrap(node, lambda text: exp.Substring(this=text, start=exp.Literal.number(1), length=length.copy()))

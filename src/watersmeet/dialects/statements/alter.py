@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options,
 from watersmeet.errors import Span
 from watersmeet.values.types import Field
 
-#: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
+#: Reads an added column, up to the end: the column, and the fields of `AddColumn` that follow from its type.
 ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
 
 _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
@@ -73,7 +73,7 @@ def read_alter(
     read_column: ColumnReader = read_plain_column,
     kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
 ) -> Statement:
-    """ALTER …: the cursor stands after ALTER. kinds: the first words of those that the dialect has."""
+    """ALTER …: the cursor stands after ALTER. kinds: the first words of the dialect's kinds."""
     if cursor.take("SINK"):
         return _read_sink(cursor, base)
     for words, kind in _KINDS.items():

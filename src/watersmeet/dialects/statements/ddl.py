@@ -1,4 +1,4 @@
-"""CREATE and DROP in every dialect, by tables of the words that a dialect has or lacks."""
+"""CREATE and DROP in every dialect, by tables of supported and unsupported words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from watersmeet.errors import error
 
 #: Reads a statement; the cursor stands after its words.
 Reader = Callable[[Cursor, dict[str, Any]], Statement]
-#: Statements that a dialect's system has and Watersmeet lacks: by their words the hint, or a function of the text.
+#: Unsupported statements of a dialect's system: by their words the hint, or a function of the text.
 Lacking = Mapping[str, str | Callable[[str], str] | None]
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
@@ -45,7 +45,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
     ("EMIT", "ON", "ARRIVAL"): "arrival",
 }
 
-#: Temporary tables of dbt's incremental models and snapshots have such a name.
+#: The suffix of temporary tables of dbt's incremental models and snapshots.
 _OF_DBT: Final = "__dbt_tmp"
 _INSTEAD_OF_DBT: Final = (
     "A materialized view follows its inputs by itself: "
@@ -58,7 +58,7 @@ def _instead_of_temporary(text: str) -> str:
     return _INSTEAD_OF_DBT if _OF_DBT in text else _INSTEAD_OF_TEMPORARY
 
 
-#: Objects of RisingWave and PostgreSQL.
+#: Unsupported objects of RisingWave and PostgreSQL.
 LACKING: Final[Lacking] = {
     **dict.fromkeys(
         f"{verb} {word}"
@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
-    """The entry of the words at the cursor, which moves past them; of several entries the one with the most words."""
+    """The entry with the most words that match at the cursor, which moves past them."""
     for words in sorted(table, key=lambda w: -len(w.split())):
         if cursor.take(*words.split()):
             return table[words]
@@ -82,7 +82,7 @@ def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
 
 
 def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking) -> Refused | None:
-    """The refusal of a statement whose words are among `lacking`; the cursor stands after `verb`. None for others."""
+    """The error as a statement, for words in `lacking`; the cursor stands after `verb`. None for others."""
     for words, hint in lacking.items():
         first, *rest = words.split()
         if first == verb and rest and cursor.at(*rest):
@@ -192,7 +192,7 @@ def _view(cursor: Cursor, base: dict[str, Any]) -> tuple[dict[str, Any], Emit | 
                 span=column.span,
             )
     options = read_options(cursor) if cursor.take("WITH") else {}
-    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for readers of the statement
+    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's comment
         cursor.string()
     cursor.expect("AS")
     tokens, emit = cut_emit(cursor.rest)

@@ -157,19 +157,19 @@ def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
 
 
 def _read_text(cursor: Cursor) -> str:
-    """A value; that of a string may be anything."""
+    """A value; any text is allowed in a string."""
     token = cursor.current
     if token is not None and token.token_type.name == "STRING":
         return cursor.string()
     return read_value(cursor)
 
 
-#: Clauses whose name in the tree is not what is written.
+#: Clauses whose name in the tree differs from the written one.
 _CLAUSES: Final = {"conflict": "ON CONFLICT", "with_": "WITH", "limit": "LIMIT", "order": "ORDER BY"}
 
 
 def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
-    """FEATURE_NOT_SUPPORTED for a clause that is not among these."""
+    """FEATURE_NOT_SUPPORTED for a clause that is not among `allowed`."""
     for name, value in tree.args.items():
         if value and name not in allowed:
             shown = _CLAUSES.get(name, name.strip("_").upper())
@@ -190,7 +190,7 @@ def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name
 
 
 def plain_name(identifier: exp.Expression, span: Span, schema: str | None = None) -> Name:
-    """The name that an identifier is."""
+    """The name of an identifier."""
     return Name(name_of(identifier), span, is_folded(identifier), schema)
 
 

@@ -24,8 +24,7 @@ _STATEMENTS: Final = ("CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "
 class ExplainAnalyze(Statement):
     """`EXPLAIN ANALYZE [(options)] [kind] name`: the metrics of the operators of a relation.
 
-    kind: the word in front of the name, lower case; "" without one. seconds: in the last seconds; None: in the last
-    epochs.
+    kind: the word before the name, lower case; "" without one. seconds: of the last seconds; None: of the last epochs.
     """
 
     takes: ClassVar[str | None] = None
@@ -88,7 +87,7 @@ def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any])
             ),
         )
     kind = next((words for words in _KINDS if cursor.take(*words)), ())
-    if kind and cursor.done:  # a relation may be called like that
+    if kind and cursor.done:  # a relation may have this name
         cursor.index, kind = start, ()
     name = cursor.relation_name()
     cursor.end()

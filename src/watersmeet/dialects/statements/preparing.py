@@ -1,6 +1,6 @@
-"""Prepared statements in every dialect: PREPARE, EXECUTE, DEALLOCATE, and statements whose values are given later.
+"""Prepared statements in every dialect: PREPARE, EXECUTE, DEALLOCATE, and statements whose values are bound later.
 
-A statement is parsed once, with a name for each parameter (`Unbound`). Each use copies its trees with literals there.
+A statement is parsed once, with a name for each parameter (`Unbound`). Each use copies its trees with literals instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from watersmeet.values.types import VARCHAR, SqlType
 
 Kind = TypeVar("Kind", bound=Statement)
 
-#: White space, parentheses and comments in front of the first word. Possessive: the scan never goes back.
+#: White space, parentheses and comments before the first word. Possessive: the scan never goes back.
 _FRONT: Final = r"(?>[\s(]|--[^\n]*\n|/\*(?>[^*]|\*(?!/))*\*/)*+"
 _PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
 
-#: A parameter, or a quote or comment, which holds none. No quote is read twice: a text of megabytes takes no memory.
+#: A parameter, or a quote or comment, which contains none. Nothing is read twice, so a text of megabytes takes no
+#: memory.
 _PARAMETER: Final = re.compile(
     r"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | --[^\n]*+ | /\*.*?(?:\*/|\Z)
       | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
@@ -40,7 +41,7 @@ _PARAMETER: Final = re.compile(
 class Parameter:
     """A parameter of a prepared statement.
 
-    kind: None: a text whose type follows from its place. oid: PostgreSQL's number of the type, 0: that of `kind`.
+    kind: None: a text whose type follows from its context. oid: PostgreSQL's number of the type, 0: that of `kind`.
     uuid: its values are texts of a uuid, or arrays of these, in any form that PostgreSQL reads.
     """
 
@@ -81,7 +82,7 @@ class Deallocate(Statement):
 
 
 def with_values(statement: Kind, values: Sequence[exp.Expression]) -> Kind:
-    """A copy of a statement that was parsed with `UNBOUND` parameters, with values in their places."""
+    """A copy of a statement that was parsed with `UNBOUND` parameters, with their values."""
     if not values:
         return statement
     bound: Kind = _bound(statement, values, statement.text)
@@ -89,7 +90,7 @@ def with_values(statement: Kind, values: Sequence[exp.Expression]) -> Kind:
 
 
 def _bound(part: Any, values: Sequence[exp.Expression], text: str) -> Any:
-    """A part of a statement with values in the places of parameters; the same object if it has none."""
+    """A part of a statement with values instead of parameters; the same object if it has none."""
     if isinstance(part, exp.Expression):
         if not any(map(is_holder, part.walk())):
             return part
@@ -112,8 +113,8 @@ def prepares(text: str) -> bool:
 def marked(text: str) -> tuple[str, tuple[int, ...]]:
     """The text with a question mark for each parameter `$n`, and their numbers in order.
 
-    Places stay. Every dialect reads question marks; `$` means something else in most. A cast of a parameter to uuid is
-    part of it: see `uuid_casts`.
+    Positions are unchanged. Every dialect reads question marks; `$` has another meaning in most. A cast of a parameter
+    to uuid is part of the parameter: see `uuid_casts`.
     """
     found: list[int] = []
 

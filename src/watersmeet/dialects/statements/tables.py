@@ -26,10 +26,10 @@ from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHA
 #: The connectors whose CREATE SOURCE makes a captured database.
 CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
 
-#: The formats of its changes, which are changes of rows.
+#: The formats of CDC changes, which are changes of rows.
 CHANGE_FORMATS: Final = (("plain", "json"), ("debezium", "json"))
 
-#: The parts that INCLUDE makes columns of, and their types.
+#: The parts that INCLUDE can turn into columns, and their types.
 CHANGE_PARTS: Final[dict[str, SqlType]] = {
     "timestamp": TIMESTAMPTZ,
     "database_name": VARCHAR,
@@ -71,7 +71,7 @@ CONNECTORS: Final = ("kafka",)
 
 _HEADERS: Final = SqlType("array", element=SqlType("struct", fields=(("key", VARCHAR), ("value", BYTEA))))
 
-#: By part of a message: the type of a column that INCLUDE makes of it.
+#: By part of a message: the type of its INCLUDE column.
 PARTS: Final[dict[str, SqlType]] = {
     "key": BYTEA,
     "partition": VARCHAR,
@@ -81,10 +81,10 @@ PARTS: Final[dict[str, SqlType]] = {
     "payload": JSONB,
 }
 
-#: By their words, the types that a column of one header may have.
+#: The types of a column for one header, by their words.
 _HEADER_TYPES: Final = {"BYTEA": BYTEA, "VARCHAR": VARCHAR}
 
-#: By part of the place of a row in a file.
+#: By part of a row's location in a file: the type of its column.
 FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
 
 _REGISTRY: Final = (
@@ -169,7 +169,7 @@ def read_encoded(cursor: Cursor) -> Encoded:
 def included_columns(
     found: list[Included], connector: str, known: Mapping[str, SqlType], text: str
 ) -> tuple[list[Field], dict[str, str]]:
-    """(the columns that INCLUDE makes, the part that each shows). known: the parts that there are. SYNTAX_ERROR."""
+    """(the columns of INCLUDE, the part that each shows). known: the available parts. SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
     what = {"cdc": "change", "kafka": "message"}.get(connector, "file")
@@ -191,7 +191,7 @@ def included_columns(
 
 
 def message_format(encoded: Encoded | None, text: str) -> MessageFormat:
-    """The format of messages that are read; plain JSON if nothing is said. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The format of messages to read; plain JSON by default. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     if encoded is None:
         return MessageFormat(bad_field="null")
     for (rows, encoding), known in READABLE.items():
@@ -223,7 +223,7 @@ def check_rows(
     *,
     is_table: bool,
 ) -> None:
-    """CONNECTOR_OPTION if the columns and the key are not those that the format has."""
+    """CONNECTOR_OPTION if the format does not match the columns and the key."""
     what = f"FORMAT {form.rows.upper()}"
     if form.rows == "upsert":
         keys = [name for name, part in parts.items() if part == "key"]
@@ -295,7 +295,7 @@ class Definition:
         self.refusal: Error | None = None
 
     def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
-        """Notes that the statement has a feature that is lacking; the first one is reported."""
+        """Notes that the statement has an unsupported feature; the first one is reported."""
         self.refusal = self.refusal or not_supported(feature, self.cursor.text, span, hint=hint)
 
     def read_columns(self) -> None:
@@ -367,7 +367,7 @@ class Definition:
                 self.generated[name.name] = self._read_value(cursor.until(",", ")"))
             elif cursor.take("DEFAULT"):
                 first = cursor.index
-                cursor.index += 1  # which may be NULL
+                cursor.index += 1  # NULL is allowed
                 cursor.until(",", ")", "NOT", "NULL", "PRIMARY")
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
             elif cursor.at("GENERATED"):
@@ -414,7 +414,7 @@ class Definition:
         }
 
     def finish(self) -> None:
-        """Checks what was read, once nothing more is."""
+        """Checks everything once it is read."""
         names = [c.name for c in self.columns]
         for key in self.primary_key:
             if key not in names and not self.takes_columns:

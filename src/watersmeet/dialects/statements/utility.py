@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.statements import (
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Span
 
-#: Lists of SHOW besides kinds of relations; others are not supported.
+#: Lists of SHOW other than kinds of relations.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
@@ -73,7 +73,7 @@ def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DESCRIBE name, also DESC, and with TABLE, STREAM, … or (Lenses) FORMATTED in front."""
+    """DESCRIBE name, also DESC, and with TABLE, STREAM, … or (Lenses) FORMATTED before the name."""
     if len(cursor.rest) > 1:
         next((words for words in _DESCRIBED if cursor.take(*words)), None)
     name = cursor.relation_name()
@@ -82,7 +82,7 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """KILL QUERY: the cursor stands after KILL. SYNC and ASYNC change nothing: it is done when it returns."""
+    """KILL QUERY: the cursor stands after KILL. SYNC and ASYNC have no effect: the query has ended when it returns."""
     cursor.expect("QUERY")
     if not cursor.take("WHERE"):
         ids = [cursor.query_id()]

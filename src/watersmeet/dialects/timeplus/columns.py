@@ -19,7 +19,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values.types import JSONB, Field, SqlType
 
-#: Unsigned types are the next larger signed ones: every value has room, sums and differences are as in the others.
+#: Unsigned types become the next larger signed ones: every value fits, and sums and differences are signed.
 _NAMES: Final[dict[str, str]] = {
     "bool": "boolean",
     "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer",
@@ -47,7 +47,7 @@ _LACKING: Final = {
     "enum": "Use string.",
 }
 
-#: The numbers that a column of these types takes.
+#: The ranges of columns of these types.
 _RANGES: Final[dict[str, tuple[int, int]]] = {
     "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0,
     (1 << 32) - 1),
@@ -57,9 +57,9 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type as a column has it.
+    """The type of a column.
 
-    range: the numbers that it takes, where that are fewer than its SQL type has; digits: of a second.
+    range: the range of its numbers, if it is smaller than that of its SQL type; digits: of a second.
     """
 
     type: SqlType
@@ -100,7 +100,7 @@ def read_column_type(cursor: Cursor) -> ColumnType:
             span=place.span,
         )
     digits = {"datetime": 0, "datetime64": 3}.get(name)
-    if cursor.take("("):  # a time zone and a length change nothing
+    if cursor.take("("):  # a time zone and a length have no effect
         if name == "datetime64":
             digits = cursor.integer()
         cursor.until(")")
@@ -108,7 +108,7 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
 
 
-#: sqlglot's names of types that a cast names -> those that the binder reads.
+#: sqlglot's types in casts, with the types that the binder reads.
 _TREES: Final[dict[exp.DType, exp.DType]] = {
     exp.DType.TINYINT: exp.DType.SMALLINT, exp.DType.UTINYINT: exp.DType.SMALLINT, exp.DType.USMALLINT: exp.DType.INT,
     exp.DType.UINT: exp.DType.BIGINT, exp.DType.DATE32: exp.DType.DATE, exp.DType.DATETIME: exp.DType.TIMESTAMP,
@@ -120,13 +120,13 @@ _SCALED: Final = {exp.DType.DECIMAL32: 9, exp.DType.DECIMAL64: 18, exp.DType.DEC
 
 
 def tree_of(name: str) -> exp.DataType:
-    """The tree of a type that a cast names by a text."""
+    """The tree of a type that a cast gives as a text."""
     found: exp.DataType = cast_type(exp.DataType.build(name, dialect="clickhouse"))
     return found
 
 
 def cast_type(tree: exp.DataType) -> exp.DataType:
-    """The type of a cast as the binder reads it: without what it says of NULL, of digits of a second, of a length."""
+    """The type of a cast as the binder reads it: without nullability, digits of a second and length."""
     kind = tree.this
     if kind == exp.DType.LOWCARDINALITY and tree.expressions:
         return cast_type(tree.expressions[0])
@@ -159,7 +159,7 @@ def _decimal(name: str, cursor: Cursor) -> ColumnType:
     return ColumnType(numeric(*from_to, cursor.text, span_of(cursor.tokens[start - 1 : cursor.index])))
 
 
-#: The one column that may be a map, of names and values: its text is JSON.
+#: The only column that may be a map, of names and values: its text is JSON.
 HEADERS_COLUMN: Final = "_tp_message_headers"
 
 
@@ -169,7 +169,7 @@ def key_names(cursor: Cursor) -> tuple[Name, ...]:
 
 
 def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, ColumnType]:
-    """A column, up to DEFAULT, `,` or `)`, and its type as it is written. earlier: the names of those before it."""
+    """A column, up to DEFAULT, `,` or `)`, and its type as written. earlier: the names of earlier columns."""
     name = cursor.name(reserved=True)
     if name.name in earlier:
         raise error(
@@ -196,12 +196,12 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
 
 
 def read_default(cursor: Cursor) -> exp.Expression:
-    """The expression behind DEFAULT of a column. SYNTAX_ERROR."""
+    """The expression after DEFAULT of a column. SYNTAX_ERROR."""
     return expression_of(cursor, cursor.until(",", ")"))
 
 
 def refuse_default(cursor: Cursor, of: str) -> None:
-    """FEATURE_NOT_SUPPORTED for DEFAULT of a column that can have none."""
+    """FEATURE_NOT_SUPPORTED for DEFAULT of a column that can't have one."""
     if cursor.at("DEFAULT"):
         span = span_of(cursor.until(",", ")"))
         raise not_supported(f"DEFAULT of a column {of}", cursor.text, span)
@@ -210,9 +210,9 @@ def refuse_default(cursor: Cursor, of: str) -> None:
 def read_columns(
     cursor: Cursor, declare: Callable[[str], None] | None = None
 ) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
-    """`(a int, b string)`: the columns, and which numbers those take whose types take more.
+    """`(a int, b string)`: the columns, and the ranges that are smaller than those of their types.
 
-    declare: reads the DEFAULT of a column, with the cursor after that word. None: columns can have none.
+    declare: reads the DEFAULT of a column, with the cursor after that word. None: columns can't have one.
     """
     cursor.expect("(")
     columns: list[Field] = []

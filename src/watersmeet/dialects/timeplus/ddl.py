@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP of Timeplus: streams and views; its subscriptions, and its numbers of errors."""
+"""CREATE, ALTER and DROP of Timeplus: streams and views; its subscriptions, and its error numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name
 from watersmeet.errors import Span, error
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: Of a second, that times have here.
+#: The fractional digits of times in Watersmeet.
 _DIGITS: Final = 6
 
 _MODES: Final[dict[str, StreamMode]] = {
@@ -35,7 +35,7 @@ _MODES: Final[dict[str, StreamMode]] = {
     "changelog_kv": "changelog_kv",
 }
 
-#: Settings of CREATE STREAM for the product's storage, without effect in Watersmeet.
+#: Settings of CREATE STREAM for Timeplus's storage, without effect in Watersmeet.
 _STORAGE: Final = (
     "shards",
     "replication_factor",
@@ -50,7 +50,7 @@ _STORAGE: Final = (
 
 
 def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …: the rest is read as without INTO."""
+    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …"""
     texts = [t.text.upper() for t in cursor.tokens]
     head = texts[: texts.index("AS")] if "AS" in texts else texts
     if "INTO" not in head:

@@ -1,7 +1,7 @@
 """Timeplus' functions as trees of the functions that all dialects have: `to_int32(x)`, `if(c, a, b)`, `count_if(c)`.
 
-Names are those of the product's reference, without regard to case. What needs the types of its arguments becomes a
-function of `expressions.lenient`, whose names begin with `$`, so that no text can call it.
+Names are those of Timeplus's reference, case-insensitive. A function that depends on the types of its arguments becomes
+one of `expressions.lenient`, whose names begin with `$`, so that no text can call it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _WHOLE: Final = frozenset(
 )
 _DECIMALS: Final = ("decimal32", "decimal64", "decimal128")
 
-#: Aggregates of the value that came first, or last.
+#: Aggregates of the first or last value in order of arrival.
 _MET: Final = {
     "earliest": "first_value", "first_value": "first_value", "any": "first_value",
     "latest": "last_value", "last_value": "last_value", "any_last": "last_value",
@@ -72,7 +72,7 @@ _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
 }  # fmt: skip
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-#: Words that may be numbers and are not calls.
+#: Words that may be literals instead of calls.
 _NUMBERS: Final = (
     exp.Column,
     exp.Add,
@@ -113,7 +113,7 @@ def _case(*arguments: exp.Expression) -> exp.Expression:
 
 def _cast(name: str) -> _Build:
     kind = tree_of(name)
-    if name in _WHOLE:  # ClickHouse cuts a fraction off, SQL rounds it
+    if name in _WHOLE:  # ClickHouse truncates a fraction, SQL rounds it
         return lambda x: exp.Cast(this=_call("$truncated", x), to=kind.copy())
     return lambda x: exp.Cast(this=x, to=kind.copy())
 
@@ -127,7 +127,7 @@ def _text(name: str) -> exp.Expression:
 
 
 def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
-    """`add_minutes(t, n)`: n times the unit. A date that days or more are added to is a date."""
+    """`add_minutes(t, n)`: n times the unit. A date stays a date if days or longer units are added."""
     one = exp.cast(_text(f"1 {unit}"), exp.DType.INTERVAL)
 
     def build(time: exp.Expression, n: exp.Expression) -> exp.Expression:
@@ -169,7 +169,7 @@ def _filtered(name: str) -> _Build:
 
 
 def _array(*, distinct: bool) -> _Build:
-    """`group_array(x)`: of the values that are not NULL."""
+    """`group_array(x)`: of non-NULL values."""
 
     def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
@@ -205,7 +205,7 @@ def _extreme(*, descending: bool) -> _Build:
 
 
 def _met(name: str) -> _Build:
-    """`earliest(x)`, `latest(x)`: of the values that are not NULL, by the order in which they came."""
+    """`earliest(x)`, `latest(x)`: of non-NULL values, by order of arrival."""
 
     def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
@@ -218,7 +218,7 @@ def _met(name: str) -> _Build:
 
 
 def _quantile(x: exp.Expression, *conditions: exp.Expression, level: exp.Expression | None = None) -> exp.Expression:
-    """`quantile(0.9)(x)`, `median(x)`: between the two nearest values, as a float64."""
+    """`quantile(0.9)(x)`, `median(x)`: interpolated between the two nearest values, as a float64."""
     ordered = exp.Ordered(this=exp.Cast(this=_call("$number", x), to=tree_of("float64")))
     call = exp.WithinGroup(
         this=_call("percentile_cont", level or exp.Literal.number("0.5")), expression=exp.Order(expressions=[ordered])
@@ -263,8 +263,8 @@ def _sunday(time: exp.Expression) -> exp.Expression:
 
 
 def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | None:
-    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970 on, those of weeks from a Monday; of
-    months there is one at a time.
+    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970, those of weeks from a Monday; only one
+    month at a time is supported.
     """
     if isinstance(length, exp.Interval):
         count, unit = length.this.name if length.this else "", length.unit.name if length.unit else ""
@@ -288,14 +288,12 @@ def _element(node: exp.Bracket) -> exp.Expression | None:
 
 
 def _clock(unit: str) -> _Build:
-    """The time of the epoch, cut down to the unit; the digits and the time zone that may be asked for change
-    nothing.
-    """
+    """The time of the epoch, truncated to the unit; the arguments for digits and time zone have no effect."""
     return lambda *_digits: _call("date_trunc", _text(unit), _call("localtimestamp"))
 
 
 _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
-    # name: numbers of arguments (None: any that is odd and at least 3), tree
+    # # name: numbers of arguments (None: odd, at least 3), tree
     "multi_if": (None, _case),
     **{f"to_{name}": ((1,), _cast(name)) for name in _CASTS},
     "to_string_utf8": ((1,), _cast("string")),
@@ -360,7 +358,9 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
 
 
 def with_functions(tree: exp.Expression) -> exp.Expression:
-    """The tree with Timeplus' functions, types of casts and conditional expressions as the binder reads them."""
+    """The tree with Timeplus' functions, types of casts and conditional expressions in the form that the binder
+    reads.
+    """
     for node in reversed(list(tree.walk())):
         made = _made(node)
         if made is None:
@@ -368,7 +368,9 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
         span = own_span(node)
         if span is not None and all(own_span(n) is None for n in made.walk()):
             set_span(made, span)
-        if span is not None and isinstance(made, exp.Filter):  # an aggregate over some rows: errors name all of it
+        if span is not None and isinstance(
+            made, exp.Filter
+        ):  # for an aggregate with a condition, errors refer to all of it
             set_span(made.this, span)
         if node is tree:
             tree = made
@@ -378,8 +380,8 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
 
 
 def with_conditions(tree: exp.Expression) -> exp.Expression:
-    """The tree with numbers where conditions stand (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared
-    with 0 or 1.
+    """The tree with numbers as conditions (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared with 0 or 1,
+    made standard SQL.
     """
     for node in list(tree.walk()):
         if isinstance(node, (exp.Where, exp.Having, exp.Not, exp.If)):
@@ -428,7 +430,7 @@ def _made(node: Any) -> exp.Expression | None:
 
 
 def _cut(kind: exp.DataType) -> str | None:
-    """The unit that a type of times is cut down to."""
+    """The unit to which a type of times truncates."""
     if kind.this == exp.DType.DATETIME:
         return "second"
     if kind.this != exp.DType.DATETIME64:
@@ -443,7 +445,7 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
         node.set("this", _MET[name])
         return None
     if name == "lag" and not isinstance(node.parent, (exp.Window, exp.IgnoreNulls, exp.RespectNulls)):
-        return exp.Window(this=node.copy())  # of all rows, as they came
+        return exp.Window(this=node.copy())  # over all rows, by arrival
     if name in _RENAMED:
         node.set("this", _RENAMED[name])
         return None

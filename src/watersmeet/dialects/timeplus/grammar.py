@@ -1,13 +1,13 @@
-"""Timeplus' grammar: a small difference to sqlglot's ClickHouse, brought into the form that the binder reads.
+"""Timeplus' grammar: a small difference to sqlglot's ClickHouse, converted to the form that the binder reads.
 
 Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, with a
-node of its own. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default),
-`side` and `kind`.
+node of its own. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default), `side` and
+`kind`.
 
-Aliases are read as in ClickHouse: all clauses of a SELECT see each alias of it, and `WITH 5 AS five`. A name without a
-relation in front means the alias, even if a column has that name (ClickHouse: `prefer_column_name_to_alias = 0`, its
+Aliases are resolved as in ClickHouse: each alias of a SELECT is visible in all its clauses, and so is `WITH 5 AS five`.
+An unqualified name means the alias, even if a column has that name (ClickHouse: `prefer_column_name_to_alias = 0`, its
 default); inside the expression of the alias it means the column. A subquery sees the aliases of WITH, but not those of
-the SELECT around it. Copies of the expressions replace the names, and keep their spans.
+the SELECT around it. Names are replaced by copies of the expressions, with the spans of the names.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from watersmeet.errors import error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
-#: The most nodes of all copies of a statement: aliases of aliases may double each time.
+#: The maximum number of nodes in all copies of a statement: nested aliases may double it each time.
 _NODES: Final = 50_000
 
 
 class _Writing:
-    """Replaces names by copies. FEATURE_NOT_SUPPORTED if they are too large."""
+    """Replaces names by copies. FEATURE_NOT_SUPPORTED if they become too large."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -62,20 +62,18 @@ class _Writing:
 
 
 def with_aliases(tree: exp.Expression, text: str) -> exp.Expression:
-    """The tree without names that stand for expressions. CYCLIC_ALIASES, FEATURE_NOT_SUPPORTED (too large)."""
+    """The tree without aliases of expressions. CYCLIC_ALIASES, FEATURE_NOT_SUPPORTED (too large)."""
     with depth_checked(text):
         writing = _Writing(text)
-        for query in reversed(
-            list(tree.find_all(exp.Query))
-        ):  # the inner ones first: what they call so hides that of those around
+        for query in reversed(list(tree.find_all(exp.Query))):  # inner queries first: their names hide outer ones
             _replace_constants(query, writing)
-        for select in reversed(list(tree.find_all(exp.Select))):  # copies of the inner ones are finished
+        for select in reversed(list(tree.find_all(exp.Select))):  # copies in inner queries are finished
             _Select(select, writing).replace()
     return tree
 
 
 def _replace_constants(query: exp.Expression, writing: _Writing) -> None:
-    """`WITH 5 AS five, (SELECT max(i) FROM table(s)) AS most`: seen in the whole query."""
+    """`WITH 5 AS five, (SELECT max(i) FROM table(s)) AS most`: visible in the whole query."""
     clause = query.args.get("with_")
     for part in [] if clause is None else list(clause.expressions):
         if not part.args.get("scalar"):
@@ -156,8 +154,8 @@ class _Select:
         return self.writing.put(column, value)
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
-        """True for a name that is not expanded: in an expression with an alias (which is expanded), in SETTINGS,
-        as the item of ORDER BY, for a constant in GROUP BY.
+        """True for a name that is not expanded: in an expression with an alias (which is expanded), in SETTINGS, as an
+        item of ORDER BY, for a constant in GROUP BY.
         """
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
@@ -181,7 +179,7 @@ def _own(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _name(column: exp.Column) -> str | None:
-    """The name of a column without a relation in front."""
+    """The name of an unqualified column."""
     return str(column.this.name) if isinstance(column.this, exp.Identifier) and not column.args.get("table") else None
 
 
@@ -189,7 +187,7 @@ _MODES: Final = {"ALL": TokenType.ALL, "DISTINCT": TokenType.DISTINCT}
 
 
 def with_union_modes(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with the mode that the setting says, if there is one, behind every UNION without."""
+    """The tokens with the mode of the setting, if there is one, after every UNION without a mode."""
     mode = _setting(tokens)
     if mode is None:
         return list(tokens)
@@ -202,7 +200,7 @@ def with_union_modes(tokens: Sequence[Token]) -> list[Token]:
 
 
 def says_mode(token: Token | None) -> bool:
-    """Whether a token, the one behind UNION, is ALL or DISTINCT."""
+    """Whether the token after UNION is ALL or DISTINCT."""
     return token is not None and token.text.upper() in _MODES
 
 
@@ -218,7 +216,7 @@ _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
 
-#: Functions in FROM that Proton has, and their alternatives.
+#: Unsupported functions of Proton in FROM, with their alternatives.
 _LACKING: Final = {
     "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
     "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
@@ -242,7 +240,7 @@ _UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}
 
 
 def _joins_next(parser: Any) -> bool:
-    """True if the words at the parser's place end in JOIN and are all of a join."""
+    """True if only words of a join, the last of them JOIN, follow at the parser's position."""
     index = parser._index
     while index < len(parser._tokens) and parser._tokens[index].text.upper() in (*_SIDES, *_KINDS, *_STRICT):
         index += 1
@@ -252,7 +250,7 @@ def _joins_next(parser: Any) -> bool:
 class WatersmeetTimeplus(Base):  # type: ignore[misc]
     """Timeplus' SQL as Watersmeet reads it."""
 
-    INDEX_OFFSET = 0  # subscripts stay as they are written
+    INDEX_OFFSET = 0  # subscripts stay as written
 
     SET_OP_DISTINCT_BY_DEFAULT: ClassVar[dict[type[exp.Expression], bool | None]] = {
         **Base.SET_OP_DISTINCT_BY_DEFAULT,
@@ -270,7 +268,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         }
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
-        """ClickHouse's grammar; functions are left as they are written."""
+        """ClickHouse's grammar; functions stay as written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
@@ -280,7 +278,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         OPTIONAL_COMMAS: ClassVar[bool] = True
 
         def parse_set_operation(self, *args: Any, **kwargs: Any) -> exp.SetOperation | None:
-            """A set operation; a UNION that says neither ALL nor DISTINCT is marked."""
+            """A set operation; a UNION without ALL or DISTINCT is marked."""
             union, after = self._curr, self._next
             found: exp.SetOperation | None = super().parse_set_operation(*args, **kwargs)
             if isinstance(found, exp.Union) and not says_mode(after):
@@ -331,7 +329,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return found
 
         def _parse_projections(self) -> Any:
-            """A select list, whose items without AS are called as they are written."""
+            """A select list, whose items without AS have their text as a name."""
             return self._parse_csv(self._parse_item), None
 
         def _parse_item(self) -> exp.Expression | None:
@@ -365,14 +363,14 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return bool(before and after and before.end + 1 == here.start and here.end + 1 == after.start)
 
         def _at_path(self) -> bool:
-            """Whether a colon begins a path here, and is not the one that a `c ? a:b` waits for."""
+            """Whether a colon begins a path, rather than the second part of `c ? a:b`."""
             if self._curr.token_type != TokenType.COLON or not self._is_joined() or not _WORD.match(self._next.text):
                 return False
             waiting = _conditions(reversed(self._tokens[: self._index]), TokenType.R_PAREN)
             return waiting <= 0 or _conditions(self._tokens[self._index :], TokenType.L_PAREN) < -waiting
 
         def _parse_value(self, values: bool = True) -> exp.Expression | None:
-            """A row of VALUES, without ClickHouse's further parentheses."""
+            """A row of VALUES, without ClickHouse's additional parentheses."""
             found: exp.Expression | None = AnyParser._parse_value(self, values=values)
             return found
 
@@ -401,7 +399,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
 
 def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
-    """How many more `?` than `:` there are to the end of the expression. opening: what goes into parentheses."""
+    """The number of `?` minus the number of `:` up to the end of the expression. opening: the opening brackets."""
     closing = TokenType.L_PAREN if opening == TokenType.R_PAREN else TokenType.R_PAREN
     depth = found = 0
     for token in tokens:
@@ -414,7 +412,7 @@ def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
 
 
 def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
-    """FEATURE_NOT_SUPPORTED for functions of Proton that make a stream of a stream and are not here."""
+    """FEATURE_NOT_SUPPORTED for Proton's functions from stream to stream that Watersmeet lacks."""
     for node in [] if tree is None else tree.find_all(exp.Table):
         called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
         name = node.this.name.lower() if called else ""
@@ -431,14 +429,14 @@ def adapted(tree: exp.Expression) -> exp.Expression:
                 return interval
             node.replace(interval)
         elif not node.args.get("table") and isinstance(node.this, exp.Identifier):
-            retyped(node.this, FirstName)  # of the relations that have it, as in ClickHouse
+            retyped(node.this, FirstName)  # of the first relation that has it, as in ClickHouse
     for join in tree.find_all(exp.Join):
         for name in list(join.args.get("using") or []):
             retyped(name, FirstName)
     for node in tree.walk():
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
-        elif isinstance(node, exp.Div):  # of whole numbers it is no whole number
+        elif isinstance(node, exp.Div):  # division of integers is not integer division
             node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
     tables = [retyped(node, StreamTable) for node in list(tree.find_all(exp.Table))]
     for select in tree.find_all(exp.Select):
@@ -458,8 +456,8 @@ def _is_of_tables(setting: exp.Expression) -> bool:
 
 
 def _rewind(select: exp.Select) -> None:
-    """Marks the items of FROM of which WHERE asks for rows from a `_tp_time` on: of a stream it begins there, and not
-    when the query starts (Timeplus' documentation, "Query settings", on seek_to).
+    """Marks the items of FROM whose `_tp_time` WHERE bounds from below: a stream is read from that time on, instead of
+    from the start of the query (Timeplus' documentation, "Query settings", on seek_to).
     """
     where, clause = select.args.get("where"), select.args.get("from_")
     if where is None or clause is None:
@@ -503,7 +501,7 @@ def _interval(node: exp.Column) -> exp.Expression | None:
 
 
 def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
-    """`tumble(s, 5s)` is by the time at which rows came; `tumble(table(s), 5s)` is marked as table(s) is."""
+    """`tumble(s, 5s)` uses the arrival time; `tumble(table(s), 5s)` is marked as table(s) is."""
     arguments = list(call.expressions)
     if len(arguments) > 1 and not isinstance(arguments[1], exp.Column):
         arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))

@@ -19,7 +19,7 @@ from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 
 
 class EmitClause(exp.Expression):  # type: ignore[misc]
-    """EMIT, as the part `emit` of a whole query: when its output comes."""
+    """EMIT, as the part `emit` of a whole query: when it outputs rows."""
 
     arg_types: ClassVar[dict[str, Any]] = {"mode": True, "length_us": True}
 
@@ -30,18 +30,18 @@ class EmitClause(exp.Expression):  # type: ignore[misc]
 
     @property
     def length_us(self) -> int:
-        """The length that they give, in microseconds; 0 without."""
+        """The length of the interval, in microseconds; 0 without."""
         return int(self.args["length_us"])
 
 
 class PlainUnion(exp.Union):  # type: ignore[misc]
-    """A UNION that says neither ALL nor DISTINCT. Its own span is that of its word."""
+    """A UNION without ALL or DISTINCT. Its own span is that of its word."""
 
 
 class DictionaryJoin(exp.Join):  # type: ignore[misc]
-    """A left join with a dictionary that stands for calls of `dict_get` and the like.
+    """A left join with a dictionary that replaces calls of `dict_get` and similar functions.
 
-    computes: what it compares of the left side takes time to compute.
+    computes: the compared values of the left side are expensive to compute.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "computes": False}
@@ -55,8 +55,8 @@ class RangeJoin(exp.Join):  # type: ignore[misc]
 class StreamTable(MarkedTable):
     """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
 
-    static: it stands in `table()`. changelog: the names behind the stream in `changelog()`. rewound: WHERE asks for
-    rows from a time on, which may be before the query starts.
+    static: it is in `table()`. changelog: the names after the stream in `changelog()`. rewound: WHERE requires rows
+    from a time on, which may be before the query starts.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "static": False, "changelog": False, "rewound": False}
@@ -65,17 +65,17 @@ class StreamTable(MarkedTable):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it stands in `table()`."""
+        """Whether it is in `table()`."""
         return bool(self.args.get("static"))
 
     @property
     def is_rewound(self) -> bool:
-        """Whether WHERE says where it begins."""
+        """Whether WHERE sets its beginning."""
         return bool(self.args.get("rewound"))
 
     @property
     def keys(self) -> list[exp.Expression] | None:
-        """The names of the keys of `changelog()`; None if it does not stand there."""
+        """The names of the keys of `changelog()`; None without."""
         found: list[exp.Expression] | None = self.args.get("changelog")
         return found
 

@@ -41,7 +41,7 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
-    """Creates an object. schema: as written in front of its name, or None; name_span covers both.
+    """Creates an object. schema: the written qualifier of its name, or None; name_span covers both.
 
     replaces: CREATE OR REPLACE. makes: the kind of the relation.
     """
@@ -59,14 +59,13 @@ class Create(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateRelation(Create):
-    """The fields of CREATE TABLE, CREATE SOURCE and their kin.
+    """The fields of CREATE TABLE, CREATE SOURCE and similar statements.
 
-    columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
-    options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
-    encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
-    `AS PROCTIME()`. generated: by column, what other columns `AS expression` gives. declared: by column, its DEFAULT.
-    takes_columns: those of the schema come before them. format, message_parts: of a connector of
-    messages, as in `catalog.Input`.
+    columns: declared columns; a column is not nullable if NOT NULL or part of the primary key; empty: from the
+    connector's data. options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
+    encoding (json, csv, parquet). arrivals: columns that are `AS PROCTIME()`. generated: by column, its `AS
+    expression`. declared: by column, its DEFAULT. takes_columns: the columns of the schema precede them. format,
+    message_parts: of a connector of messages, as in `catalog.Input`.
     """
 
     columns: Schema
@@ -85,7 +84,7 @@ class CreateRelation(Create):
 class CreateTable(CreateRelation):
     """`CREATE TABLE`.
 
-    append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty and the wanted names in
+    append_only: rejects UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty and the names in
     `column_names` (empty: those of the query).
     """
 
@@ -140,8 +139,8 @@ class CreateOptions(Create):
 class CreateTopic(CreateRelation):
     """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
 
-    columns: `_key` and the fields, as they are declared. compacted: whether Kafka keeps the last record of each key
-    alone. idle_us: after how long without records it no longer holds back others. None: as the settings say.
+    columns: `_key` and the fields, as declared. compacted: whether Kafka keeps only the last record of each key.
+    idle_us: the time without records after which it no longer holds back others. None: from the settings.
     """
 
     makes: ClassVar[type[Relation]] = TopicTable
@@ -156,8 +155,8 @@ class CreateTopic(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateProcessor(Create):
-    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a
-    topic as it runs.
+    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a continuous query that
+    writes a topic.
     """
 
     makes: ClassVar[type[Relation]] = Processor
@@ -169,7 +168,7 @@ class CreateProcessor(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateView(Create):
-    """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
+    """`CREATE VIEW name [(columns)] AS query`. column_names: empty: those of the query."""
 
     makes: ClassVar[type[Relation]] = View
 
@@ -180,7 +179,7 @@ class CreateView(Create):
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """When a view's rows come out: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE`, `EMIT ON ARRIVAL`. span: of the clause."""
+    """When a view outputs rows: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE`, `EMIT ON ARRIVAL`. span: of the clause."""
 
     mode: Literal["changes", "window close", "arrival"]
     span: Span
@@ -211,9 +210,7 @@ class CreatePump(CreateMaterializedView):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterPump(Statement):
-    """`ALTER PUMP name, … START` or `STOP`; `schema.*` names all of a schema: `every` is that name, and `names` is
-    empty.
-    """
+    """`ALTER PUMP name, … START` or `STOP`; for `schema.*`, `every` is the schema, and `names` is empty."""
 
     defines: ClassVar[bool] = True
 
@@ -228,7 +225,7 @@ class CreateSink(Create):
 
     source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
     spans: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
-    those behind ENCODE.
+    those after ENCODE.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -286,8 +283,8 @@ class RenameColumn(Alter):
 class AddColumn(Alter):
     """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
 
-    definition: as it is written. default: what rows get that don't name it, as in the catalog. range, digits: of its
-    type, as in the catalog. if_not_exists: nothing happens to a relation that has it.
+    definition: as written. default: for rows without a value, as in the catalog. range, digits: of its type, as in the
+    catalog. if_not_exists: without effect if the column exists.
     """
 
     column: Field
@@ -320,7 +317,7 @@ class AlterQuery(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshSchema(Alter):
-    """`… REFRESH SCHEMA`: the columns are taken from the schema again."""
+    """`… REFRESH SCHEMA`: reads the columns from the schema again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,8 +371,8 @@ Pairs = tuple[tuple[Name, exp.Expression], ...]
 
 @dataclass(frozen=True)
 class MergeClauses:
-    """What MERGE says beside its INSERT: on: columns of the table, and the values that are compared with them; updated:
-    columns that a row gets that is there already, and their values.
+    """The clauses of a MERGE apart from its INSERT. on: columns of the table, and the values with which they are
+    compared; updated: the columns of existing rows that are set, and their values.
     """
 
     on: Pairs
@@ -384,7 +381,7 @@ class MergeClauses:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateMergingPump(CreatePump):
-    """A pump that runs a MERGE: `query` gives the rows that it inserts."""
+    """A pump that runs a MERGE: `query` returns the rows to insert."""
 
     clauses: MergeClauses
 
@@ -393,7 +390,7 @@ class CreateMergingPump(CreatePump):
 class Merge(Statement):
     """`MERGE INTO table USING source ON … [WHEN MATCHED THEN UPDATE SET …] WHEN NOT MATCHED THEN INSERT …`.
 
-    insert: writes the rows that are not there yet.
+    insert: writes the missing rows.
     """
 
     insert: Insert

@@ -19,7 +19,7 @@ from watersmeet.errors import Span
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import unit_us
 
-#: The part that only a NULL for a parameter has.
+#: The part of a NULL that replaces a parameter.
 _INFER: Final = "infer"
 
 Kind = TypeVar("Kind", bound=exp.Expression)
@@ -28,20 +28,20 @@ Kind = TypeVar("Kind", bound=exp.Expression)
 class MarkedSelect(exp.Select):  # type: ignore[misc]
     """A SELECT that is marked to run until it is stopped."""
 
-    #: The parts that it has and a SELECT has not.
+    #: Parts that a SELECT does not have.
     own_parts: ClassVar[frozenset[str]] = frozenset()
 
 
 class MarkedTable(exp.Table):  # type: ignore[misc]
-    """A relation in FROM of which a dialect may say more."""
+    """A relation in FROM with additional parts of a dialect."""
 
     own_parts: ClassVar[frozenset[str]] = frozenset()
-    #: Those of them that a query which ends may have.
+    #: Parts that are allowed in a query that ends.
     stored_parts: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def is_stored(self) -> bool:
-        """Whether only what is stored of it is read, so that a query over it ends."""
+        """Whether only its stored rows are read, so that a query over it ends."""
         return False
 
 
@@ -50,17 +50,17 @@ class CommaJoin(exp.Join):  # type: ignore[misc]
 
 
 class FirstName(exp.Identifier):  # type: ignore[misc]
-    """The name of a column that means the first one where several relations have one, instead of being ambiguous."""
+    """A column name that means the first match if several relations have one, instead of being ambiguous."""
 
 
 class FoldedName(exp.Identifier):  # type: ignore[misc]
-    """A name that was written without quotes and folded by the grammar: case does not tell it from others."""
+    """An unquoted name that the grammar folded: it is compared without case."""
 
 
 class ColumnPath(exp.Column):  # type: ignore[misc]
-    """`a.b.c` in a grammar that writes fields of fields so: `a` is a source, or a column with fields.
+    """`a.b.c` for nested fields: `a` is a source, or a column with fields.
 
-    title: what an item of a select list is called that is this column, if not by the column's name.
+    title: the name of a select item that is this column, if it differs from the column's name.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Column.arg_types, "title": False}
@@ -68,19 +68,19 @@ class ColumnPath(exp.Column):  # type: ignore[misc]
 
 
 class ImpliedAlias(exp.Alias):  # type: ignore[misc]
-    """An item of a select list without AS, under the name that its grammar gives it."""
+    """An item of a select list without AS, with the name that its grammar gives it."""
 
 
 class PastCommit(exp.Expression, exp.Condition):  # type: ignore[misc]
-    """`COMMIT number` behind FOR SYSTEM_TIME AS OF."""
+    """`COMMIT number` after FOR SYSTEM_TIME AS OF."""
 
     arg_types: ClassVar[dict[str, Any]] = {"this": True}
 
 
 def open_parameter(infer: Callable[..., None]) -> exp.Expression:
-    """A parameter of a statement that is bound before it gets a value: a NULL of the type that its place has.
+    """A parameter of a statement that is bound before it has a value: a NULL with the type of its context.
 
-    infer: gets this type, once for each place that gives it one.
+    infer: receives this type, once for each context that determines one.
     """
     return exp.Null(**{_INFER: infer})
 
@@ -119,7 +119,7 @@ def name_item(node: exp.Expression, name: str) -> None:
 
 
 class KnownTable(exp.Table):  # type: ignore[misc]
-    """A relation in FROM by its id, as one that is hidden has no name."""
+    """A relation in FROM by its id, for hidden ones, which have no name."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "relation_id": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"relation_id"})
@@ -142,7 +142,7 @@ def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
 def wrap(node: exp.Expression, make: Callable[[exp.Expression], exp.Expression]) -> None:
     """Replaces the node by the result of `make`, which contains the node itself.
 
-    Not a copy of it: a walk over the tree that calls this still has to reach the parts of the node.
+    It is not a copy, because a walk over the tree in progress must still reach the parts of the node.
     """
     place = exp.Placeholder()
     node.replace(place)
@@ -150,7 +150,7 @@ def wrap(node: exp.Expression, make: Callable[[exp.Expression], exp.Expression])
 
 
 def plain(node: exp.Expression) -> exp.Expression:
-    """The node as sqlglot knows it, without the parts that a dialect adds."""
+    """The node as sqlglot's own class, without the parts of a dialect."""
     kind = kind_of(node)
     if kind is type(node):
         return node
@@ -167,14 +167,14 @@ def _known(own: Any) -> type[exp.Expression]:
 
 
 def kind_of(node: exp.Expression) -> type[exp.Expression]:
-    """The class of sqlglot's that the node is of, or extends."""
+    """The class of sqlglot that the node has, or extends."""
     own: Any = type(node)
     return _known(own)
 
 
 def _plain_tree(node: exp.Expression) -> exp.Expression:
     tree: exp.Expression = node.copy()
-    for part in reversed(list(tree.walk())):  # what stands inside first
+    for part in reversed(list(tree.walk())):  # inner parts first
         if isinstance(part, Adapted):
             made: exp.Expression = exp.Var(this=part.args["text"])
         elif isinstance(part, ImpliedAlias):
@@ -189,16 +189,16 @@ def _plain_tree(node: exp.Expression) -> exp.Expression:
 
 
 def sql_of(node: exp.Expression, dialect: str | None = None) -> str:
-    """The node as SQL, for messages: without what only its grammar says."""
+    """The node as SQL, for messages: without parts that only its grammar has."""
     tree = _plain_tree(node)
     if dialect is not None:
         for bracket in tree.find_all(exp.Bracket):
-            bracket.set("offset", 1)  # subscripts are as they were written
+            bracket.set("offset", 1)  # subscripts stay as written
     return str(tree.sql(dialect=dialect))
 
 
 def text_of(node: exp.Expression) -> str:
-    """An expression as it is written out, names without quotes."""
+    """An expression as text, with unquoted names."""
     tree = _plain_tree(node)
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("quoted", False)
@@ -219,13 +219,15 @@ _BARE: Final = (
 
 
 class Marking:
-    """A part of a sqlglot parser, to be put before it."""
+    """A mixin for sqlglot parsers, before them in the order of bases."""
 
     #: Whether rows of VALUES may follow each other without a comma.
     OPTIONAL_COMMAS: ClassVar[bool] = False
 
     def _parse_derived_table_values(self, allow_value_synonym: bool = False) -> exp.Values | None:
-        """VALUES with its rows. An alias stands only behind parentheses, so that no row is taken for its columns."""
+        """VALUES with its rows. An alias is only accepted after parentheses, so that no row is mistaken for its
+        columns.
+        """
         parser: Any = self
         in_parentheses = parser._match_pair(TokenType.L_PAREN, TokenType.VALUES)
         if not in_parentheses and not (
@@ -254,7 +256,7 @@ class Marking:
         return this if found is before else found
 
     def _parse_in(self, this: exp.Expression | None, *arguments: Any, **more: Any) -> exp.In:
-        """IN, also of the rows of VALUES."""
+        """IN, also with the rows of VALUES."""
         found: exp.In = super()._parse_in(this, *arguments, **more)  # type: ignore[misc]
         if len(found.expressions) == 1 and isinstance(found.expressions[0], exp.Values):
             found.set("query", exp.Subquery(this=found.expressions[0]))
@@ -269,7 +271,7 @@ class Marking:
         return row
 
     def _parse_version(self) -> exp.Version | None:
-        """FOR SYSTEM_TIME AS OF; also `COMMIT number`, and times before now as `NOW() - '10' SECOND`."""
+        """FOR SYSTEM_TIME AS OF; also `COMMIT number`, and relative times as `NOW() - '10' SECOND`."""
         parser: Any = self
         index = parser._index
         for words in (("FOR", "SYSTEM_TIME"), ("FOR", "SYSTEM", "TIME")):
@@ -303,7 +305,7 @@ class Marking:
         return join
 
     def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """Marks calls from their name to their last parenthesis, and what is a function without parentheses."""
+        """Marks calls from their name to their last parenthesis, and functions without parentheses."""
         token: Token | None = self._curr  # type: ignore[attr-defined]
         found = self._read_function(*args, **kwargs)
         if found is not None and token is not None:
@@ -320,7 +322,7 @@ class Marking:
         return found
 
     def _parse_window(self, this: exp.Expression | None, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """Marks the call in front of FILTER and OVER up to its parenthesis."""
+        """Marks the call before FILTER and OVER up to its parenthesis."""
         last: Token = self._prev  # type: ignore[attr-defined]
         span = own_span(this) if isinstance(this, exp.Func) else None
         if span is not None and last.token_type == TokenType.R_PAREN:
@@ -329,7 +331,7 @@ class Marking:
         return found
 
     def _parse_paren(self) -> exp.Expression | None:
-        """Marks what stands in parentheses with them."""
+        """Marks an expression in parentheses, including them."""
         first: Token | None = self._curr  # type: ignore[attr-defined]
         found: exp.Expression | None = super()._parse_paren()  # type: ignore[misc]
         if isinstance(found, exp.Paren) and first is not None:

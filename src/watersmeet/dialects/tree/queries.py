@@ -1,6 +1,6 @@
 """Parsing of queries and of the statements that contain expressions, by sqlglot's parser.
 
-sqlglot accepts more than PostgreSQL does; `_check` refuses what would silently mean something else.
+sqlglot accepts more than PostgreSQL does; `_check` rejects syntax whose meaning would silently differ.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def refused_character(text: str) -> int | None:
 
 
 def not_in_repertoire(value: str, sql: str, span: Span | None) -> Error:
-    """CHARACTER_NOT_IN_REPERTOIRE for `value`, which stands at `span` of the statement `sql`."""
+    """CHARACTER_NOT_IN_REPERTOIRE for `value` at `span` of the statement `sql`."""
     place = refused_character(value)
     assert place is not None
-    shown = _REFUSED.sub(" ", sql)  # an error is written somewhere, so it must be text itself
+    shown = _REFUSED.sub(" ", sql)  # an error is also written as text, so it must be valid text
     what = "a lone surrogate" if ord(value[place]) else "the null character"
     return error(
         "CHARACTER_NOT_IN_REPERTOIRE",
@@ -59,10 +59,10 @@ def check_characters(sql: str) -> None:
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
 _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 
-#: No name that a user can write starts so.
+#: No name that a user can write starts with this.
 _HOLDER: Final = "?"
 
-#: Words that sqlglot reads as functions in front of set operations with parentheses.
+#: Words that sqlglot reads as functions before set operations in parentheses.
 _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "EXISTS": exp.Exists,
     "ANY": exp.Any,
@@ -70,7 +70,7 @@ _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "ALL": exp.All,
 }
 
-#: How an operand ends, and how the text begins, that the operator `?` of jsonb stands between.
+#: Tokens that end an operand, and the beginnings of texts, between which `?` is the operator of jsonb.
 _OPERAND_ENDS: Final = (
     TokenType.IDENTIFIER, TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.JSONB,
 )  # fmt: skip
@@ -80,7 +80,7 @@ _TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLO
 
 
 def node_span(node: exp.Expression) -> Span | None:
-    """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
+    """The span of a tree: from its first to its last node with a span; of its surroundings if none has one."""
     around: exp.Expression | None = node
     while around is not None:
         places = [span for n in around.walk() if (span := own_span(n)) is not None]
@@ -122,7 +122,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
 
 
 def query_of(cursor: Cursor, tokens: Sequence[Token] | None = None) -> exp.Expression:
-    """The tree of a query, INSERT, UPDATE or DELETE: of some tokens, by default of all from the cursor on."""
+    """The tree of a query, INSERT, UPDATE or DELETE: of the tokens, by default all from the cursor on."""
     assert cursor.grammar is not None
     found = cursor.originals(cursor.rest if tokens is None else tokens)
     return read_tree(found, cursor.text, cursor.grammar, cursor.parameters)
@@ -217,7 +217,7 @@ def _has_content(node: exp.Expression) -> bool:
 
 
 def _has_alternatives(node: exp.In) -> bool:
-    """Whether there is anything behind IN."""
+    """Whether IN has alternatives."""
     return any(node.args.get(name) for name in ("expressions", "query", "unnest", "field"))
 
 
@@ -251,7 +251,7 @@ def _is_lateral(join: exp.Join) -> bool:
 
 
 def numbered(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text.
+    """The tokens with each `?` replaced by a numbered name, because a tree does not keep the order of the text.
 
     Between an operand and a text or parameter it is the operator of jsonb.
     """
@@ -305,7 +305,7 @@ def bind_parameters(
         used.add(key)
         span = node_span(holder)
         literal = literal_of(parameters[key], text, span)  # type: ignore[index]
-        set_span(literal, span)  # without one, each look for its place goes through all that is around it
+        set_span(literal, span)  # without a span, each search for its position would visit all surrounding nodes
         if holder is tree:
             return literal
         _put(literal, holder)
@@ -329,7 +329,7 @@ def _put(literal: exp.Expression, holder: exp.Expression) -> None:
 
 
 def _key_of(holder: exp.Expression) -> int | str:
-    """The number (from 0) or the name of the parameter that `holder` stands for."""
+    """The number (from 0) or the name of the parameter of `holder`."""
     name = str(holder.this.name if isinstance(holder, exp.Parameter) else holder.name)
     if isinstance(holder, exp.Parameter) and name.isdecimal():
         return int(name) - 1
@@ -339,9 +339,9 @@ def _key_of(holder: exp.Expression) -> int | str:
 
 
 def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expression:
-    """The literal of a Python value, which stands at `span` of `text`; a tree stands for itself.
+    """The literal of a Python value at `span` of `text`; a tree is returned unchanged.
 
-    INVALID_PARAMETER for a type without one, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
+    INVALID_PARAMETER for an unsupported type, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
     """
     if isinstance(value, exp.Expression):
         tree: exp.Expression = value.copy()
@@ -381,7 +381,7 @@ def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expressio
 
 
 def _interval_text(value: dt.timedelta) -> str:
-    """The text of an interval; one that keeps its months apart (`database.sessions.result.Interval`) keeps them."""
+    """The text of an interval; `database.sessions.result.Interval` keeps its months."""
     months = getattr(value, "months", None)
     if months is not None:
         days, microseconds = getattr(value, "month_days", 0), getattr(value, "microseconds_of_day", 0)
@@ -400,9 +400,7 @@ def _number(value: float | Decimal) -> exp.Expression:
 
 
 def is_folded(identifier: exp.Expression) -> bool:
-    """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from
-    others.
-    """
+    """True for an unquoted name in a dialect that folds such names: it is compared without case."""
     return not identifier.args.get("quoted") or isinstance(identifier, FoldedName)
 
 
@@ -413,7 +411,7 @@ def name_of(identifier: exp.Expression) -> str:
 
 @contextmanager
 def depth_checked(text: str) -> Iterator[None]:
-    """FEATURE_NOT_SUPPORTED for a statement that is nested more deeply than it can be read."""
+    """FEATURE_NOT_SUPPORTED for a statement that is nested too deeply."""
     try:
         yield
     except RecursionError:

@@ -29,7 +29,7 @@ _NAMES: Final[dict[str, str]] = {
     "jsonb": "jsonb",
 }  # fmt: skip
 
-#: Types that PostgreSQL or RisingWave have and Watersmeet lacks, with an alternative.
+#: Unsupported types of PostgreSQL or RisingWave, with an alternative.
 _LACKING: Final[dict[str, str]] = {
     "json": "Use jsonb.", "char": "Use varchar.", "character": "Use varchar.", "bpchar": "Use varchar.",
     "nchar": "Use varchar.", "nvarchar": "Use varchar.", "uuid": "Use varchar.", "money": "Use numeric.",
@@ -61,7 +61,7 @@ _MAX_PRECISION: Final = 38
 
 
 def numeric(precision: int, scale: int, text: str, span: Span) -> SqlType:
-    """`numeric(precision, scale)`, or the error that it can't exist."""
+    """`numeric(precision, scale)`, or the error for an invalid one."""
     if not 1 <= precision <= _MAX_PRECISION:
         raise error(
             "INVALID_PARAMETER",
@@ -210,5 +210,5 @@ _DEFAULTS: Final[dict[str, str]] = {
 
 
 def type_default(kind: SqlType) -> str | None:
-    """The default of a type as DuckDB SQL, as ClickHouse has it; None for a type that has none there."""
+    """ClickHouse's default of a type, as DuckDB SQL; None for a type without one."""
     return "0" if kind.is_numeric else _DEFAULTS.get(kind.name)

@@ -21,12 +21,12 @@ ExplainFormat = Literal["text", "json", "dot"]
 class Statement:
     """Base of all statements.
 
-    text: the whole text that was parsed; the spans of all tree nodes are in it.
-    sql: only the statement, without its semicolon. span: of `sql` in `text`.
+    text: the whole text that was parsed; the spans of all tree nodes are in it. sql: only the statement, without its
+    semicolon. span: of `sql` in `text`.
 
-    takes: the fixed role that it requires; None: none. Rights on relations are checked where its names are
-    looked up. defines: it waits for views while other threads run statements; only one such statement runs at a time.
-    tells: it changes nothing, so what it returns is known by running it.
+    takes: the fixed role that it requires; None: none. Rights on relations are checked where its names are looked up.
+    defines: it waits for views while other threads run statements; only one such statement runs at a time. tells: it
+    changes nothing, so its columns can be found by running it.
     """
 
     takes: ClassVar[str | None] = WRITER
@@ -44,9 +44,9 @@ class Statement:
 
 @dataclass(frozen=True)
 class Name:
-    """A name and its span. folded: written without quotes, so that case does not tell it from others.
+    """A name and its span. folded: unquoted, so that it is compared without case.
 
-    schema: of a relation, as written in front of it; None without one. path: of a field of a column, the names behind.
+    schema: the qualifier of a relation; None without one. path: of a field of a column, the further names.
     """
 
     name: str
@@ -81,7 +81,7 @@ class StartProcessor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Unit(Statement):
-    """Statements of which all happen or none: those of a script with processors."""
+    """Statements that take effect together or not at all: those of a script with processors."""
 
     takes: ClassVar[str | None] = None
     defines: ClassVar[bool] = True
@@ -128,7 +128,7 @@ class Delete(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Flush(Statement):
-    """`FLUSH` (and `WAIT`): returns when all views reflect everything that was committed before."""
+    """`FLUSH` (and `WAIT`): returns when all views reflect all earlier commits."""
 
     takes: ClassVar[str | None] = None
 
@@ -144,9 +144,9 @@ class Select(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
-    """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages.
+    """`EXPLAIN [(options)] statement`. level: the requested plan; `distsql` shows the stages.
 
-    trace: each step, too. analyze: it is a query, which runs.
+    trace: show each step. analyze: run the query.
     """
 
     tells: ClassVar[bool] = True
@@ -189,8 +189,8 @@ class Show(Statement):
 class SetVariable(Statement):
     """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts.
 
-    schema: of SET SCHEMA and USE, which set `search_path` to a schema that has to be there; value is None. local: SET
-    LOCAL, until the transaction ends.
+    schema: of SET SCHEMA and USE, which set `search_path` to an existing schema; value is None. local: SET LOCAL, until
+    the transaction ends.
     """
 
     takes: ClassVar[str | None] = None
@@ -237,7 +237,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class KillQuery(Statement):
-    """`KILL QUERY WHERE query_id = '…'`: ends queries that run. ids: of them, with their spans."""
+    """`KILL QUERY WHERE query_id = '…'`: ends running queries. ids: with their spans."""
 
     takes: ClassVar[str | None] = None
     defines: ClassVar[bool] = True
@@ -247,7 +247,7 @@ class KillQuery(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Subscribe(Statement):
-    """`SUBSCRIBE TO SELECT …`: a running query that stays without a reader."""
+    """`SUBSCRIBE TO SELECT …`: a running query that persists without a reader."""
 
     defines: ClassVar[bool] = True
 
@@ -274,9 +274,9 @@ class Unsubscribe(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Statement):
-    """A statement of the dialect that Watersmeet lacks: executing it raises `error`.
+    """An unsupported statement of the dialect: executing it raises `error`.
 
-    It is a statement, so that those before it in a script still run.
+    It is a statement, so that earlier ones in a script still run.
     """
 
     takes: ClassVar[str | None] = None

@@ -16,7 +16,7 @@ from watersmeet.system.secretvalues import reference
 
 _WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
 
-#: Words that PostgreSQL reserves: no relation or column is called so without quotes.
+#: PostgreSQL's reserved words, which are not names of relations or columns without quotes.
 RESERVED: Final = frozenset({
     "all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint",
     "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for",
@@ -35,12 +35,12 @@ def span_of(tokens: Sequence[Token]) -> Span:
 
 
 def folded(text: str, folding: Folding) -> str:
-    """A name that is written without quotes."""
+    """An unquoted name, folded."""
     return text.lower() if folding == "lower" else text.upper() if folding == "upper" else text
 
 
 def words_of(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with those of several words (`PRIMARY KEY`) cut into one each."""
+    """The tokens, with those of several words (`PRIMARY KEY`) split into one each."""
     words: list[Token] = []
     for token in tokens:
         if token.token_type in _QUOTED or not re.search(r"\w\s+\w", token.text):
@@ -75,7 +75,7 @@ def syntax_error(
 
 
 class Unbound:
-    """Stands for values that follow later: parameters stay in the tree, with their numbers."""
+    """The placeholder for later values: parameters stay in the tree, with their numbers."""
 
 
 UNBOUND: Final = Unbound()
@@ -85,7 +85,7 @@ Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
 class Cursor:
     """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a span.
 
-    folding: of names without quotes. grammar, parameters: of the queries inside. inner: reads a statement inside.
+    folding: of unquoted names. grammar, parameters: of the queries inside. inner: reads a statement inside.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Cursor:
         return self.tokens[self.index :]
 
     def originals(self, tokens: Sequence[Token]) -> list[Token]:
-        """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser wants them."""
+        """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser requires them."""
         if not tokens:
             return []
         places = [
@@ -170,7 +170,7 @@ class Cursor:
         return True
 
     def expect(self, *words: str) -> None:
-        """Moves past the words; an error if they are not there."""
+        """Moves past the words; an error if they are missing."""
         for word in words:
             if not self.take(word):
                 raise self.error(detail=f"{word} was expected here.")
@@ -186,7 +186,7 @@ class Cursor:
             raise self.error()
 
     def name(self, *, reserved: bool = False) -> Name:
-        """The next token as a name, folded unless quoted. reserved: reserved words are names here."""
+        """The next token as a name, folded unless quoted. reserved: also accept reserved words."""
         token = self.current
         if token is None:
             raise self.error(detail="A name was expected here.")
@@ -210,7 +210,7 @@ class Cursor:
         return Name(found.name.lower(), found.span)
 
     def relation_name(self) -> Name:
-        """A name that may be qualified by a schema, which may be called as a reserved word is (`default.t`)."""
+        """A name, optionally qualified by a schema, which may be a reserved word (`default.t`)."""
         following = self.tokens[self.index + 1].text if self.index + 1 < len(self.tokens) else ""
         first = self.name(reserved=following == ".")
         if not self.take("."):
@@ -257,7 +257,7 @@ class Cursor:
         return int(token.text)
 
     def split_shift(self) -> None:
-        """If the cursor is at `>>` (two ends of STRUCT<…> that the tokenizer read as one sign), cuts it in two."""
+        """If the cursor is at `>>` (two ends of STRUCT<…> that the tokenizer read as one sign), splits it."""
         token = self.current
         if token is None or not self.at(">>"):
             return
@@ -277,15 +277,15 @@ class Cursor:
         return self.tokens[start : self.index]
 
 
-#: Tokens in quotes: a string, one with escapes (`E'\\t'`), a name.
+#: Quoted tokens: a string, one with escapes (`E'\\t'`), a name.
 _QUOTED_VALUES: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
 
-#: Options that are paths of files; each has a sibling that takes the content.
+#: Options that are paths of files; each has an equivalent option for the content.
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
-    """The error that Watersmeet lacks a feature of the dialect."""
+    """The error for an unsupported feature of the dialect."""
     return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
 
 
@@ -320,7 +320,7 @@ def take_cascade(cursor: Cursor) -> bool:
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:
-    """`(name = value, …)`; names may contain dots and are lower-cased. spans: gets the span of each option."""
+    """`(name = value, …)`; names may contain dots and are lower-cased. spans: receives the span of each option."""
     cursor.expect("(")
     options: dict[str, str] = {}
     while not cursor.at(")"):
@@ -351,8 +351,8 @@ def _read_secret(cursor: Cursor) -> str | None:
 
 
 def _as_content(cursor: Cursor, key: str, span: Span) -> str:
-    """The option for the content of a file instead of the option `key` for its path: with `SECRET name AS
-    FILE` the secret is the content.
+    """The option for the content of a file, instead of the option `key` for its path: with `SECRET name AS FILE` the
+    secret is the content.
     """
     cursor.index += 2
     if not key.endswith(_FILES):
@@ -386,12 +386,12 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
 
 def quoted(name: str) -> str:
-    """A name in the form in which `search_path` lists it."""
+    """A name in the form of `search_path`."""
     return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
 
 
 def unquoted(text: str, folding: Folding = "none") -> str:
-    """The name that a text means."""
+    """The name in a text."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')

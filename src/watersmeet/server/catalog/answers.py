@@ -74,13 +74,13 @@ _WITH_DATABASES: Final = {
     if schema == "information_schema" and not _DATABASES.isdisjoint(columns)
 }
 
-#: Of the tables that are views, the names of the tables under them.
+#: For tables that are views, the names of the tables that they read.
 _UNDER: Final = {"pg_database": "databases_", "pg_roles": "roles_", **{n: f"{n}_" for n in _WITH_DATABASES}}
 
 
 @dataclass
 class _Made:
-    """Tables in DuckDB. seen: the catalog that they are of."""
+    """Tables in DuckDB. seen: the catalog that they show."""
 
     connection: duckdb.DuckDBPyConnection
     seen: Catalog | None = None
@@ -92,11 +92,11 @@ class CatalogTables:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
-        #: By the secrets of their connections, clients that ask now.
+        #: Clients with a running query, by the secret of their connection.
         self._asking: dict[str, _Asking] = {}
 
     def of(self, client: ClientState) -> duckdb.DuckDBPyConnection:
-        """A connection with the tables as a client (`backend.Backend`) may see them now: others may be made of it."""
+        """A connection with the tables that a client (`backend.Backend`) may see now; `cursor` makes more of it."""
         catalog, roles = client.session.catalog, known_roles(client.session)
         key = (catalog.granted, tuple(r.name for r in roles))
         with self._lock:
@@ -140,7 +140,7 @@ class CatalogTables:
             )
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Releases everything."""
         with self._lock:
             for made in self._made.values():
                 made.connection.close()
@@ -158,7 +158,7 @@ class CatalogTables:
         return connection
 
     def _configure(self, name: str, value: str, local: bool, secret: str) -> str:
-        """Of set_config."""
+        """The implementation of set_config."""
         asking = self._asking.get(secret)
         if asking is None:
             return value
@@ -170,7 +170,7 @@ class CatalogTables:
             raise
 
     def _signal(self, process: int, ends: bool, secret: str) -> bool:
-        """Of pg_cancel_backend and pg_terminate_backend."""
+        """The implementation of pg_cancel_backend and pg_terminate_backend."""
         asking = self._asking.get(secret)
         if asking is None:
             return False
@@ -205,7 +205,9 @@ def _replace(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) 
 
 
 def may_signal(client: ClientState, activity: Activity) -> bool:
-    """Whether a client may see the activity of another one and end it: of the same user, or as admin."""
+    """Whether a client may see the activity of another one and end it: clients of the same user, or all for an
+    admin.
+    """
     session = client.session
     return session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user)
 
@@ -229,7 +231,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequen
 
 
 def _views() -> list[str]:
-    """The statements that make the tables which follow from the client's variables."""
+    """The statements that create the tables which depend on the client's variables."""
     made = [_VIEWS]
     for name, columns in _WITH_DATABASES.items():
         casts = ", ".join(f"CAST(getvariable('database') AS VARCHAR) AS {c}" for c in columns)
@@ -238,7 +240,7 @@ def _views() -> list[str]:
     return made
 
 
-#: Arrow's types of results: PostgreSQL's numbers of the types, and the SQL type that has their bytes.
+#: Arrow's types of results: PostgreSQL's oids of the types, and the SQL type with the same bytes.
 _RESULTS: Final[dict[pa.DataType, tuple[int, str]]] = {
     pa.bool_(): (16, "boolean"),
     pa.int8(): (21, "smallint"),
@@ -270,7 +272,7 @@ _CHARS: Final = frozenset({
 #: Columns of PostgreSQL's types int2vector and oidvector, by the numbers of these types.
 _VECTORS: Final = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "proargtypes": 30}
 
-#: Columns of PostgreSQL's type name, of which clients read arrays as texts. The number of the type of these arrays.
+#: Columns of PostgreSQL's type name, whose arrays clients read as text[]; and the oid of name[].
 _NAMES: Final = ("attname", "conname", "nspname", "relname", "typname")
 
 _NAME_ARRAY: Final = 1003
@@ -278,7 +280,7 @@ _NAME_ARRAY: Final = 1003
 
 @dataclass(frozen=True)
 class CatalogResult(Result):
-    """The answer to a query of the catalog. described: its columns, of types that only the catalog has."""
+    """The answer to a query of the catalog. described: its columns, whose types exist only in the catalog."""
 
     described: tuple[Column, ...] = ()
 
@@ -327,7 +329,7 @@ class CatalogAnswers:
         return CatalogResult("SELECT", schema, table, table.num_rows, described=columns)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        """A connection of this client alone to the tables as it may see them."""
+        """A connection of this client only to the tables that it may see."""
         tables = self._tables.of(self._client)
         if self._connection is None or self._of is not tables:
             self._of, self._connection = tables, duckdbs.another(tables)
@@ -381,7 +383,7 @@ _FAILURES: Final = (
 
 
 def _failure(cause: duckdb.Error, text: str) -> Error:
-    """Why a query of the catalog can't be answered."""
+    """The error for a query of the catalog that failed."""
     for kind, condition, message in _FAILURES:
         if isinstance(cause, kind):
             return error(condition, message, sql=text)
@@ -398,7 +400,7 @@ def _failure(cause: duckdb.Error, text: str) -> Error:
 
 
 def _bytes_of(tree: exp.Expression) -> frozenset[str]:
-    """The names of columns with single bytes, also by their aliases in the query."""
+    """The names of columns with single bytes, including their aliases in the query."""
     names = set(_CHARS)
     while (
         found := {a.alias for a in tree.find_all(exp.Alias) if isinstance(a.this, exp.Column) and a.this.name in names}
@@ -432,7 +434,7 @@ def _typed(
 
 
 def _vectors(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers with spaces between them."""
+    """Numbers separated by spaces."""
     return pa.chunked_array([[None if v is None else " ".join(map(str, v)) for v in values.to_pylist()]], pa.string())
 
 

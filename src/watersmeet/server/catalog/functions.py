@@ -176,7 +176,7 @@ _PRIVILEGE_MACROS: Final = {
     ),
     "to_regrole(n)": "(SELECT r_.oid FROM pg_catalog_.pg_roles r_ WHERE r_.rolname = bare(n))",
 }
-#: Privileges on other objects: of everybody, or of the fixed roles from `writer` (2) or `admin` (3) on.
+#: Privileges on other objects: of everybody, or of the fixed roles `writer` (2) or `admin` (3) and higher.
 _OTHERS: Final = {
     "database": "CASE WHEN wants(p, 'CONNECT') THEN true ELSE level_of({r}) >= 2 END",
     "schema": "CASE WHEN wants(p, 'USAGE') THEN true ELSE level_of({r}) >= 2 END",
@@ -196,13 +196,13 @@ _SQL_NAMES: Final = {
     "timestamptz": "timestamp with time zone", "char": '"char"',
 }  # fmt: skip
 
-#: Those that others call.
+#: Macros that other macros call.
 _FIRST: Final = (
     "quote_ident", "index_column", "bare", "inside", "pg_get_userbyid", "format_type", "pg_get_function_arguments",
     "to_regclass", "role_id", "relation_id", "wants", "level_of", "may", "is_member",
 )  # fmt: skip
 
-#: Functions that PostgreSQL has and that make a query without FROM one of the catalog.
+#: Functions of PostgreSQL that make a query without FROM a query of the catalog.
 SESSION_FUNCTIONS: Final = frozenset({
     "version", "current_setting", "set_config", "current_schemas", "to_regclass", "to_regtype", "format_type",
     "quote_ident", "quote_literal", "inet_server_addr", "inet_client_addr", "inet_server_port", "obj_description",
@@ -243,12 +243,12 @@ def _privilege_definitions() -> list[str]:
 
 
 def _rank(head: str) -> int:
-    """The place of a macro: those that others call come first."""
+    """The order of a macro: those that others call come first."""
     name = head.partition("(")[0]
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
-#: Functions of DuckDB that are PostgreSQL's, too. Others tell of this process, or reach out of it.
+#: Functions of both DuckDB and PostgreSQL. DuckDB's other functions read the state of this process, or files.
 _OF_BOTH: Final = frozenset({
     "age", "array_length", "array_ndims", "array_position", "array_prepend", "array_append", "array_cat",
     "array_to_string", "bit_length", "bool_and", "bool_or", "btrim", "cardinality", "ceiling", "char_length", "chr",

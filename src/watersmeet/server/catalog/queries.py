@@ -49,17 +49,17 @@ _TYPES: Final = {
 _PARAMETER_TYPES: Final = {
     **dict.fromkeys(("int", "int4"), INTEGER), **dict.fromkeys(("int8", "bigint", "oid"), BIGINT), "bool": BOOLEAN,
 }  # fmt: skip
-#: Begins the names of WITH queries as DuckDB runs them.
+#: The prefix of names of WITH queries in DuckDB.
 _CTE: Final = "watersmeet_with_"
-#: Arrays of types that sqlglot does not read.
+#: Arrays of types that sqlglot does not parse.
 _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
-#: A key word as the name of a column of a result, which PostgreSQL takes behind AS, and sqlglot does not.
+#: A keyword as a column alias after AS, which PostgreSQL accepts and sqlglot does not.
 _NAMED_BY_KEYWORD: Final = re.compile(r"(?i)(\bas\s+)([a-z]+)(?=\s*,|\s+from\b)")
-#: The number of the type text[].
+#: The oid of the type text[].
 _TEXTS: Final = 1009
 _POSTGRES: Final = Postgres()
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
-#: Words that may make a query without relations one of the catalog; names with certain prefixes also do.
+#: Words that may make a query without relations one of the catalog; names with certain prefixes also count.
 _WORDS: Final = frozenset({
     *SESSION_FUNCTIONS, *_REGISTERED, "current_catalog", "current_database", "current_role", "current_schema",
     "current_user", "session_user", "user",
@@ -68,7 +68,7 @@ _WORDS: Final = frozenset({
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogQuery(Statement):
-    """A query that reads PostgreSQL's catalog and nothing else."""
+    """A query that reads only PostgreSQL's catalog."""
 
     tree: exp.Query
 
@@ -78,8 +78,8 @@ def read_catalog_query(
 ) -> CatalogQuery | None:
     """A query of the catalog from its tokens, of any dialect; None for any other query.
 
-    It is parsed by PostgreSQL's grammar if a word of it may be the catalog's; its tree decides. is_relation: whether
-    the session knows a relation of that name.
+    It is parsed by PostgreSQL's grammar if one of its words may be a name of the catalog; the tree decides.
+    is_relation: whether the session has a relation of that name.
     """
     if not _names_catalog(tokens):
         return None
@@ -94,7 +94,7 @@ def read_catalog_query(
 def _names_catalog(tokens: Sequence[Token]) -> bool:
     """Whether a word of a query may be a name of the catalog.
 
-    Words that are also common names of columns count where FROM names no relation, or WITH may.
+    Words that are also common column names count if FROM names no relation, or WITH may define one.
     """
     words = [t.text.lower() for t in tokens]
     if any(w.startswith("pg_") or w == "information_schema" for w in words):
@@ -108,7 +108,7 @@ def _names_catalog(tokens: Sequence[Token]) -> bool:
 
 
 def _parsed(text: str, parameters: Parameters) -> exp.Expression | None:
-    """The tree by PostgreSQL's grammar; None for a text that it does not read."""
+    """The tree by PostgreSQL's grammar; None for a text that can't be parsed."""
     try:
         tokens = _POSTGRES.tokenize(text)
         found = _POSTGRES.parser().parse(numbered(tokens) if parameters else tokens, text)
@@ -118,7 +118,7 @@ def _parsed(text: str, parameters: Parameters) -> exp.Expression | None:
 
 
 def infer_types(tree: exp.Query) -> None:
-    """Tells open parameters their types: of a cast, or of an array of texts behind ANY."""
+    """Sets the types of open parameters: from a cast, or text[] after ANY."""
     for node in tree.find_all(exp.Null):
         if isinstance(node.parent, exp.Cast):
             kind = node.parent.to
@@ -147,7 +147,7 @@ def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
 
 
 def _cte_of(table: exp.Table) -> exp.CTE | None:
-    """The WITH query that a name means: the innermost one that stands before it, or around it with RECURSIVE."""
+    """The WITH query that a name refers to: the innermost one defined before it, or around it with RECURSIVE."""
     if table.db:
         return None
     node: exp.Expression = table
@@ -165,7 +165,7 @@ def _cte_of(table: exp.Table) -> exp.CTE | None:
 
 
 def _name_ctes(tree: exp.Expression) -> None:
-    """Gives WITH queries names of their own: no name of the query that means one can mean anything else to DuckDB."""
+    """Gives WITH queries unique names, so that their names can't refer to other objects in DuckDB."""
     meant = [(table, cte) for table in tree.find_all(exp.Table) if (cte := _cte_of(table)) is not None]
     names = {id(cte): exp.to_identifier(f"{_CTE}{i}") for i, cte in enumerate(tree.find_all(exp.CTE))}
     for table, cte in meant:
@@ -197,7 +197,7 @@ def _called(call: exp.Func) -> str:
 
 
 def duckdb_sql(tree: exp.Expression, text: str) -> str:
-    """The query as DuckDB runs it over the catalog's tables. UNDEFINED_RELATION for one that there is not."""
+    """The query as DuckDB SQL over the catalog's tables. UNDEFINED_RELATION for a missing one."""
     tree = tree.copy()
     _name_ctes(tree)
     for select in list(tree.find_all(exp.Select)):
@@ -216,7 +216,7 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
 
 
 def _compare_with_all(comparison: exp.NEQ) -> None:
-    """`x <> ALL (array)`, as DuckDB has it."""
+    """`x <> ALL (array)` in DuckDB's form."""
     array = comparison.expression
     if isinstance(array, exp.Anonymous) and str(array.this).lower() == "all":
         found = exp.EQ(
@@ -273,7 +273,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         raise _undefined(node.sql_name(), text)
     if isinstance(node, exp.Table) and (one := _VALUES_IN_FROM.get(_called(node.this))) is not None:
         return _selected(node, one)
-    if isinstance(node, exp.Table):  # a function in FROM; its alias is that of its column, too
+    if isinstance(node, exp.Table):  # a function in FROM; its alias is also the name of its column
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
@@ -290,14 +290,14 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         listed = node.expression.this.unnest()
         if not isinstance(listed, exp.Column):
             return node
-        # DuckDB makes a subquery of ANY, which it does not take in the condition of an outer join.
+        # DuckDB makes ANY a subquery, which it does not support in the condition of an outer join.
         return exp.Anonymous(this="list_contains", expressions=[listed, node.this])
     if isinstance(node, (exp.EQ, exp.NEQ)):
         return _compared_function(node)
     if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
         return _escaped(node.copy())
     if isinstance(node, exp.DPipe) and any(isinstance(s, exp.Literal) for s in (node.this, node.expression)):
-        # Of a NULL, as which parameters are described, DuckDB makes a number.
+        # DuckDB gives NULL, which stands for parameters when a query is described, a numeric type.
         return exp.Cast(this=exp.Paren(this=node.copy()), to=exp.DataType.build("VARCHAR"))
     if isinstance(node, exp.Operator):
         return _operator(node)
@@ -311,9 +311,9 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
     return exp.Anonymous(this=special) if special is not None else node
 
 
-#: Functions in FROM whose arguments may be queries here, which DuckDB does not take there.
+#: Functions in FROM whose arguments may be queries in PostgreSQL, but not in DuckDB.
 _SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
-#: Functions of one value by DuckDB's name, and their column in FROM.
+#: Functions of one value by DuckDB's name, with their column in FROM.
 _VALUES_IN_FROM: Final = {
     "current_version": "version",
     "pg_current_database": "current_database",
@@ -324,7 +324,7 @@ _VALUES_IN_FROM: Final = {
 
 
 def _selected(node: exp.Table, name: str) -> exp.Expression:
-    """A function in FROM as a query that selects what it gives; `name`, if it has no alias."""
+    """A function in FROM as a query that selects its result; `name`, if it has no alias."""
     call: exp.Expression = node.this.copy()
     if isinstance(call, exp.ExplodingGenerateSeries):
         bounds = [call.args[name] for name in ("start", "end", "step") if call.args.get(name) is not None]
@@ -343,7 +343,7 @@ def _with_column(node: exp.Expression) -> exp.Expression:
 
 
 def _compared_function(node: exp.EQ | exp.NEQ) -> exp.Expression:
-    """A comparison of a function's oid with 0 (no function): columns of functions have names, and a minus for none."""
+    """A comparison of a function's oid with 0 (no function): columns of functions contain names, and `-` for none."""
     sides = (node.this, node.expression)
     if any(isinstance(s, exp.Column) and s.name.lower() in _FUNCTIONS for s in sides):
         for side in sides:
@@ -365,9 +365,9 @@ _SPECIAL: Final[dict[type[exp.Expression], str]] = {
     exp.CurrentCatalog: "pg_current_database",
     exp.CurrentDatabase: "pg_current_database",
 }
-#: Columns of functions, which have their names.
+#: Columns of functions, which contain their names.
 _FUNCTIONS: Final = ("typinput", "typoutput", "typreceive", "typsend")
-#: Functions by DuckDB's names of the same.
+#: Functions with another name in DuckDB, by that name.
 _RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
 _BARE: Final = {
     "user": "pg_current_user",
@@ -422,12 +422,12 @@ def _operator(node: exp.Operator) -> exp.Expression:
 
 
 def _escaped(like: exp.Expression) -> exp.Expression:
-    """LIKE with PostgreSQL's sign for the characters that stand for themselves; DuckDB has none unless it is named."""
+    """LIKE with PostgreSQL's default escape character; DuckDB has none unless ESCAPE is given."""
     return exp.Escape(this=like, expression=exp.Literal.string("\\"))
 
 
 def _type_name(kind: exp.DataType) -> tuple[str, bool]:
-    """The name of a type in lower case, without its schema; and whether it is an array of them."""
+    """The name of a type in lower case, without its schema; and whether it is an array type."""
     is_array = kind.this == exp.DataType.Type.ARRAY
     if is_array and kind.expressions:
         kind = kind.expressions[0]
@@ -435,7 +435,7 @@ def _type_name(kind: exp.DataType) -> tuple[str, bool]:
     return written.rpartition(".")[2].partition("(")[0].strip(), is_array
 
 
-#: The condition for a cast of an unknown name, and the kind of the object.
+#: The error for a cast of an unknown name, and the kind of the object.
 _MISSING: Final = {
     "regclass": ("UNDEFINED_RELATION", "relation"),
     "regtype": ("UNDEFINED_OBJECT", "type"),
@@ -444,14 +444,14 @@ _MISSING: Final = {
 
 
 def _raised(word: str, name: str) -> exp.Expression:
-    """Raises that there is nothing of that name."""
+    """An expression that raises the error for a missing object."""
     condition, what = _MISSING[word]
     message = exp.Literal.string(f'{condition}: {what} "{name}" does not exist')
     return exp.Anonymous(this="error", expressions=[message])
 
 
 def _is_text(value: exp.Expression) -> bool:
-    """Whether an expression is a text for sure: one that is put together, or cast to one."""
+    """Whether an expression is certainly text: a concatenation, or a cast to text."""
     if isinstance(value, exp.Cast):
         return _type_name(value.to)[0] in ("text", "varchar", "name")
     return isinstance(value, exp.DPipe)
@@ -463,7 +463,7 @@ def _cast(node: exp.Cast) -> exp.Expression:
     if name in _REGISTERED and not is_array:
         word = name.replace("procedure", "proc")
         if word == "regproc" and isinstance(value, exp.Literal) and isinstance(node.parent, exp.Predicate):
-            return exp.Literal.string(value.name.rpartition(".")[2])  # columns of functions have their names
+            return exp.Literal.string(value.name.rpartition(".")[2])  # columns of functions contain their names
         if isinstance(value, exp.Literal) and value.name.isdecimal():
             value = exp.Cast(this=value, to=exp.DataType.build("UINTEGER", dialect="duckdb"))
         elif isinstance(value, exp.Literal) and value.is_string:

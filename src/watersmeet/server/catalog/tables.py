@@ -36,14 +36,14 @@ from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
 from watersmeet.values.types import Field
 
 PG_CATALOG, COMMON_OID, INFORMATION_SCHEMA = 11, 2200, 13_000
-#: The oid of the one database, which has the name that the client gives.
+#: The oid of the only database, whose name is the one that the client sends.
 DATABASE_OID: Final = 5
 OWNER_OID: Final = 10
-#: Of a client without a password, under a name that is not a role.
+#: The oid of the user of a trusted client whose name is not a role.
 TRUSTED_OID: Final = 9
 _FIRST_FIXED: Final = 11
 _FIRST_RELATION: Final = 16_384
-#: Oids of one relation: its own, of its row type, of its key's index, of its key's constraint, of its rule.
+#: Oids per relation: of itself, of its row type, of its key's index, of its key's constraint, of its rule.
 _NUMBERS_OF_ONE: Final = 8
 #: Cached queries of views: each change of the catalog fills all tables again.
 _MOST_VIEWS: Final = 10_000

@@ -3,8 +3,8 @@
 Users authenticate by HTTP basic authentication with their password. `POST /api/login` returns a token, in a cookie that
 scripts can't read. Programs send user and password with each request, or the token (`Authorization: Bearer`).
 
-Requests of other origins are refused, as pages of other sites must not use the cookie. Without users, a page could also
-resolve the name of its own server to this machine (DNS rebinding), so only names of this machine are accepted.
+Requests of other origins are rejected, as pages of other sites must not use the cookie. Without users, a page could
+also resolve the name of its own server to this machine (DNS rebinding), so only names of this machine are accepted.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Access:
         return login
 
     def _is_own(self, host: str) -> bool:
-        """Whether a name always means this machine."""
+        """Whether a host name always refers to this machine."""
         if host in ("localhost", self._host.lower()):
             return True
         try:
@@ -169,7 +169,9 @@ def _host_of(text: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    """The stored hash of a token: useless to readers of the memory, and found in a time that reveals nothing."""
+    """The stored hash of a token: it does not reveal the token to readers of the memory, and look-up times reveal
+    nothing.
+    """
     return hashlib.sha256(token.encode()).digest()
 
 

@@ -89,7 +89,7 @@ class WebClient:
     def check_login(self) -> None:
         session = self._session
         if session is not None and session.puts_roles:
-            return  # it first gets the answer to its own statement
+            return  # the client first gets the answer to its own statement
         if self.failure is None and not self._clients.users.admits(self.login):
             self.end(expired(self.login))
 
@@ -98,20 +98,20 @@ class WebClient:
         return None if self.sql_session is None else self.sql_session.session
 
 
-#: The pause before a comment is sent, as proxies close silent connections.
+#: The interval of comments: proxies close silent connections.
 STILL_THERE_S: Final = 15.0
 STILL_THERE: Final = b": still here\n\n"
 #: The pause before a page gets an event without news. A page that gets none for three pauses takes the server for gone.
 ALIVE_S: Final = 5.0
-#: The error of views for users without the privilege to see its cause.
+#: The error of a view that users without the privilege to see the cause get.
 _BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views have stopped", "hint": None}
-#: The most events that wait for a page; senders block beyond.
+#: The maximum number of queued events for a page; senders block beyond.
 _QUEUE: Final = 64
 
 
 class Sight(NamedTuple):
     """The relations that a user may see, by id; None for all. known: those whose definition and errors it may also see,
-    as it may see all relations that they read.
+    because it may see all relations that they read.
     """
 
     shown: frozenset[str] | None = None
@@ -181,7 +181,7 @@ def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
 
 
 def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationMetrics:
-    """RelationMetrics as a user may see them."""
+    """The metrics of a relation as a user may see them."""
     if sight.shown is None or relation_id in sight.known:
         return metrics
     return metrics._replace(note=None, held_back_by=None)
@@ -299,7 +299,7 @@ _TEXT: Final = "server-sent events"
 
 
 def opened(session: Session, request: web.Request) -> Subscriber | None:
-    """The subscriber of a request; None if the client has all requested commits. Blocks.
+    """The subscriber of a request; None if the client already has all requested commits. Blocks.
 
     Errors as of `Connection.subscribe`.
     """
@@ -329,7 +329,8 @@ def opened(session: Session, request: web.Request) -> Subscriber | None:
 async def stream(
     response: web.StreamResponse, subscriber: Subscriber, allowed: Callable[[], None], slow_s: float
 ) -> None:
-    """Sends updates until the subscription ends or the client disconnects. allowed: raises if the user has lost access.
+    """Sends updates until the subscription ends or the client disconnects. allowed: raises once the user has lost
+    access.
 
     TimeoutError if the client reads nothing for `slow_s` seconds.
     """
@@ -355,7 +356,9 @@ async def stream(
 
 
 def written(update: Update, columns: Mapping[str, Schema], *, first: bool) -> bytes:
-    """An update as an event. columns: by relation. first: the content begins, which replaces the client's rows."""
+    """An update as an event. columns: by relation. first: the first part of the content, which replaces the client's
+    rows.
+    """
     name = "snapshot" if update.is_snapshot else "change" if update.batches else "progress"
     begins = ',"begins":true' if first and update.is_snapshot else ""
     complete = "true" if update.is_complete else "false"

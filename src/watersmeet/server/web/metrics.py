@@ -1,4 +1,4 @@
-"""Health, and metrics for Prometheus. Series without a value are omitted, as placeholders would set off alerts.
+"""Health, and metrics for Prometheus. Series without a value are omitted, as placeholders would trigger alerts.
 
 Names end with their unit. Labels have the names of relations, which stay when these are created again.
 """
@@ -110,7 +110,7 @@ class Exporter:
         return prometheus.generate_latest(self._registry), prometheus.CONTENT_TYPE_LATEST
 
     def describe(self) -> list[Metric]:
-        """Nothing: the registry would only check names, and a snapshot is too expensive for that."""
+        """Returns nothing: the registry would only check names, and a snapshot is too expensive for that."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -202,7 +202,7 @@ class WebServer:
         connections = {"postgresql": self._host.count("postgresql"), "http": self._streams}
         return Clients(connections, traffic.statements, traffic.subscriptions)
 
-    # ---- who asks
+    # ---- authentication
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -318,7 +318,7 @@ class WebServer:
 
     @property
     def _slow_s(self) -> float:
-        """The longest time in which a client reads nothing."""
+        """The longest time in which a client may read nothing."""
         return self._host.limits.slow_client_s
 
     @contextlib.contextmanager

@@ -36,7 +36,7 @@ _PART_ROWS: Final = 500
 _WAIT_S: Final = 0.25
 #: How often the connection of a running statement's client is checked.
 _WATCH_S: Final = 0.5
-#: A cancellation is repeated at this interval, as a starting query may have reset it.
+#: The interval at which a cancellation is repeated, as a starting query may have reset it.
 _AGAIN_S: Final = 0.1
 _MOST_RUNNING: Final = 8
 _NUMBERS: Final = itertools.count(1)
@@ -202,7 +202,7 @@ class SqlSession:
                         break
                     await self._work(running.wait, _WAIT_S)
         except Error as err:
-            # These two: the query was stopped, here or by KILL QUERY.
+            # With these conditions the query was stopped, by this session or by KILL QUERY.
             failure = None if err.condition in ("NO_RESULT", "QUERY_CANCELED") else err.to_json()
         finally:
             self._running.pop(query, None)

@@ -36,7 +36,7 @@ from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
 from watersmeet.store.readers import low_water_number, read_leases
 
-#: The lags from which on a view is late or stale.
+#: The lags from which a view is late or stale.
 LATE_S: Final = 1.0
 STALE_S: Final = 60.0
 #: Fresh, late or stale (or stopped); None: unknown, as no process updates the database.
@@ -101,13 +101,13 @@ def relation_metrics(
 
 
 def inputs_of_views(catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """By view, the tables and sources that it reads, through other views, too."""
+    """By view, the tables and sources that it reads, directly or through other views."""
     views = {r.id for r in catalog.relations.values() if isinstance(r, MaterializedView)}
     return {i: tuple(catalog.upstream([i]) - views) for i in views}
 
 
 def health_of_lag(lag_s: float) -> HealthLevel:
-    """The health of what is that far behind."""
+    """The health of a view with that lag."""
     return _FRESH if lag_s < LATE_S else _LATE if lag_s < STALE_S else _STALE
 
 
@@ -162,7 +162,7 @@ def _view(
 def _freshness(
     view: ViewStatus, status: Status, reads: Sequence[tuple[Relation, RelationMetrics]]
 ) -> tuple[str, HealthLevel, float | None, str | None]:
-    """The state, how fresh it is, how far it is behind, and why."""
+    """The state, health and lag of a view, and the reason."""
     failure = status.health_of(view).reason
     if failure:
         return "stopped", _STALE, None, failure
@@ -172,7 +172,7 @@ def _freshness(
         return "filling", None, None, None
     if view.writing:
         return "retrying", _STALE, None, failure_text(view.writing)
-    # Transactions of the session concern those that read tables.
+    # Transactions of the session are relevant only for views that read tables.
     lag_s = status.lag_seconds if any(not r.connector for r, _ in reads) else 0.0
     health = health_of_lag(lag_s)
     standing = [f'"{r.shown}" is {f.state}' for r, f in reads if f.health == _STALE]
@@ -200,12 +200,12 @@ def _sink(sink: SinkStatus) -> RelationMetrics:
 
 
 def _lag(lag_s: float) -> float:
-    """So that what is fresh stays as it is from one snapshot to the next."""
+    """The lag, rounded so that fresh views do not change between snapshots."""
     return round(lag_s, 1) if lag_s >= 0.1 else 0.0
 
 
 def _rounded(rate: float) -> float:
-    """Three digits: more would change with each snapshot."""
+    """Three significant digits: more would change with each snapshot."""
     return float(f"{rate:.3g}")
 
 
@@ -215,8 +215,8 @@ _STEP_US: Final = STEP_S * 1_000_000
 
 
 class Sample(NamedTuple):
-    """A relation at a moment. rows_in, rows_out: since it was made. epoch_s: of the database, how long its newest epoch
-    took. NaN: not known.
+    """A relation at a moment. rows_in, rows_out: since it was created. epoch_s: for the database, the duration of its
+    newest epoch. NaN: unknown.
     """
 
     rows_in: float = math.nan
@@ -233,10 +233,10 @@ DATABASE: Final = ""
 
 _WIDTH: Final = len(Sample._fields)
 
-#: Of these values, a step has the maximum of its samples.
+#: For these values, a step has the maximum of its samples.
 _PEAKS: Final = [Sample._fields.index("lag_s"), Sample._fields.index("epoch_s")]
 
-#: The most commits that are read at the start, evenly spread.
+#: The maximum number of commits that are read at the start, evenly spread.
 _MOST_READ: Final = 180
 
 
@@ -252,7 +252,7 @@ class History:
         """By step, the time of its last samples."""
 
     def add(self, time_us: int, samples: Mapping[str, Sample]) -> None:
-        """Adds samples. Of several in one step the last counts; of lags and durations, the greatest."""
+        """Adds samples. Of several in one step the last counts; for lags and durations, the greatest."""
         step = time_us // _STEP_US
         with self._lock:
             if step > self._newest:
@@ -344,10 +344,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: The age up to which a snapshot is reused.
 _FRESH_S: Final = 0.9
-#: The least interval of snapshots, and the most of a core that they may take.
+#: The minimum interval of snapshots, and the maximum part of a core that they may use.
 _PAUSE_S: Final = 1.0
 _PART: Final = 0.005
-#: The least interval of queries to servers of captured databases.
+#: The minimum interval of queries to servers of captured databases.
 _ASK_S: Final = 10.0
 #: States without a problem.
 _FINE: Final = ("running", "filling", "paused")
@@ -393,7 +393,7 @@ class Snapshot:
     """The state of the database at a moment.
 
     metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: the
-    number of stored commits. oldest_hold: the number of commits since the oldest one that a reader holds; None without
+    number of stored commits. oldest_hold: the number of commits since the oldest one that a reader pins; None without
     readers.
     """
 
@@ -428,7 +428,7 @@ class Snapshot:
 
 
 class Watch:
-    """Snapshots, and keeps the last hour. `snapshot` blocks; safe for several threads."""
+    """Takes snapshots, and keeps the last hour. `snapshot` blocks; safe for several threads."""
 
     def __init__(self, session: Session) -> None:
         """session: with all privileges, not shared."""
@@ -455,11 +455,11 @@ class Watch:
 
     @property
     def newest(self) -> Snapshot | None:
-        """The newest snapshot, however old it is."""
+        """The newest snapshot, of any age."""
         return self._snapshot
 
     def begin(self) -> None:
-        """Reads what the commits of the last hour say. Blocks."""
+        """Reads the commits of the last hour. Blocks."""
         database = self.session.database
         read_commits(self.history, database.layout, database.log, time.time_ns() // 1000)
         self._followed = database.log.head()
@@ -505,7 +505,7 @@ class Watch:
         return snapshot
 
     def _keep(self, snapshot: Snapshot) -> None:
-        """The samples of a step."""
+        """Adds the snapshot to the history, once per step."""
         self._kept_step = snapshot.time_us // (STEP_S * 1_000_000)
         last = self.session.database.log.last_epoch()
         samples = {} if last is None else samples_of(last)
@@ -522,7 +522,7 @@ class Watch:
         self.history.forget(snapshot.metrics)
 
     def _follow(self, head: int) -> Epochs:
-        """Counts the epochs up to that commit. The process that writes has them in memory."""
+        """Adds epochs up to that commit. In the writer's process their commits are in memory."""
         log = self.session.database.log
         for number in range(max(self._followed, low_water_number(self.session.database.layout)) + 1, head + 1):
             commit: Commit | None = log.find(number)
@@ -542,7 +542,7 @@ class Watch:
         return self._captured
 
     def _say(self, snapshot: Snapshot) -> None:
-        """Logs which sources and sinks have another state than at the snapshot before. Of views, epochs tell that."""
+        """Logs state changes of sources and sinks since the previous snapshot. The epochs log those of views."""
         known = snapshot.catalog.relations
         said = {
             i: (f.state, f.note)
@@ -566,7 +566,7 @@ class Watch:
 
 
 class Filling:
-    """How far new views are filled: against what was left when that was seen first."""
+    """The progress of filling new views, relative to the work left when it was first measured."""
 
     def __init__(self) -> None:
         self._views: Sequence[str] = ()
@@ -588,7 +588,7 @@ class Filling:
 
 
 def _counts(status: Status) -> dict[str, int]:
-    """The counters of which the console shows the rates: by id what came in, by `>id` what went out."""
+    """The counters whose rates the console shows: inserted rows by id, output rows by `>id`."""
     counts = {t.id: t.rows_in for t in status.tables}
     counts |= {s.id: s.rows for s in status.sources if s.connector}
     counts |= {v.id: v.rows_in for v in status.views}

@@ -162,12 +162,12 @@ class Connection:
 
     @property
     def dialect(self) -> str:
-        """The SQL that is spoken."""
+        """The SQL dialect."""
         return self._session.dialect
 
     @property
     def opened(self) -> OpenDatabase:
-        """The database that is open, which other sessions of this process may use, too."""
+        """The open database, which other sessions of this process may share."""
         return self._session.database
 
     @property
@@ -185,13 +185,13 @@ class Connection:
         return self.cursor().execute(operation, parameters)
 
     def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
-        """Run the statements of a script, giving a cursor with the result of each as soon as it is done.
+        """Run the statements of a script, yielding a cursor with the result of each as soon as it is done.
 
         Nothing is run if the text can't be parsed. An error ends the script; earlier statements stay in effect.
 
-        transaction: the script is one transaction, with what it creates and drops: after an error, and when the
-            iterator is closed before its end, nothing of it is left. FLUSH commits what stands before it. A script with
-            BEGIN, COMMIT or ROLLBACK of its own is run as it says.
+        transaction: the script is one transaction, including its definitions: an error, or closing the iterator before
+        its end, undoes all of it. FLUSH commits the statements before it. A script with BEGIN, COMMIT or ROLLBACK of
+        its own is run as written.
         """
         run = execute_whole if transaction else execute_each
         for result in run(self._session, text, self._lock):
@@ -201,7 +201,7 @@ class Connection:
 
     @contextmanager
     def settings_kept(self) -> Iterator[None]:
-        """Restores, at the end of the block, the settings that SET changes inside, the dialect among them."""
+        """Restores, at the end of the block, the settings that SET changes inside, including the dialect."""
         saved = self._session.variables.saved()
         try:
             yield
@@ -223,7 +223,7 @@ class Connection:
                 committing.rollback(self._session)
 
     def close(self) -> None:
-        """Rolls an open transaction back, stops running queries and the engine, and lets others open the database.
+        """Rolls an open transaction back, stops running queries and the engine, and releases the database.
 
         May be called again.
         """
@@ -236,9 +236,9 @@ class Connection:
             self._finalizer()
 
     def flush(self) -> tuple[str, ...]:
-        """Returns when every view and running query has processed what was committed before, like FLUSH.
+        """Returns when every view and running query has processed all earlier commits, like FLUSH.
 
-        The notices of FLUSH: one for each source that was not waited for, as it can't be read now.
+        Returns the notices of FLUSH: one for each source that can't be read now.
         """
         self._check_open()
         self._session.notices.clear()
@@ -259,7 +259,7 @@ class Connection:
             try:
                 started: running.RunningQuery = function_named(function)(self._session, statements[0])
             except errors.Error as err:
-                if err.span is not None and err.sql is None:  # of the planner, which has not the text
+                if err.span is not None and err.sql is None:  # errors of the planner do not have the text
                     err.sql = query
                 raise
         return started
@@ -274,15 +274,16 @@ class Connection:
         buffer_bytes: int | None = None,
     ) -> subscriber.Subscriber:
         """The content of materialized views and tables, and then their changes, commit by commit: an iterator and an
-        async iterator of `Update`. In any process that has the database open, also read-only.
+        async iterator of `Update`. Works in any process that has the database open, also read-only.
 
-        names: one or more. after: a commit, mostly the `token` of an earlier subscriber: what follows it comes, without
-        the content. up_to: the last commit; then it ends. snapshot: False: without the content, changes from now on.
-        progress: also commits without changes come, as updates without batches; of several that are found at once, the
-        last. buffer_bytes: how many bytes of changes may wait to be taken (default: 16 MiB).
+        names: one or more. after: a commit, mostly the `token` of an earlier subscriber: returns the changes after it,
+        without the content. up_to: the last commit; then it ends. snapshot: False: without the content, only changes
+        from now on. progress: also reports commits without changes, as updates without batches; of several found at
+        once, the last. buffer_bytes: the limit of waiting changes (default: 16 MiB).
 
-        UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED for what has no stored rows; INVALID_PARAMETER for a commit that does
-        not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation was not there yet.
+        UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED for a relation without stored rows; INVALID_PARAMETER for a commit
+        that does not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation did not exist
+        yet.
         """
         self._check_open()
         return subscriber.subscribe(

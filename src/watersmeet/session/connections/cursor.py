@@ -16,10 +16,10 @@ from watersmeet.database.sessions.result import Result, Running, python_rows
 from watersmeet.errors import error
 from watersmeet.values.types import SqlType
 
-#: How many rows are converted to Python values at a time.
+#: The number of rows that are converted to Python values at a time.
 _CHUNK_ROWS = 8192
 
-#: How often a query is asked for rows. With EMIT PERIODIC it gives rows as time passes, without a commit.
+#: The interval at which a running query is polled. With EMIT PERIODIC it outputs rows as time passes, without a commit.
 _WAIT_S = 0.1
 
 Row = tuple[Any, ...]
@@ -41,8 +41,7 @@ class Executing(Protocol):
 class Cursor:
     """A cursor of `connection`.
 
-    arraysize: how many rows `fetchmany` returns by default.
-    notices: the notices of the statements of the last `execute`.
+    arraysize: the default number of rows of `fetchmany`. notices: the notices of the statements of the last `execute`.
     """
 
     def __init__(self, connection: Executing) -> None:
@@ -59,7 +58,7 @@ class Cursor:
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
         """Runs the statements of `operation` in order. The result is that of the last one.
 
-        parameters: a value for each question mark. If a statement fails, those before it stay done (in a transaction,
+        parameters: a value for each question mark. If a statement fails, earlier ones stay in effect (in a transaction,
         until ROLLBACK). Returns the cursor. Raises `watersmeet.Error`.
         """
         self._forget()
@@ -84,7 +83,7 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """The number of rows of the result, or of rows that were changed; -1 if there is no such number."""
+        """The number of returned or changed rows; -1 if there is no such number."""
         return -1 if self._result is None else self._result.rowcount
 
     @property
@@ -105,7 +104,7 @@ class Cursor:
         return None if self._running is None else self._running.sign
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until a row can be fetched. False if no more rows come, or none came in that many seconds."""
+        """Waits until a row can be fetched. False if no more rows follow, or none arrived in that many seconds."""
         until_s = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             if self._read < len(self._rows) or self._taken < self._table().num_rows:
@@ -123,7 +122,7 @@ class Cursor:
         return row
 
     def _next(self) -> Row | None:
-        if self._read >= len(self._rows):  # else they are given before an error that came since
+        if self._read >= len(self._rows):  # rows that arrived before an error are returned first
             self._table()
             self._load()
         if self._read == len(self._rows):
@@ -142,9 +141,7 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All remaining rows; for a running query, those that it gave and that were not fetched yet, without
-        waiting.
-        """
+        """All remaining rows; for a running query, those that arrived and were not fetched yet, without waiting."""
         table = self._table()
         rows = self._rows[self._read :]
         rows += python_rows(table.slice(self._taken), self._types())
@@ -158,7 +155,7 @@ class Cursor:
         return self._table()
 
     def fetch_arrow_table(self) -> pa.Table:
-        """The remaining rows as an Arrow table; for a running query, those that it gave, without waiting.
+        """The remaining rows as an Arrow table; for a running query, those that arrived, without waiting.
 
         This, the next three methods and `__arrow_c_stream__` have the names of the Python APIs of DuckDB and ADBC.
         """
@@ -205,7 +202,7 @@ class Cursor:
         """PEP 249: does nothing."""
 
     def __iter__(self) -> Iterator[Row]:
-        """The remaining rows; for a running query also future ones: it waits for them until LIMIT or `close`."""
+        """The remaining rows; for a running query it also waits for future ones, until LIMIT or `close`."""
         while self.wait():
             row = self.fetchone()
             assert row is not None, "wait has said that there is one"
@@ -244,7 +241,7 @@ class Cursor:
         return self._result.table
 
     def _hand_out(self) -> None:
-        """Reports to a running query that all rows but those waiting here are handed out."""
+        """Reports to a running query that all rows but those waiting in this cursor are returned."""
         if self._running is not None:
             self._running.unread(len(self._rows) - self._read + self._given.num_rows - self._taken)
 

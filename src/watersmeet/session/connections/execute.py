@@ -52,8 +52,8 @@ def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator
 
 
 def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
-    """Like `execute_each`, in one transaction. After an error, or if the caller stops asking for results, nothing is
-    left of what was done since the last FLUSH, which commits what stands before it. The error says so in its detail.
+    """Like `execute_each`, in one transaction. An error, or a caller that stops iterating, undoes everything since the
+    last FLUSH, which commits the statements before it. The detail of the error says so.
 
     A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
     """
@@ -101,7 +101,9 @@ def execute_statement(session: Session, statement: st.Statement, lock: threading
 
 
 def commit_whole(session: Session, lock: threading.RLock) -> None:
-    """Commits the transaction around several statements, if there is one, and waits for views if that is wanted."""
+    """Commits the transaction around several statements, if there is one, and waits for views if the session is set
+    so.
+    """
     if session.transaction is None:
         return
     with lock, session.numbered():
@@ -155,7 +157,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
 
 
 def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
-    """makes: it makes a relation, so that no other statement that does runs meanwhile."""
+    """makes: it creates a relation, so that other statements that create one wait."""
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()
@@ -171,7 +173,7 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
 
 @contextmanager
 def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
-    """Errors from within let the open transaction fail; those of libraries become errors of the statement."""
+    """Inside, errors abort the open transaction, and errors of libraries become errors of the statement."""
     try:
         yield
     except Error:
@@ -180,7 +182,7 @@ def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
     except duckdb.Error as cause:
         _fail(session)
         raise failed_query(cause, statement.text) from cause
-    except UnicodeDecodeError as cause:  # DuckDB cut a text in its message within a character
+    except UnicodeDecodeError as cause:  # DuckDB truncated a text in its message within a character
         _fail(session)
         raise error(
             "INVALID_VALUE",
@@ -226,23 +228,23 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
                 return handler(session, statement)
             except Error as err:
                 if err.condition == "UNDEFINED_RELATION" and take_over_tables(session):
-                    return handler(session, statement)  # it is in a catalog that has it since
+                    return handler(session, statement)  # the catalog has it since then
                 raise
     except Error as err:
-        if err.span is not None and err.sql is None:  # of the planner, which has not the text
+        if err.span is not None and err.sql is None:  # errors of the planner do not have the text
             err.sql = statement.text
         raise
 
 
 def _check_open(session: Session, statement: st.Statement) -> None:
-    """TRANSACTION_STATE in a transaction that has failed, for a statement that does not end it."""
+    """TRANSACTION_STATE for a statement in a failed transaction, unless it ends the transaction."""
     transaction = session.transaction
     if transaction is not None and transaction.failed and not isinstance(statement, (*CONTROL[1:], RollbackTo)):
         raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
 
 
 def _run_unit(session: Session, unit: st.Unit) -> Result:
-    """Runs all statements of a unit. If one fails, those before it are undone."""
+    """Runs all statements of a unit. If one fails, earlier ones are undone."""
     variables = session.variables.saved()
     result = Result("")
     try:

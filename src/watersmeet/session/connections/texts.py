@@ -74,7 +74,7 @@ def interval_text(value: Interval) -> str:
         seconds, microseconds = divmod(abs(value.microseconds_of_day), 1_000_000)
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         clock += f".{microseconds:06}".rstrip("0") if microseconds else ""
-        plus = "+" if (value.month_days or value.months) < 0 else ""  # behind a part with a minus
+        plus = "+" if (value.month_days or value.months) < 0 else ""  # after a negative part
         parts.append(("-" if value.microseconds_of_day < 0 else plus) + clock)
     return " ".join(parts)
 

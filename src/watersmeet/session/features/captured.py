@@ -1,9 +1,9 @@
-"""CREATE SOURCE and CREATE TABLE over databases whose changes are captured; RESET SOURCE.
+"""CREATE SOURCE and CREATE TABLE with change data capture; RESET SOURCE.
 
 RisingWave, "Ingest data from PostgreSQL CDC", "Ingest data from MySQL CDC", "RESET SOURCE".
 
-RESET SOURCE continues a captured database whose position is lost, or a captured table that another one replaced. In
-RisingWave it resumes at the end of the log. Watersmeet reads the content again, so that no change is missing: views
+RESET SOURCE continues a captured database whose position is lost, or a captured table that was replaced on the server.
+In RisingWave it resumes at the end of the log. Watersmeet reads the content again, so that no change is missing: views
 see the tables empty, and then with their rows.
 """
 
@@ -71,14 +71,12 @@ def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return ResetSource(**base, name=name)
 
 
-#: RisingWave's connectors of databases that are not captured here.
+#: RisingWave's CDC connectors that Watersmeet does not support.
 _OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "sqlserver-cdc")
 
 
 def is_captured(statement: CreateRelation) -> bool:
-    """Whether a statement has a connector whose changes are captured. FEATURE_NOT_SUPPORTED for those of other
-    systems.
-    """
+    """Whether a statement has a CDC connector. FEATURE_NOT_SUPPORTED for those of unsupported systems."""
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
         listed = " and ".join(f"{s.title} (connector {name})" for name, s in SYSTEMS.items())
@@ -168,7 +166,7 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
 
 
 class _Opened(NamedTuple):
-    """A connection to a database that a statement names. database: its entry, which is not in the catalog yet."""
+    """A connection to a database that a statement names. database: its entry, not in the catalog yet."""
 
     system: System
     options: DatabaseOptions
@@ -178,7 +176,7 @@ class _Opened(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
-    """The database that options name, in a transaction. Errors have their span."""
+    """The database of the options, in a transaction. Errors have their span."""
     system = system_of(given["connector"])
     with located(statement, statement.name_span):
         options = {**system.defaults(given), **given, "connector": system.connector}
@@ -258,9 +256,7 @@ def _table(
 
 
 def _columns(statement: CreateTable, system: System, there: TableThere) -> Schema:
-    """The columns of the server's table, if wanted, and then the declared ones, which are
-    checked.
-    """
+    """The columns of the server's table, if requested, and then the declared ones, which are checked."""
     known = {c.name: c for c in there.columns}
     declared = {c.name: c for c in statement.columns}
     for column in statement.columns:
@@ -308,13 +304,13 @@ def _check_readable(system: System, column: TableColumn, there: TableThere) -> N
 
 
 def _takes(system: System, declared: SqlType, theirs: SqlType | None) -> bool:
-    """Whether a column of that type takes all values of the type there."""
+    """Whether a column of that type accepts all values of the server's type."""
     if declared in (VARCHAR, theirs):
         return True
     if theirs is None:
         return False
     if declared.name == theirs.name == "numeric":
-        return True  # a value with more digits stops the table
+        return True  # a value with more digits stops the replication of the table
     if declared.element is not None and theirs.element is not None:
         return _takes(system, declared.element, theirs.element)
     return declared.name in system.wider.get(theirs.name, ())
@@ -362,8 +358,8 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
 
 
 def _found(session: Session, statement: ResetSource) -> tuple[CapturedDatabase, list[CapturedTable], bool]:
-    """The captured database that is named, or of a table that is; the tables that are read again; whether these are
-    all that the database has.
+    """(the captured database that is named or has the named table, the tables that are read again, whether these are
+    all tables of the database).
     """
     known = session.catalog.relations
     relation = session.relation(statement.name, statement)

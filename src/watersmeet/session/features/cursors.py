@@ -1,6 +1,4 @@
-"""DECLARE, FETCH, MOVE and CLOSE.
-
-Cursors: DECLARE, FETCH, MOVE and CLOSE, in every dialect.
+"""Cursors: DECLARE, FETCH, MOVE and CLOSE, in every dialect.
 
 PostgreSQL, "DECLARE", "FETCH". RisingWave, "Subscription cursors".
 """
@@ -27,7 +25,7 @@ ALL_ROWS: Final = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareCursor(Statement):
-    """`DECLARE name CURSOR FOR query`: its rows are those of the moment when it is declared.
+    """`DECLARE name CURSOR FOR query`: its rows are those of the moment of the declaration.
 
     binary: the protocol sends the rows in binary. held: it outlives its transaction.
     """
@@ -42,7 +40,7 @@ class DeclareCursor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareSubscriptionCursor(Statement):
-    """`DECLARE name SUBSCRIPTION CURSOR FOR subscription …`: it stays until CLOSE."""
+    """`DECLARE name SUBSCRIPTION CURSOR FOR subscription …`: stays open until CLOSE."""
 
     takes: ClassVar[str | None] = None
 
@@ -55,8 +53,8 @@ class DeclareSubscriptionCursor(Statement):
 class Fetch(Statement):
     """FETCH, and MOVE, which returns no rows.
 
-    kind: where the rows are. count: None: all that follow. timeout_s: how long to wait for rows of a query that runs;
-    None: as its cursor does.
+    kind: the direction. count: None: all following rows. timeout_s: how long to wait for rows of a running query; None:
+    the cursor's default.
     """
 
     takes: ClassVar[str | None] = None
@@ -176,7 +174,7 @@ def declare(session: Session, statement: DeclareCursor, nested: Nested) -> Resul
     if result.table is None and result.running is None:
         raise error("FEATURE_NOT_SUPPORTED", "a cursor of this statement is not supported")
     flow = None if result.running is None else Flow(result.running, session.cancellation)
-    # A query that runs belongs to no moment: outside of a transaction its cursor stays until CLOSE.
+    # A running query has no fixed moment: outside of a transaction its cursor stays open until CLOSE.
     held = statement.held or (flow is not None and alone)
     session.cursors[statement.name] = OpenCursor(result, declared=True, held=held, binary=statement.binary, flow=flow)
     session.cursors.check_size(session.result_bytes)

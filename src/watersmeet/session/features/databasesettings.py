@@ -24,7 +24,7 @@ from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 @dataclass(frozen=True, kw_only=True)
 class AlterDatabase(Statement):
-    """`ALTER DATABASE SET parallelism = value`. place: of the value."""
+    """`ALTER DATABASE SET parallelism = value`."""
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
@@ -62,9 +62,8 @@ class ShowCommits(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterSystem(Statement):
-    """`ALTER SYSTEM SET name = value`, `ALTER SYSTEM RESET name`: a setting of the database. value: None: its default.
-
-    place: of the name and the value.
+    """`ALTER SYSTEM SET name = value`, `ALTER SYSTEM RESET name`: a setting of the database. value: None: its
+    default.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -155,7 +154,7 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
 
 @handles(AlterSystem)
 def alter_system(session: Session, statement: AlterSystem) -> Result:
-    """ALTER SYSTEM SET retention: for how long history is kept. ALTER SYSTEM RESET clock: see `clockreset`.
+    """ALTER SYSTEM SET retention: how long history is kept. ALTER SYSTEM RESET clock: see `viewrefresh`.
 
     INVALID_PARAMETER, UNDEFINED_OBJECT.
     """
@@ -215,7 +214,7 @@ _COMMAND = "ALTER DATABASE"
 
 @handles(AlterDatabase)
 def alter_database(session: Session, statement: AlterDatabase) -> Result:
-    """ALTER DATABASE SET parallelism: from the next epoch on. It returns when that is committed."""
+    """ALTER DATABASE SET parallelism, effective from the next epoch on. Returns when that is committed."""
     session.require_writer(_COMMAND)
     session.require_no_transaction(_COMMAND)
     value = statement.parallelism

@@ -1,4 +1,4 @@
-"""CREATE DICTIONARY: its source, and the keys and answers of its layout.
+"""CREATE DICTIONARY: its source, and the keys and attributes of its layout.
 
 Timeplus, "Dictionary", "Direct JOIN with Dictionary"; ClickHouse, "Dictionaries".
 """
@@ -200,8 +200,8 @@ def _check_names(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> Non
 class CreateDictionary(CreateRelation):
     """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
 
-    lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
-    `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
+    lifetime_s: its least and its greatest value; 0 and 0: for ever, None if it is not given. bounds: the columns of
+    `RANGE(MIN first MAX last)`, between which a row is valid; empty without it.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -215,8 +215,7 @@ class CreateDictionary(CreateRelation):
     bounds: tuple[Name, ...] = ()
 
 
-#: By layout (without `complex_key_`), its options for the product's storage, on which nothing in Watersmeet
-#: depends.
+#: By layout (without `complex_key_`), the options for Timeplus's storage, which have no effect in Watersmeet.
 _WHOLE: Final = {
     "flat": ("initial_array_size", "max_array_size"),
     "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
@@ -247,10 +246,10 @@ _NETWORKS: Final = "ip_trie"
 #: For messages.
 _SOURCE: Final = "the source of a dictionary"
 
-#: Layouts that have no form with several columns as the key.
+#: Layouts without a form for keys of several columns.
 _SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
 
-#: Layouts that only Timeplus has; they take any key.
+#: Layouts that only Timeplus has; they accept any key.
 _ANY_KEY: Final = ("mutable_cache", "hybrid_hash_cache")
 
 #: The default of FLAT(MAX_ARRAY_SIZE n).
@@ -261,8 +260,8 @@ _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @handles(CreateDictionary)
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
-    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout determines how joins
-    look it up.
+    """A dictionary (TP-19, TP-44 to TP-48) of external content or a stream. Its layout determines how joins look it
+    up.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE DICTIONARY")
@@ -384,7 +383,7 @@ def _layout(statement: CreateDictionary) -> str:
 
 
 def _check_key(statement: CreateDictionary, name: str) -> None:
-    """INVALID_PARAMETER for a key, or RANGE, that the layout can't have; DATATYPE_MISMATCH for its type.
+    """INVALID_PARAMETER for a key, or RANGE, that the layout does not support; DATATYPE_MISMATCH for its type.
 
     name: of the layout without `complex_key_`. ClickHouse, "Dictionary Key".
     """
@@ -443,7 +442,7 @@ def _is_ordered(kind: SqlType) -> bool:
 
 
 def _defaults(statement: CreateDictionary, columns: Schema) -> dict[str, str]:
-    """The value for missing keys, of each attribute that can't be NULL or has a DEFAULT."""
+    """The value for missing keys, of each attribute that is NOT NULL or has a DEFAULT."""
     declared = default_values(statement)
     return {
         c.name: default
@@ -467,7 +466,9 @@ def _flat_keys(statement: CreateDictionary) -> int:
 
 
 def _answers(session: Session, statement: CreateDictionary, name: str) -> Dictionary:
-    """How long answers serve. name: of the layout without `complex_key_`. INVALID_PARAMETER, CATALOG_TYPE_MISMATCH."""
+    """How long answers are reused. name: of the layout without `complex_key_`. INVALID_PARAMETER,
+    CATALOG_TYPE_MISMATCH.
+    """
     layout = statement.layout
     if name == "mutable_cache":
         stream = stream_of(session, statement, layout)
@@ -490,7 +491,8 @@ def _answers(session: Session, statement: CreateDictionary, name: str) -> Dictio
     least, greatest = statement.lifetime_s or (0, 0)
     if not greatest:
         return Dictionary(ttl_us=FOREVER_US)
-    # Dictionaries of one lifetime don't all ask at once. By its name a dictionary has the same one on every machine.
+    # Spreads the refreshes of dictionaries with the same lifetime. It depends only on the name, so it is the same on
+    # every machine.
     spread_us = (greatest - least) * SECOND_US * zlib.crc32(statement.name.encode()) >> 32
     return Dictionary(ttl_us=max(least * SECOND_US + spread_us, 1))
 

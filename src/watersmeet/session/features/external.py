@@ -46,7 +46,7 @@ from watersmeet.session.features.sharedoptions import with_format_schema, with_n
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import TIMESTAMP, Field, Schema
 
-#: The kind of external content that is this database itself, unless another host is named.
+#: The kind of external content that is this database itself, unless another host is given.
 OWN: Final = "timeplus"
 
 
@@ -117,7 +117,7 @@ class CreateExternalTable(CreateRelation):
 class CreateExternalStream(CreateRelation):
     """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings.
 
-    arrivals: the time at which a row came.
+    arrivals: the columns with the arrival time of a row.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -227,7 +227,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
 def _of_topic(
     session: Session, statement: CreateExternalStream, settings: dict[str, str], needs: tuple[str, ...]
 ) -> Relation:
-    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from where it says.
+    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from an offset of its own.
 
     needs: the ids of the objects that the statement names.
     """

@@ -1,7 +1,7 @@
 """CREATE SERVER, CREATE FOREIGN STREAM and CREATE FOREIGN TABLE (of a server of wrapper SYS_JDBC).
 
 SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka", "CREATE FOREIGN TABLE", "Reading from and
-writing to databases"; "Stream-Table Join": a query over streams takes the table as it is when the query begins.
+writing to databases"; "Stream-Table Join": a query over streams reads the table as of the start of the query.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: The wrapper of the supported adapters of streams, and that of databases.
+#: The wrapper of the supported adapters of streams, and the wrapper of databases.
 _WRAPPER: Final = "ECDA"
 
 _DATABASES: Final = "SYS_JDBC"
@@ -158,9 +158,9 @@ def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
-    """`("NAME" 'value', name 'value', …)`: names as they are written, those without quotes in upper case.
+    """`("NAME" 'value', name 'value', …)`: quoted names as written, others in upper case.
 
-    spans: gets that of each option. CONNECTOR_OPTION for one that is given twice.
+    spans: receives that of each option. CONNECTOR_OPTION for a duplicate option.
     """
     cursor.expect("(")
     options: dict[str, str] = {}
@@ -184,7 +184,7 @@ def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
 class CreateServer(CreateOptions):
     """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
 
-    options: names as they are written, those without quotes in upper case.
+    options: quoted names as written, others in upper case.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -226,13 +226,13 @@ class CreateForeignTable(CreateRelation):
     spans: Mapping[str, Span] = field(default_factory=dict)
 
 
-#: Later than all times: each row moves the clock, as its time is that of its arrival.
+#: Later than all times: each row moves the clock, as its time is its arrival.
 _EVER_US: Final = 1 << 62
 
 
 @handles(CreateServer)
 def create_server(session: Session, statement: CreateServer) -> Result:
-    """A server: options that its foreign streams inherit, as they are when these are created."""
+    """A server: options that its foreign streams copy when they are created."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SERVER")
     if statement.kind not in (*KINDS, SYS_JDBC):
@@ -249,8 +249,8 @@ def create_server(session: Session, statement: CreateServer) -> Result:
 
 @handles(CreateForeignStream)
 def create_foreign_stream(session: Session, statement: CreateForeignStream) -> Result:
-    """A stream of a topic's messages, or of the records of files. Its ROWTIME is the time at which rows come, unless it
-    has a watermark of its own.
+    """A stream of a topic's messages, or of the records of files. Its ROWTIME is the arrival time, unless the stream
+    declares a watermark.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE FOREIGN STREAM")
@@ -272,7 +272,7 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
 
 
 def _check_file_part(statement: CreateForeignStream, column: Field, part: str | None) -> None:
-    """DATATYPE_MISMATCH, UNDEFINED_COLUMN for a column that shows where a row of a file comes from."""
+    """DATATYPE_MISMATCH, UNDEFINED_COLUMN for a column with the location of a row in its file."""
     if part is not None and column.type.name not in FILE_PART_TYPES[part]:
         types = " or ".join(FILE_PART_TYPES[part])
         raise error_at(statement, statement.name_span, "DATATYPE_MISMATCH", f"column {column.name} can only be {types}")
@@ -302,7 +302,7 @@ def _stream(
         defaults[ROWTIME] = ARRIVAL
         check_columns(columns, statement)
     if is_outside and not meant.rowtime_written:
-        parts = {**parts, ROWTIME: "offset"}  # which is never written
+        parts = {**parts, ROWTIME: "offset"}  # the offset is never written
     session.require_files(meant.connector)
     connector = {} if session.replace_connectors else meant.connector
     made = new_relation(
@@ -333,7 +333,7 @@ def _stream(
 
 
 def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """(the kind of the server, the options that it has, its id if statements can drop it). UNDEFINED_RELATION."""
+    """(the kind of the server, its options, its id if statements can drop it). UNDEFINED_RELATION."""
     name = statement.server
     found = session.find(name)
     if isinstance(found, Server) and found.adapter != SYS_JDBC:

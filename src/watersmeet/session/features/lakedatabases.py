@@ -39,7 +39,7 @@ class CreateLakeDatabase(CreateSchema):
 
 @reads("CREATE DATABASE", own="database")
 def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | None:
-    """The cursor stands after DATABASE. None, with the cursor where it was, for one without SETTINGS."""
+    """The cursor stands after DATABASE. None, with the cursor unmoved, without SETTINGS."""
     begin = cursor.index
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
@@ -58,7 +58,9 @@ def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | 
 
 @handles(CreateLakeDatabase)
 def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Result:
-    """A schema whose relations are the tables of a namespace, that of its name unless `namespace` says another."""
+    """A schema whose relations are the tables of a namespace: the one with its name, or that of the setting
+    `namespace`.
+    """
     settings, name = dict(statement.settings), statement.name.name
     kind = settings.pop("type").lower()
     if kind != ICEBERG:
@@ -103,9 +105,9 @@ def lake_of(session: Session, schema: str) -> NamedCollection | None:
 
 
 def take_over_tables(session: Session) -> bool:
-    """Tables that came to catalogs since somebody looked are relations from now on; whether there were any.
+    """Adds tables that were created in lake catalogs since the last call as relations; whether there were any.
 
-    What can't be reached for now has none.
+    Unreachable catalogs are skipped.
     """
     if session.database.read_only or session.transaction is not None:
         return False
@@ -141,7 +143,7 @@ def _take_over(session: Session, schema: str) -> bool:
 
 
 def create_lake_table(session: Session, statement: CreateStream, lake: NamedCollection) -> Result:
-    """CREATE STREAM in such a database: a table of the catalog. The cursor of `may_create` has passed."""
+    """CREATE STREAM in such a database: a table of the catalog. The caller has called `may_create`."""
     for what, is_there in (
         ("an index", bool(statement.indexes)),
         ("a primary key", bool(statement.primary_key)),

@@ -1,9 +1,7 @@
-"""CREATE, ALTER and DROP ROLE; GRANT and REVOKE; SET ROLE; SHOW ROLES and SHOW GRANTS.
+"""CREATE, ALTER and DROP ROLE; GRANT and REVOKE; SET ROLE; SHOW ROLES and SHOW GRANTS, in every dialect.
 
-Roles and their grants: the same statements in every dialect.
-
-PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "GRANT", "REVOKE", "SET ROLE". Names of roles are in lower case,
-unless they are in quotes.
+PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "GRANT", "REVOKE", "SET ROLE". Unquoted names of roles are folded
+to lower case.
 """
 
 from __future__ import annotations
@@ -46,10 +44,10 @@ from watersmeet.store.positions import keep_secret
 from watersmeet.system.passwords import Verifier
 from watersmeet.system.secretvalues import reference
 
-#: Words without effect in front of the name of a relation.
+#: Words without effect before the name of a relation.
 _KINDS: Final = (("TABLE",), ("VIEW",), ("MATERIALIZED", "VIEW"), ("SOURCE",), ("STREAM",), ("DICTIONARY",))
 
-#: Options of PostgreSQL that hold for every role of Watersmeet.
+#: Options of PostgreSQL that every role of Watersmeet has.
 _WITHOUT_EFFECT: Final = ("NOCREATEDB", "NOCREATEROLE", "NOREPLICATION", "NOBYPASSRLS", "INHERIT")
 
 _LACKING: Final = {
@@ -79,8 +77,8 @@ _OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAG
 class RoleOptions:
     """The options of CREATE ROLE and ALTER ROLE; None if not given.
 
-    password: in plain, or a verifier; empty: removed. connections: -1: any number. admin: whether it is
-    a member of that role. member_of, members: roles.
+    password: plaintext, or a verifier; empty: removed. connections: -1: no limit. admin: whether it is a member of that
+    role. member_of, members: roles.
     """
 
     login: bool | None = None
@@ -107,7 +105,7 @@ class CreateRole(Statement):
 class AlterRole(Statement):
     """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
 
-    settings: value None: back to the default. resets: all others go back.
+    settings: value None: the default. resets: all others are reset.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -118,7 +116,7 @@ class AlterRole(Statement):
     resets: bool = False
 
     def role_for(self, user: str | None) -> str | None:
-        """None for a user who only sets the own password."""
+        """None for a user who only changes the own password."""
         only = replace(self, options=RoleOptions(password=self.options.password), settings=(), resets=False)
         own = self.name.name == user and self.options.password is not None
         return None if own and self == only else self.takes
@@ -149,7 +147,8 @@ class DropRole(Statement):
 class Grant(Statement):
     """`GRANT privileges ON relations TO roles`, `REVOKE … FROM …`.
 
-    relations: empty with `schemas`, whose relations are meant. open_to_all: it is about what everybody has.
+    relations: empty with `schemas`, which stand for their relations. open_to_all: the privileges are those that
+    everybody has.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -190,7 +189,7 @@ def read_create_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
     word = _word(cursor)
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = _role(cursor)
-    base = {**base, "sql": f"CREATE {word} {name.name}"}  # the rest may have a password
+    base = {**base, "sql": f"CREATE {word} {name.name}"}  # the rest may contain a password
     read = _options(cursor, base)
     if isinstance(read, Statement):
         return read
@@ -281,12 +280,12 @@ def read_reset_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _word(cursor: Cursor) -> str:
-    """The word in front of the cursor: ROLE, USER or GROUP."""
+    """The word before the cursor: ROLE, USER or GROUP."""
     return str(cursor.tokens[cursor.index - 1].text.upper())
 
 
 def _role(cursor: Cursor, *, text: bool = False) -> Name:
-    """A name of a role. text: it may be in single quotes."""
+    """A name of a role. text: also accept single quotes."""
     token = cursor.current
     if text and token is not None and token.token_type == TokenType.STRING:
         return Name(cursor.string(), span_of([token]))
@@ -312,7 +311,7 @@ def _values(cursor: Cursor) -> str:
 
 
 def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
-    """The options after the name, up to the end; or the refusal of the statement."""
+    """The options after the name, up to the end; or an error as a statement."""
     cursor.take("WITH")
     found: dict[str, Any] = {}
     while not cursor.done:
@@ -356,7 +355,7 @@ def _grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
 
 
 def _privileges(cursor: Cursor, base: dict[str, Any]) -> tuple[str, ...] | Statement:
-    """The words in front of ON."""
+    """The words before ON."""
     if cursor.take("ALL"):
         cursor.take("PRIVILEGES")
         cursor.expect("ON")
@@ -413,7 +412,7 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
 
 
 def _is_kind(cursor: Cursor, words: int = 1) -> bool:
-    """Whether the next words are the kind of the name after them, and not a name."""
+    """Whether the next words are the kind of object before a name, rather than a name."""
     behind = cursor.tokens[cursor.index + words : cursor.index + words + 1]
     return bool(behind) and behind[0].text.upper() not in (".", ",", "TO", "FROM")
 
@@ -562,8 +561,8 @@ def grant_role(session: Session, statement: GrantRole) -> Result:
 
 @handles(SetRole)
 def set_role(session: Session, statement: SetRole) -> Result:
-    """SET ROLE, RESET ROLE: the rights of the session are those of that role. PERMISSION_DENIED for a role that is not
-    the user's, whether there is such a role or not.
+    """SET ROLE, RESET ROLE: the session gets the rights of that role. PERMISSION_DENIED for a role that is not the
+    user's, whether it exists or not.
     """
     roles = session.catalog.roles
     if statement.name is None:
@@ -582,7 +581,7 @@ def set_role(session: Session, statement: SetRole) -> Result:
 
 
 def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The roles of which the session may know: of all that it is or is a member of; a member of `admin` of all."""
+    """The roles that the session may see: its own and those of which it is a member; all for a member of `admin`."""
     rows = [
         (r.name, str(r.login).lower(), ", ".join(r.member_of), "" if r.connections is None else str(r.connections))
         for r in known_roles(session)
@@ -625,7 +624,7 @@ def _check_name(statement: Statement, name: Name) -> None:
 
 
 def _properties(session: Session, statement: Statement, options: RoleOptions) -> dict[str, Any]:
-    """The fields of a role that the options set. The verifier of a password is kept as a secret."""
+    """The fields of a role that the options set. The verifier of a password is stored as a secret."""
     found: dict[str, Any] = {}
     if options.login is not None:
         found["login"] = options.login
@@ -649,7 +648,7 @@ def _check_roles(session: Session, statement: Statement, options: RoleOptions) -
 
 
 def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
-    """The changes of memberships that the options of a role say."""
+    """The changes of memberships in the options of a role."""
     made: list[RoleChange] = []
     if options.admin is not None:
         made.append(ChangeMembership(name, (ADMIN,), options.admin))
@@ -659,7 +658,7 @@ def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
 
 
 def _existing(session: Session, statement: Statement, name: Name) -> Role:
-    """A role that can be changed. UNDEFINED_OBJECT, INVALID_NAME for one that is always there."""
+    """A role that can be changed. UNDEFINED_OBJECT, INVALID_NAME for a built-in one."""
     if name.name in FIXED:
         raise error_at(statement, name.span, "INVALID_NAME", f'role "{name.name}" is always there as it is')
     role = session.catalog.roles.get(name.name)
@@ -669,7 +668,7 @@ def _existing(session: Session, statement: Statement, name: Name) -> Role:
 
 
 def _grantee(session: Session, statement: Statement, name: Name, *, everybody: bool) -> str:
-    """A role to which something is granted, or which is granted. everybody: whether that may be PUBLIC."""
+    """A role that receives a grant, or is granted. everybody: whether PUBLIC is allowed."""
     if name.name == PUBLIC and everybody:
         return PUBLIC
     if name.name in FIXED:

@@ -84,7 +84,7 @@ def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_schema(cursor: Cursor) -> str:
-    """A schema of `search_path` in the form that the variable keeps: with quotes where they are needed."""
+    """A schema of `search_path` in the form of the variable: quoted where necessary."""
     token = cursor.current
     if token is not None and token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING):
         return quoted(unquoted(cursor.string(), cursor.folding))
@@ -174,7 +174,7 @@ class RollbackTo(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Truncate(Statement):
-    """`TRUNCATE [TABLE] names`: there are no sequences to restart, and no foreign keys to follow."""
+    """`TRUNCATE [TABLE] names`. There are no sequences or foreign keys to consider."""
 
     takes: ClassVar[str | None] = None
 
@@ -192,7 +192,7 @@ class Discard(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(Statement):
-    """A statement of PostgreSQL that has nothing to change. command: its tag."""
+    """A statement of PostgreSQL without effect. command: its tag."""
 
     takes: ClassVar[str | None] = None
 
@@ -377,7 +377,7 @@ def accept(session: Session, statement: Accepted) -> Result:
 
 
 def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
-    """The error with its span; FEATURE_NOT_SUPPORTED for a name that only looks like a processor setting of Lenses."""
+    """The error with its span; FEATURE_NOT_SUPPORTED for a name that only resembles a processor setting of Lenses."""
     if (
         failure.condition == "UNDEFINED_OBJECT"
         and session.semantics.processors_have_settings
@@ -396,7 +396,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
 
 
 def _tell_missing(session: Session) -> None:
-    """Notes the schemas of the path that do not exist. Names are looked up there once they do."""
+    """Adds a notice for schemas of the path that do not exist. Names are looked up in them once they do."""
     for name in listed(session.variables.get("search_path")):
         if name != USER_SCHEMA and schema_meant(name, session.catalog) is None:
             session.notice(f'schema "{name}" does not exist')
@@ -469,7 +469,7 @@ def rollback_to_statement(session: Session, statement: RollbackTo) -> Result:
 
 @handles(Flush)
 def flush_statement(session: Session, statement: Flush) -> Result:
-    """FLUSH: waits until all views show what was committed before."""
+    """FLUSH: waits until all views reflect all earlier commits."""
     del statement
     flush(session)
     return Result("FLUSH")
@@ -477,7 +477,7 @@ def flush_statement(session: Session, statement: Flush) -> Result:
 
 @handles_nested(Truncate)
 def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
-    """TRUNCATE: deletes all rows. Of several tables, in a transaction. NO_TRANSACTION."""
+    """TRUNCATE: deletes all rows. Several tables are truncated in a transaction. NO_TRANSACTION."""
     if len(statement.names) > 1 and session.transaction is None:
         raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
     for name in statement.names:

@@ -31,14 +31,14 @@ from watersmeet.session.handlers import handles
 from watersmeet.store import positions
 from watersmeet.system.secretvalues import outside, place_outside, revealed_options
 
-#: By backend whose values are not in the database: the option that says where they are.
+#: By backend whose values are outside of the database: the option with their location.
 _OUTSIDE: Final = {"env": "name", "file": "path"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSecret(Statement):
-    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value. Or `WITH (backend = 'env', name =
-    '…')`, `(backend = 'file', path = '…')`, whose value says where it is.
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`, without the value in its text. Or `WITH (backend =
+    'env', name = '…')`, `(backend = 'file', path = '…')`, whose value is the location.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -64,7 +64,8 @@ class DropSecret(Statement):
 def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """CREATE SECRET …. The statement's text has stars instead of the value.
 
-    RisingWave, "CREATE SECRET". Our own: a value that is in the environment or in a file (backend env, file).
+    RisingWave, "CREATE SECRET". The backends env and file (a value in the environment or in a file) are Watersmeet's
+    own.
     """
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
@@ -169,14 +170,14 @@ def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
     return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
 
 
-#: By type, the option that a connection must have (any of its spellings).
+#: By type, the required option of a connection (in any of its spellings).
 _NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
     "kafka": ("properties.bootstrap.server", "properties.bootstrap.servers"),
     "schema_registry": ("schema.registry",),
     "iceberg": ("catalog.type",),
 }
 
-#: How the names of options begin of those types that have no list of them.
+#: The prefix of options, for types without a list of options.
 _PREFIXES: Final[dict[ConnectionType, str]] = {"kafka": "properties.", "schema_registry": "schema.registry"}
 
 
@@ -212,7 +213,7 @@ def read_create_connection(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @handles(CreateConnection)
 def create_connection(session: Session, statement: CreateConnection) -> Result:
-    """CREATE CONNECTION. Nothing is asked yet: a source or sink that names it asks."""
+    """CREATE CONNECTION. No server is contacted: a source or sink that names the connection does that."""
     statement = with_secrets(session, statement)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE CONNECTION")
@@ -259,7 +260,7 @@ def _hint(kind: ConnectionType, option: str) -> str:
 
 
 def show_connections(connections: Sequence[Relation]) -> Result:
-    """The connections with their types. SHOW CREATE CONNECTION has the options."""
+    """The connections with their types. SHOW CREATE CONNECTION shows the options."""
     return text_result("SHOW", ("Name", "Type"), [(c.name, c.type) for c in connections if isinstance(c, Connection)])
 
 
@@ -277,7 +278,7 @@ class CreateNamedCollection(Create):
 
 @reads("CREATE NAMED COLLECTION", own="named collection")
 def read_named_collection(cursor: Cursor, base: dict[str, Any]) -> CreateNamedCollection:
-    """The cursor stands after COLLECTION. CONNECTOR_OPTION for a setting that is given twice."""
+    """The cursor stands after COLLECTION. CONNECTOR_OPTION for a duplicate setting."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     cursor.expect("AS")
@@ -316,7 +317,7 @@ def create_named_collection(session: Session, statement: CreateNamedCollection) 
 
 
 def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The settings of a statement with those of the collection that it names, and the ids of its dependencies.
+    """The settings of a statement with those of its named collection, and the ids of its dependencies.
 
     UNDEFINED_OBJECT; CONNECTOR_OPTION for a setting that can't be overridden.
     """
@@ -408,7 +409,7 @@ def create_format_schema(session: Session, statement: CreateFormatSchema) -> Res
 
 
 def with_format_schema(session: Session, form: MessageFormat, named: str) -> tuple[MessageFormat, tuple[str, ...]]:
-    """The format with the schema that `name` or `name:Message` means, and the ids of its dependencies.
+    """The format with the schema called `name` or `name:Message`, and the ids of its dependencies.
 
     UNDEFINED_OBJECT, CONNECTOR_OPTION.
     """

@@ -1,7 +1,7 @@
 """CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements.
 
-A function has one definition in a schema. Views keep the definition that they were created with: one that CREATE OR
-REPLACE replaces stays in the catalog for them, and no statement can call it any more.
+A function has one definition in a schema. Views keep the definition with which they were created: a definition that
+CREATE OR REPLACE replaces stays in the catalog for them, and statements can no longer call it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
 
 
 def _parameters(cursor: Cursor) -> tuple[Field, ...]:
-    """`([name] type, …)`; the name of one without is empty."""
+    """`([name] type, …)`; the name of an unnamed one is empty."""
     cursor.expect("(")
     found: list[Field] = []
     while not cursor.at(")"):
@@ -181,7 +181,7 @@ class CreateFunction(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class DropFunction(Statement):
-    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
+    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: the types after each name, None without."""
 
     defines: ClassVar[bool] = True
 

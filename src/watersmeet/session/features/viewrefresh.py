@@ -4,7 +4,7 @@ Each stopped view is filled as a hidden one over the current content of its inpu
 views again with the operators of the hidden ones, and changes their content by the difference: identity, grants,
 indexes, sinks and subscriptions stay.
 
-`reset_clock` sets the time of epochs to the machine's clock. That time never falls by itself, because timers rely on
+`reset_clock` sets the time of epochs to the machine's clock. Only this function sets it back, because timers rely on
 it: the views whose operators follow the clock are stopped in the same commit, and then refreshed.
 """
 
@@ -49,7 +49,7 @@ from watersmeet.sinkwriters.writers import SinkWriters
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshView(Statement):
-    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL: those that were stopped."""
+    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL: all stopped views."""
 
     defines: ClassVar[bool] = True
 
@@ -74,11 +74,11 @@ _COMMAND = "REFRESH MATERIALIZED VIEW"
 
 @handles(RefreshView)
 def refresh_view(session: Session, statement: RefreshView) -> Result:
-    """REFRESH MATERIALIZED VIEW of one view, and the stopped ones that read it, or of all stopped views.
+    """REFRESH MATERIALIZED VIEW of one view and its stopped readers, or of all stopped views.
 
-    A view that was not stopped follows its inputs by itself: outside of a transaction the statement waits for it.
-    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH, TRANSACTION_STATE, FEATURE_NOT_SUPPORTED, DEPENDENT_OBJECTS; the error
-    of a stopped relation that a view reads; those of filling a view.
+    A view that is not stopped needs no refresh: outside of a transaction the statement waits until it is current.
+    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH, TRANSACTION_STATE, FEATURE_NOT_SUPPORTED, DEPENDENT_OBJECTS; the error of
+    a stopped relation that a view reads; those of filling a view.
     """
     stopped = _stopped(session)
     if statement.name is not None:
@@ -127,7 +127,7 @@ def _named(session: Session, statement: RefreshView) -> MaterializedView:
 
 
 def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
-    """Fills hidden views in the order of `stopped`, and starts these again. After an error all is as before."""
+    """Fills hidden views in the order of `stopped`, and starts these again. An error leaves everything unchanged."""
     database = session.database
     check_inputs(session, stopped)
     database.flush()
@@ -160,7 +160,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
 
 
 def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
-    """The error of a stopped relation that one of the views reads and the statement does not start again;
+    """The error of a stopped relation that one of the views reads and that is not restarted with it;
     FEATURE_NOT_SUPPORTED for views that fill caches.
     """
     known, failed = session.database.catalog.relations, session.database.log.progress().failed
@@ -185,7 +185,7 @@ def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> N
 
 
 def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence[Operator]]) -> Sequence[Operator]:
-    """The plan of a stopped view. plans: of those before it. Operators of other stopped views are not shared."""
+    """The plan of a stopped view. plans: of earlier ones. Operators of other stopped views are not shared."""
     database = session.database
     progress = database.log.progress()
     running = {i: ops for i, ops in database.plans.producers.items() if i not in progress.failed}
@@ -200,7 +200,7 @@ def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence
 
 
 def _settle(session: Session, plan: Sequence[Operator]) -> None:
-    """Compacts relations of whose arrivals a view is made, so that their history is their present rows only."""
+    """Compacts relations whose arrivals determine a view, so that their history is their present rows only."""
     circuit = assemble([plan], session.database.buckets)
     arrivals = {o.id for o in circuit.operators if isinstance(o, Arrivals) and o.moment}
     read = circuit.upstream(arrivals)
@@ -209,7 +209,9 @@ def _settle(session: Session, plan: Sequence[Operator]) -> None:
 
 
 def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Operator]) -> None:
-    """FEATURE_NOT_SUPPORTED if others were given changes of a view whose rows its inputs do not tell again."""
+    """FEATURE_NOT_SUPPORTED if others have received changes of a view whose rows can't be computed again from its
+    inputs.
+    """
     if readers := _readers(session, view):
         database = session.database
         try:
@@ -224,7 +226,7 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
 
 
 def _check_lost(session: Session, view: MaterializedView) -> None:
-    """DEPENDENT_OBJECTS if others were given changes of a view whose new content no change can tell them."""
+    """DEPENDENT_OBJECTS if others have received changes of a view whose new content can't be reached by changes."""
     if readers := _readers(session, view):
         raise error(
             "DEPENDENT_OBJECTS",

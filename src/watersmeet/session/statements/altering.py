@@ -1,9 +1,9 @@
 """ALTER and DROP of relations, also of their connectors (CONNECTOR WITH, REFRESH SCHEMA); CREATE and DROP of schemas.
 
 Views continue unchanged after RENAME TO, ADD COLUMN and RENAME COLUMN: their plans and files refer to relations by id,
-and to columns by their first names. A view's text is not changed. The catalog stores the names that the text uses
-(`Relation.known`), so that `*` keeps its columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds the
-new names.
+and to columns by their first names. The text of a view stays as written. The catalog stores the names that the text
+uses (`Relation.known`), so that `*` keeps its columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds
+the new names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from watersmeet.session.features.sqlfunctions import drop_functions
 from watersmeet.session.statements.topics import drop_topics
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.
+#: The values of an added NOT NULL column in existing rows, by type: the types' defaults, as text.
 _FILLS: Final = {
     "boolean": "false",
     "varchar": "",
@@ -90,7 +90,7 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
     relation = named(session, name, statement)
     if relation is None:
         return None
-    # PostgreSQL, "ALTER TABLE": it renames views, too, and dbt writes so.
+    # PostgreSQL, "ALTER TABLE": it also renames views, and dbt uses it so.
     renames = isinstance(statement, RenameRelation) and statement.kind == "table" and isinstance(relation, View)
     if not is_called(statement.kind, relation) and not renames:
         raise error_at(
@@ -150,7 +150,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         ranges=relation.ranges | ({} if statement.range is None else {column.name: statement.range}),
         digits=relation.digits | ({} if statement.digits is None else {column.name: statement.digits}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
-        # In the data, another column may have that name, which was renamed since.
+        # In the data, a column that was renamed since may have that name.
         stored=relation.stored | ({column.name: _free(column.name, stored)} if column.name in stored else {}),
         sql=with_column(relation, statement.definition),
     )
@@ -210,7 +210,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
 
 
 def _check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
-    """FEATURE_NOT_SUPPORTED for a relation whose columns follow from a query; TRANSACTION_STATE for one that the open
+    """FEATURE_NOT_SUPPORTED for a relation whose columns are those of a query; TRANSACTION_STATE for one that the open
     transaction has written.
     """
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
@@ -312,18 +312,18 @@ def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], 
     return [r for r in catalog.relations.values() if r.schema in schemas], functions
 
 
-#: Options that select the messages: with other values, the rows read so far would have another meaning.
+#: Options that select the messages: with other values, earlier rows would come from other messages.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
 
-#: The option that a setting of views stands for.
+#: The option for a setting of views.
 _RECOVERY: Final = {"strict": "stop", "best_effort": "skip"}
 
 _FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
 
 
 def alter_connector(session: Session, statement: AlterConnector) -> Result:
-    """ALTER … CONNECTOR WITH: other options from now on; views go on where they are. Of a source that each query reads
-    by itself, they are altered for all queries.
+    """ALTER … CONNECTOR WITH: replaces options; views resume at their offsets. If each query reads the source by
+    itself, the options change for all queries.
 
     CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
     """
@@ -352,8 +352,8 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
 
 
 def alter_query(session: Session, statement: AlterQuery) -> Result:
-    """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether messages that can't be decoded hold up what the view
-    reads of external streams. It resumes at its position.
+    """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether undecodable messages of external streams stop the
+    view's reading. It resumes at its position.
 
     Timeplus, "ALTER VIEW". FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
     """
@@ -386,8 +386,8 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
 
 
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
-    """REFRESH SCHEMA: takes the columns from the schema again. New columns are added at the end. Of a
-    schema in a file, messages are read by the present file.
+    """REFRESH SCHEMA: reads the columns from the schema again and appends new ones. A schema file is also read again
+    for decoding.
 
     DATATYPE_MISMATCH if a column is missing or has another type: views read it.
     """

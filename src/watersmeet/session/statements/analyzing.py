@@ -26,7 +26,7 @@ from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import OperatorCounts
 
-#: The number of epochs by default, and the most epochs of the last seconds.
+#: The default number of epochs, and the maximum for a number of seconds.
 EPOCHS: Final = 60
 
 _MOST_EPOCHS: Final = 3600
@@ -37,8 +37,8 @@ class Recent:
     """The newest epochs in which a relation ran.
 
     epochs: how many. began_us, ended_us: the time of the commit before the first of them, and of the newest.
-    duration_us, tasks_us, operators_us: sums of the `Metrics`. time_us: the sum of the times of the epochs, in which
-    those count as their tasks took that ran beside each other for longer. counts: by operator.
+    duration_us, tasks_us, operators_us: sums of the `Metrics`. time_us: the sum of the times of the epochs; parallel
+    epochs count with the time of their tasks. counts: by operator.
     """
 
     epochs: int = 0
@@ -57,10 +57,10 @@ class Recent:
 
 
 class OperatorMetrics(NamedTuple):
-    """The work of one operator in some epochs, and its state at the newest. rows_in: None of another view's operator.
+    """The work of one operator in some epochs, and its state at the newest. rows_in: None for another view's operator.
 
-    took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: of its state,
-    what waits for merges under way.
+    took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: the part of its state
+    in unfinished merges.
     """
 
     rows_in: int | None
@@ -79,10 +79,10 @@ class OperatorMetrics(NamedTuple):
 
 @dataclass(frozen=True)
 class AnalyzedOperator:
-    """A line of a plan. plan: with its own fields, without inputs.
+    """A line of a plan. plan: its own fields, without inputs.
 
-    metrics: None where the line is a part of the operator above it, or was shown before. shown_before: the same
-    operator is above, with its inputs. shared_with: the names of other relations for which it works, too.
+    metrics: None if the line is a part of the operator above it, or was shown before. shown_before: the same operator
+    was shown before, with its inputs. shared_with: the names of other relations that use it.
     """
 
     plan: PlanTree
@@ -112,7 +112,7 @@ class Analysis:
         return sum(node.metrics.took_us for node in self.root.walk() if node.metrics is not None)
 
     def share(self, took_us: int) -> float | None:
-        """Which part of the epochs' time that is."""
+        """Its part of the epochs' time."""
         return took_us / self.recent.time_us if self.recent.time_us else None
 
 
@@ -155,7 +155,7 @@ def analyzed(
 
 
 def _users(relation: Relation, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """By operator, the names of the other relations for which it works; not of those that read one of these."""
+    """By operator, the names of the other relations that use it, without their readers."""
     made = {i: {op.id for op in ops} for i, ops in producers.items()}
     found: dict[str, list[str]] = {}
     for other in (catalog.relations[i] for i in made if i in catalog.relations and i != relation.id):
@@ -227,7 +227,7 @@ _NAMES: Final = 5
 
 
 def explain_analyze(session: Session, statement: ExplainAnalyze) -> Result:
-    """EXPLAIN ANALYZE [MATERIALIZED VIEW] v: runs nothing, and tells what epochs have measured."""
+    """EXPLAIN ANALYZE [MATERIALIZED VIEW] v: runs nothing, and reports measurements of past epochs."""
     if statement.format == "dot":
         raise error_at(
             statement, statement.span, "FEATURE_NOT_SUPPORTED", "EXPLAIN ANALYZE has no FORMAT DOT", hint="Use JSON."
@@ -259,7 +259,7 @@ def explain_analyze(session: Session, statement: ExplainAnalyze) -> Result:
 
 
 def _fed(named: Relation, relations: Sequence[Relation], producers: Producers) -> Relation | None:
-    """The relation whose operators run: itself; of a sink its query, or the view that it delivers."""
+    """The relation whose operators run: the named one; for a sink its query, or the view that it delivers."""
     for relation in relations:
         if relation.id in producers and named.id in (relation.id, relation.owner):
             return relation
@@ -392,7 +392,7 @@ def _time(found: Analysis, took_us: int) -> tuple[str, str]:
 
 
 def _ms(found: Analysis, took_us: int) -> str:
-    """Milliseconds an epoch."""
+    """Milliseconds per epoch."""
     return f"{took_us / 1000 / found.recent.epochs:,.2f}"
 
 

@@ -49,7 +49,7 @@ from watersmeet.store.changes import quoted
 from watersmeet.system import files
 from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType, arrow_schema
 
-#: Python types whose values Arrow converts just as SQL would.
+#: Python types whose values Arrow converts exactly as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "smallint": (int,),
@@ -66,7 +66,7 @@ _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "timestamptz": (dt.datetime,),
 }
 
-#: Stands for a parameter while the statement is parsed; a character of Unicode's private use.
+#: Replaces a parameter while the statement is parsed; a character of Unicode's private use.
 _MARK: Final = "\ue000"
 
 
@@ -107,7 +107,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
 
 
 def _parameters(query: exp.Expression) -> list[int] | None:
-    """The number of the parameter in each place, if VALUES has a single row of nothing but parameters."""
+    """The index of the parameter in each place, if VALUES has a single row of parameters only."""
     if not isinstance(query, exp.Values) or len(query.expressions) != 1:
         return None
     row = query.expressions[0]
@@ -126,7 +126,7 @@ def _columns(rows: Sequence[Sequence[Any]], order: Sequence[int], targets: Seque
         try:
             columns.append(pa.array(values, target.column.type.arrow))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-            return None  # one by one, the statement says which value is wrong
+            return None  # one by one, the statement reports the invalid value
         if target.column.type == VARCHAR and pc.any(pc.match_substring(columns[-1], "\0")).as_py():
             return None
     return columns
@@ -143,7 +143,7 @@ def _is_plain(values: Sequence[Any], kind: SqlType) -> bool:
 
 
 def omitted_columns(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
-    """The values of columns that are left out, for that many rows."""
+    """The values of omitted columns, for that many rows."""
     if not columns:
         return {}
     now_us = session.database.clock.now_us()
@@ -155,7 +155,7 @@ def omitted_columns(session: Session, relation: Relation, columns: Sequence[Fiel
     return {c.name: pa.repeat(values.column(i)[0], rows) for i, c in enumerate(columns)}
 
 
-#: The rows of a batch that is written.
+#: The rows of a written batch.
 _BATCH_ROWS: Final = 1 << 17
 
 _TO: Final = {
@@ -225,7 +225,7 @@ def copied_rows(session: Session, statement: CopyOut) -> Result:
 
 
 def refuse_stream(session: Session, statement: CopyIn | CopyOut) -> Result:
-    """COPY of STDIN and STDOUT is for clients of a server."""
+    """FEATURE_NOT_SUPPORTED: only clients of a server can COPY from STDIN and to STDOUT."""
     del session
     stream = "FROM STDIN" if isinstance(statement, CopyIn) else "TO STDOUT"
     raise error_at(
@@ -261,7 +261,7 @@ def _of_table(session: Session, statement: CopyTo | CopyOut) -> exp.Expression:
 
 
 def _check_names(statement: CopyTo, columns: Schema) -> None:
-    """DUPLICATE_COLUMN: files of JSON and Parquet know columns by their names."""
+    """DUPLICATE_COLUMN: files of JSON and Parquet identify columns by name."""
     names = [c.name for c in columns]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -275,10 +275,9 @@ def _check_names(statement: CopyTo, columns: Schema) -> None:
 
 
 def copy_from(session: Session, statement: CopyFrom) -> Result:
-    """COPY … FROM: the rows of a file are inserted, by one commit.
+    """COPY … FROM: inserts the rows of a file, in one commit.
 
-    INVALID_VALUE for records that can't be read, unless ON_ERROR says that they are set aside: then they are dead
-    letters of the table.
+    INVALID_VALUE for unreadable records, unless ON_ERROR sets them aside: then they are dead letters of the table.
     """
     path = _path(session, statement)
     kind, options = _options(statement, _FROM)
@@ -311,14 +310,14 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
 
 
 def copied_columns(session: Session, statement: Insert) -> Schema:
-    """The columns of the rows that a client is to send. The errors that have nothing to do with the rows."""
+    """The columns of the rows that a client will send. Raises the errors that don't depend on the rows."""
     with session.database.guard:
         relation = _copied_into(session, statement.table, statement)
         return tuple(t.column for t in insert_targets(relation, statement))
 
 
 def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], pa.Table]) -> Result:
-    """Inserts rows that a client sends, by one commit. read: gives the values of columns, as texts or in their types.
+    """Inserts rows that a client sends, in one commit. read: returns the values of columns, as text or in their types.
 
     INVALID_VALUE for an invalid value of a column's type, and errors of `read`: then nothing is inserted.
     """
@@ -347,7 +346,7 @@ def _where(session: Session, given: pa.Table, values: Sequence[str]) -> str | No
 
 
 def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
-    """DuckDB SQL for the value that PostgreSQL writes as `text`, if it is one, and else for the value itself."""
+    """DuckDB SQL for the value that PostgreSQL writes as `text`, if it is valid, and else for the value itself."""
     if given != pa.string():
         return f"CAST({text} AS {kind.duckdb})"
     if kind.name == "bytea":
@@ -387,7 +386,7 @@ def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
 
 
 def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) -> None:
-    """UNDEFINED_COLUMN if the file has no column of a name that is wanted."""
+    """UNDEFINED_COLUMN if the file lacks a named column."""
     for _, lacking in partial:
         raise error_at(
             statement,
@@ -399,7 +398,7 @@ def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) ->
 
 
 def _report(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skips: bool) -> None:
-    """Reports the number of unreadable records: in a notice if they are set aside, else in an error."""
+    """Reports the number of unreadable records: in a notice if they are set aside, otherwise in an error."""
     assert dead.first is not None
     said = f"{dead.rows} record{'' if dead.rows == 1 else 's'} of the file can't be read"
     if skips:

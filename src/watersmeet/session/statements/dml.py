@@ -121,7 +121,7 @@ def _changed(
     values: tuple[exp.Expression, ...],
     images: Callable[[BatchQuery], tuple[pa.Table, pa.Table | None]],
 ) -> Result:
-    """images: the rows that change as they are and as they become, from the query for them and `values`."""
+    """images: from the query for the changed rows and `values`, makes one for the old and the new rows."""
     session.require_writer(command)
     session.require_no_transaction(f"{command} of {one(relation.what)}")
     if statement.returning is not None:
@@ -152,7 +152,7 @@ def _changed(
         key = _key(relation, keys, statement, command)
         with session.database.guard:
             depends_on = bound().depends_on
-        refresh_read(session, depends_on)  # not under the guard: maintenance takes it after the locks of this
+        refresh_read(session, depends_on)  # not under the guard: maintenance takes it after this thread's other locks
         with session.database.guard:
             old, new = images(bound())
         count = old.num_rows
@@ -168,7 +168,7 @@ def _changed(
 
 
 def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Update | Delete, command: str) -> Schema:
-    """The columns by which the server finds rows. keys: those of the server's table."""
+    """The columns by which the server identifies rows. keys: those of the server's table."""
     there = [c.name for c in relation.external.named(relation.columns)]
     for key in keys:
         if key <= {*there}:
@@ -206,7 +206,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
     if made.query.depends_on:
         refresh_read(
             session, made.query.depends_on
-        )  # not under the guard: maintenance takes it after the locks of this
+        )  # not under the guard: maintenance takes it after this thread's other locks
         with session.database.guard:
             made = _bound_insert(session, statement)
             rows = _incoming(session, made, statement)
@@ -216,7 +216,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
 
 
 def _is_outside(relation: Relation) -> bool:
-    """Whether rows that are inserted are written outside of the database."""
+    """Whether inserted rows are written to an external system."""
     return bool(relation.connector) or relation.is_written_outside
 
 
@@ -256,7 +256,7 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
 
 
 def _incoming(session: Session, made: _Bound, statement: Insert) -> pa.Table:
-    """The rows that an INSERT gives."""
+    """The rows of an INSERT."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
     if not statement.columns:
         targets = targets[: len(query.columns)] or targets
@@ -285,9 +285,8 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
 def produce_rows(
     session: Session, relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None = None
 ) -> Result:
-    """Writes rows, which have the relation's columns, to where it is outside of the database. In a topic of Kafka they
-    are there when this returns, and come from there with the next epoch. The caller does not hold the guard: servers
-    take their time.
+    """Writes rows, which have the relation's columns, to its external system. When this returns, a topic of Kafka
+    contains them, and the next epoch reads them. The caller does not hold the guard: servers may be slow.
 
     TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
     """
@@ -320,8 +319,8 @@ def produce_rows(
 
 
 def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
-    """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults, which
-    from the server, if any.
+    """Adds rows to an external table: the columns that the statement names, or all. Other columns get the server's
+    defaults.
     """
     names = [n.name for n in statement.columns]
     if relation.format is not None:
@@ -384,7 +383,7 @@ def _buried(session: Session, statement: Delete) -> Result:
 
 
 def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None:
-    """SYNTAX_ERROR for `SET a = *`: an item of the select list might be so, the value of a column can't."""
+    """SYNTAX_ERROR for `SET a = *`, which the parser accepts as a select item."""
     for value in values:
         if value.is_star:
             raise error_at(
@@ -430,7 +429,7 @@ def update(session: Session, statement: Update) -> Result:
 
 
 def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.Table, statement: Update) -> None:
-    """UNIQUE_VIOLATION if two of the `new` rows have one primary key, or one has the key of a row outside `old`.
+    """UNIQUE_VIOLATION if two of the `new` rows have the same primary key, or one has the key of a row outside `old`.
 
     Checked once all rows are updated, so keys may be exchanged: PostgreSQL's rule for deferrable constraints.
     """
@@ -450,7 +449,7 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
 
 
 def described_change(session: Session, statement: Insert | Update | Delete) -> Result | None:
-    """A result with the columns that RETURNING would give, with no change of anything; None without RETURNING."""
+    """A result with the columns of RETURNING, without changing anything; None without RETURNING."""
     with session.database.guard:
         if isinstance(statement, Insert):
             made = _bound_insert(session, statement)
@@ -473,7 +472,7 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
-    """The table, if the session may write it. changing: rows are deleted, which an append-only table refuses."""
+    """The table, if the session may write it. changing: rows are deleted, which an append-only table rejects."""
     session.require_writer(what.split(maxsplit=1)[0].upper())
     if session.transaction is not None and session.transaction.read_only:
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
@@ -543,7 +542,7 @@ def require_change(session: Session, relation: Relation, statement: Statement) -
 
 
 def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
-    """The columns that an INSERT fills, in the order in which it gives their values."""
+    """The columns that an INSERT fills, in the order of its values."""
     if not statement.columns:
         return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
     found = named_targets(relation, statement.columns, statement)
@@ -579,7 +578,9 @@ def _result(
     rows: pa.Table,
     statement: Statement,
 ) -> Result:
-    """The result of a change: the columns and rows of `items` over `rows` of `relation`; None: their number."""
+    """The result of a change: the columns and rows of `items` over `rows` of `relation`; without items the number of
+    rows.
+    """
     if items is None:
         return Result(command, rowcount=rows.num_rows)
     query = batch_query(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)

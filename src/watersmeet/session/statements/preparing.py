@@ -91,7 +91,7 @@ def described_result(session: Session, statement: Statement) -> Result | None:
 _MOST_PARAMETERS: Final = 1 << 16
 _UUID_BYTES: Final = 16
 
-#: Groups of four digits, with hyphens between them or without.
+#: Groups of four digits, with or without hyphens between them.
 _UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
 
 _UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
@@ -100,7 +100,7 @@ _UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
 def prepare_statement(session: Session, statement: Prepare) -> Result:
     """PREPARE."""
     body = statement.body
-    text = " " * body.start + statement.text[body.start : body.end]  # places stay
+    text = " " * body.start + statement.text[body.start : body.end]  # keeps positions
     prepare(session, statement.name, text, statement.parameters)
     return Result("PREPARE")
 
@@ -112,7 +112,7 @@ def prepare(
     given: Sequence[Parameter],
     check: Callable[[Statement], None] = lambda _: None,
 ) -> Prepared:
-    """Prepare a statement: parse it, and find its columns and the types of parameters that the client leaves open.
+    """Prepare a statement: parse it, and find its columns and the types of parameters without a given type.
 
     check: raises if the statement may not run now.
     """
@@ -149,7 +149,7 @@ def prepare(
 def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression]) -> Statement | None:
     """The statement with a value for each parameter; None for an empty one. The caller holds the connection's lock.
 
-    PREPARED_RESULT_CHANGED if its rows would have other columns than when it was prepared.
+    PREPARED_RESULT_CHANGED if its columns have changed since it was prepared.
     """
     statement = prepared.bound(values)
     if statement is None:
@@ -163,7 +163,7 @@ def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression])
 
 
 def seen(session: Session) -> Hashable:
-    """The state that the columns of a statement follow from, beside its text; None after changes of definitions."""
+    """The state that determines the columns of a statement, besides its text; None after changes of definitions."""
     transaction = session.transaction
     if transaction is not None and transaction.definitions:
         return None
@@ -181,7 +181,7 @@ def prepared_named(session: Session, name: str) -> Prepared:
 def check_columns(found: Schema | None, described: Schema | None, rows: pa.Table | None = None) -> None:
     """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the client.
 
-    rows: a column of nothing but NULL has any type.
+    rows: a column with only NULLs has any type.
     """
     if found is described or [(c.name, c.type) for c in found or ()] == [(c.name, c.type) for c in described or ()]:
         return
@@ -198,7 +198,7 @@ def check_columns(found: Schema | None, described: Schema | None, rows: pa.Table
 
 
 def _open(number: int, kind: SqlType | None, inferred: dict[int, Parameter]) -> exp.Expression:
-    """Stands for a parameter whose value is not known yet."""
+    """The placeholder of a parameter whose value is not known yet."""
     if kind is not None:
         return exp.Cast(this=open_parameter(lambda *_: None), to=data_type(kind))
 
@@ -255,7 +255,7 @@ def deallocate(session: Session, statement: Deallocate) -> Result:
 
 
 def literal(value: object, parameter: Parameter) -> exp.Expression:
-    """The tree that stands for the value of a parameter, a Python value or its text. INVALID_VALUE."""
+    """The tree for the value of a parameter, a Python value or its text. INVALID_VALUE."""
     kind = parameter.kind
     if value is None:
         return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
@@ -272,7 +272,7 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
         except ValueError:
             pass
         else:
-            # A literal of the type itself: the columns of the statement were described with it.
+            # A literal of the type itself, as the columns of the statement were described with it.
             made = literal_of(value, "")
             return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
     return exp.Cast(this=literal_of(value, ""), to=data_type(kind))

@@ -48,7 +48,7 @@ from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, co
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
-#: Into which other formats records can be turned. Lenses, "Serialization formats".
+#: The formats into which records can be converted. Lenses, "Serialization formats".
 _CHANGES: Final = {
     "INT": ("LONG", "STRING", "AVRO"),
     "LONG": ("STRING", "AVRO"),
@@ -64,7 +64,7 @@ _READ_ONLY: Final = ("XML", "CSV", "PROTOBUF")
 _SCALARS: Final = {"INT": INTEGER, "LONG": BIGINT, "STRING": VARCHAR, "BYTES": BYTEA}
 #: The formats of computed keys, by their types.
 _KEYS: Final = {"smallint": "INT", "integer": "INT", "bigint": "LONG", "varchar": "STRING", "bytea": "BYTES"}
-#: Columns that a query does not give.
+#: Columns that a query does not compute.
 _METADATA: Final = (RECORD_TIME, TOMBSTONE, RECORD_NUMBER, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
 
@@ -91,7 +91,7 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
 
 
 def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, topic: Relation) -> None:
-    """Makes one of the processors of a topic of Kafka, and begins to deliver its records."""
+    """Creates a processor of a topic of Kafka, and starts delivering its records."""
     writer = turned_into(TopicWriter, bound.relation, name=_free_name(session, topic), feeds=topic.id)
     with located(statement, statement.name_span):
         delivery = writer_delivery(writer, topic)
@@ -103,7 +103,7 @@ def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, top
 
 
 def _free_name(session: Session, topic: Relation) -> str:
-    """The name of the topic, or for further processors that name with a number."""
+    """The name of the topic; further processors add a number."""
     taken = {r.name for r in _processors(session) if r.schema == topic.schema}
     name, number = topic.name, 1
     while name in taken:
@@ -119,9 +119,9 @@ def _processors(session: Session) -> list[Relation]:
 def _created_in_kafka(
     session: Session, statement: CreateProcessor, relation: Relation, connector: dict[str, str]
 ) -> Relation:
-    """The topic of Kafka that a processor creates, with the types that its records have there.
+    """The topic of Kafka that a processor creates, with the types of its records in Kafka.
 
-    INVALID_PARAMETER for a format that its records can't have.
+    INVALID_PARAMETER for a format that its records don't support.
     """
     topic = relation.topic
     assert topic is not None
@@ -145,7 +145,7 @@ def _created_in_kafka(
 
 
 def _formats(session: Session, topic: Topic, key: Field, fields: list[Field]) -> tuple[str, str]:
-    """In which formats the records of a processor are written to Kafka: those of its topic, else by the types."""
+    """The formats of a processor's records in Kafka: those of its topic, otherwise by type."""
     structured = "AVRO" if session.variables.get("kafka.schema.registry.url") else "JSON"
     value_format = topic.value_format
     if value_format in _READ_ONLY or (value_format in _SCALARS and len(fields) != 1):
@@ -157,7 +157,7 @@ def _formats(session: Session, topic: Topic, key: Field, fields: list[Field]) ->
 
 
 def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted: str | None) -> None:
-    """INVALID_PARAMETER for STORE with a format that records of another one can't be turned into."""
+    """INVALID_PARAMETER for STORE with a format into which the records can't be converted."""
     if has is None or wanted is None or wanted == has:
         return
     own = split_window(has)[1]
@@ -174,7 +174,7 @@ def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted
 
 
 def stop_processor(session: Session, statement: StopProcessor) -> Result:
-    """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is.
+    """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays unchanged.
 
     DEPENDENT_OBJECTS while views read the topic, if it is in the database.
     """
@@ -223,7 +223,7 @@ def _writer(session: Session, name: Name) -> TopicWriter | None:
 def _deliver_rest(session: Session, writer: TopicWriter) -> None:
     """Writes the records for all committed rows to Kafka; a notice counts those that can't be written."""
     deliveries = session.database.service(SinkWriters)
-    with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
+    with contextlib.suppress(Error):  # it can be stopped even if nothing can be processed any more
         session.database.flush(topics=True)
     status = None if deliveries is None else deliveries.status(writer.id)
     if status is not None and status.rows:
@@ -232,8 +232,8 @@ def _deliver_rest(session: Session, writer: TopicWriter) -> None:
 
 
 def start_processor(session: Session, statement: StartProcessor) -> Result:
-    """START PROCESSOR: what writes records to Kafka, and was stopped by an error, goes on where it was; what waits
-    tries again at once. Of a topic: also what writes its dead letters.
+    """START PROCESSOR: a processor that an error stopped resumes at its position; a waiting one retries at once. For a
+    topic: also the writer of its dead letters.
     """
     session.require_definer("START PROCESSOR")
     session.require_no_transaction("START PROCESSOR")
@@ -264,7 +264,7 @@ def _target(statement: CreateProcessor) -> Name:
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     """The processor that the statement would create.
 
-    Errors of the binder, with their places; UNDEFINED_RELATION for a missing target.
+    Errors of the binder, with their positions; UNDEFINED_RELATION for a missing target.
     """
     query = bound(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)

@@ -1,8 +1,8 @@
 """CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started.
 
-SQLstream's users write pumps beside views. A started pump is a materialized view whose rows are copied to its stream; a
-stopped one is only its text. A pump reads what arrives after its start, and everything that arrived before it was
-stopped is written.
+A SQLstream pump exists separately from views. A started pump is a materialized view whose rows are copied to its
+stream; a stopped one is only its text. A pump reads rows that arrive after its start, and writes everything that
+arrived before it was stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from watersmeet.session.statements.views import target_of
 from watersmeet.sinkwriters.writers import SinkWriters
 
 _PUMPS: Final = (Pump, StoppedPump)
-#: How long STOP waits for a target outside of the database to take what the pump gave before.
+#: How long STOP waits for an external target to accept the earlier output of the pump.
 _DELIVERY_S: Final = 30.0
 
 
@@ -60,7 +60,7 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name, … START or STOP. A pump already in that state stays as it is.
+    """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged.
 
     No row between two of the pumps is lost, whatever the order of the names: START begins with the pumps that read what
     others write, STOP with those that write what others read.
@@ -97,7 +97,7 @@ def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation
 
 
 def _altered(session: Session, statement: AlterPump) -> list[Relation]:
-    """The pumps that a statement names, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    """The pumps of a statement, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
     if statement.every is not None:
         schema = schema_meant(statement.every.name, session.catalog)
         if schema is None:
@@ -124,7 +124,7 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
     if statement.start and isinstance(relation, StoppedPump):
         _restart(session, relation)
     elif not statement.start and isinstance(relation, Pump):
-        session.database.flush()  # COMMIT sees to what it gave since; here its stream's refusal is told
+        session.database.flush()  # COMMIT writes the later output; errors of its stream are reported now
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
@@ -146,7 +146,7 @@ def _start(session: Session, statement: CreatePump) -> None:
 
 
 def _merging(session: Session, statement: CreatePump) -> Merging | None:
-    """How the rows of a pump are written that runs a MERGE."""
+    """For a pump that runs a MERGE, how its rows are written."""
     assert statement.into is not None
     into, query = session.relation(statement.into, statement), statement.query
     return merging_of(statement, into, statement.into, statement.targets, query.selects)
@@ -166,7 +166,7 @@ def _restart(session: Session, relation: Relation) -> None:
 
 
 def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
-    """The statement with the columns that its rows go to, in the order of the select list."""
+    """The statement with the target columns of its rows, in the order of the select list."""
     assert statement.into is not None
     stream = session.relation(statement.into, statement)
     columns = (
@@ -188,7 +188,7 @@ def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
 
 
 def _promoting(query: exp.Expression, names: Sequence[str]) -> exp.Expression:
-    """The query with the item that goes to ROWTIME named so, which makes it the ROWTIME of the rows."""
+    """The query with the item for ROWTIME named so, which makes it the ROWTIME of the rows."""
     if ROWTIME not in names or not isinstance(query, exp.Select):
         return query
     query = query.copy()

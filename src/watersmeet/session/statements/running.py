@@ -1,5 +1,5 @@
-"""Queries that run until they are stopped: a hidden view, and its changes that were not taken yet. SUBSCRIBE TO,
-RECOVER FROM and UNSUBSCRIBE TO: running queries that stay without a reader. KILL QUERY.
+"""Queries that run until they are stopped: a hidden view and its changes. SUBSCRIBE TO, RECOVER FROM and UNSUBSCRIBE
+TO: running queries that persist without a reader. KILL QUERY.
 
 Timeplus, "Multi-JOINs and ASOF JOINs"; Proton's smoke tests of query states.
 """
@@ -39,7 +39,7 @@ _NUMBERS: Final = itertools.count(1)
 
 Diff = npt.NDArray[np.int64]
 
-#: How often a query that waits for rows checks for a new commit.
+#: The interval at which a query that waits for rows checks for a new commit.
 _LOOK_S: Final = 0.01
 
 #: The column that is 1 for inserted and -1 for deleted rows.
@@ -49,7 +49,7 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 class _Hold:
     """The resources of a running query in the database: its view, once created, and the commits not taken yet.
 
-    acknowledgements: of a subscription, which of its rows were handed out. They outlive the release of this.
+    acknowledgements: of a subscription, which rows were returned. They outlive the release of this.
     """
 
     def __init__(self, session: Session, changes: Changes) -> None:
@@ -83,7 +83,7 @@ class _Hold:
         any lock.
         """
         thread = threading.Thread(target=self._release_quietly, name="watersmeet-abandoned", daemon=True)
-        with contextlib.suppress(RuntimeError):  # at the end of the process, where everything goes
+        with contextlib.suppress(RuntimeError):  # at the end of the process, where threads can't be started
             thread.start()
             self._session.stopping.add(thread)
 
@@ -93,18 +93,14 @@ class _Hold:
 
 
 class RunningQuery:
-    """A running query. `take` returns what it gave since the last call; `close` ends it.
+    """A running query. `take` returns the changes since the last call; `close` ends it.
 
-    It keeps its commits until they are taken. A query that is garbage-collected is ended; for a subscription (SUBSCRIBE
-    TO) that ends only the reading, and RECOVER FROM continues after the last row handed out.
+    It pins its commits until they are taken. A query that is garbage-collected is ended; for a subscription (SUBSCRIBE
+    TO) that ends only the reading, and RECOVER FROM continues after the last returned row.
 
-    name: its id, which is also that of the hidden view.
-    text: as it was written.
-    started_us: when it started, in microseconds since 1970 (UTC).
-    columns: without the sign of a change.
-    append_only: it never deletes a row.
-    signed: changes are shown with their sign, in the column `delta_at`.
-    ended: LIMIT was reached; no more rows come.
+    name: its id, which is also that of the hidden view. text: as it was written. started_us: its start, in microseconds
+    since 1970 (UTC). columns: without the sign of a change. append_only: it never deletes a row. signed: changes are
+    shown with their sign, in the column `delta_at`. ended: LIMIT was reached; no more rows follow.
 
     Rows of a query over streams are in the order of their rowtime.
     """
@@ -122,7 +118,7 @@ class RunningQuery:
         hidden: bool = False,
         position: Position | None = None,
     ) -> None:
-        """relation: its view, which exists. changes: those of the view. rowtime, hidden: see `BoundQuery`.
+        """relation: its existing view. changes: those of the view. rowtime, hidden: see `BoundQuery`.
 
         position: of a subscription, where to continue; `changes` begin after its `since`.
         """
@@ -131,7 +127,7 @@ class RunningQuery:
         self.name = relation.name
         self.started_us = started_us
         self._hold = _Hold(session, changes)
-        self._state = threading.Lock()  # of the next two, and of what is taken as they are
+        self._state = threading.Lock()  # for the next two attributes, and for `take`
         self._closed = self._killed = False
         self._rest: tuple[pa.Table, Diff] | None = None
         self.id = self._hold.relation_id = relation.id
@@ -158,8 +154,8 @@ class RunningQuery:
             self.close()
 
     def _place(self, request: Request, columns: Schema, first: int) -> None:
-        """Which column of the view each column comes from. The first ones are not shown; the one after the last is
-        `emit_version()`.
+        """Sets the source of each column among the view's columns. The first ones are hidden; the index after the last
+        one means `emit_version()`.
         """
         width = len(columns) - first + len(request.computed)
         special = {p.index(width): p for p in request.computed}
@@ -179,30 +175,32 @@ class RunningQuery:
 
     @property
     def ended(self) -> bool:
-        """True once no more rows come: LIMIT was reached, or the query reads no relation and has given all rows."""
+        """True once no more rows follow: LIMIT was reached, or the query reads no relation and has returned all
+        rows.
+        """
         return self._emitter.ended or self._complete
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: by its reader, by KILL QUERY, or because no more rows come."""
+        """Whether it was closed: by its reader, by KILL QUERY, or because no more rows follow."""
         return self._closed
 
     @property
     def position(self) -> Position:
-        """How far its changes were taken and given."""
+        """The position up to which its changes were taken and returned."""
         taken, first = self._hold.changes.taken, self._emitter.waits_from
         return Position(taken if first is None else first - 1, taken, self._emitter.so_far)
 
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call, and how often each row was inserted (above 0) or deleted; never waits.
 
-        When all are given, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY,
-        PERMISSION_DENIED once what it reads may not be read any more.
+        When all are returned, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY,
+        PERMISSION_DENIED if its inputs may no longer be read.
         """
         return self._take(kept=False)
 
     def take_kept(self) -> tuple[pa.Table, Diff]:
-        """Like `take`, for a caller that keeps rows and reports with `unread` how many of them are left."""
+        """Like `take`, for a caller that buffers rows and reports with `unread` how many of them are left."""
         return self._take(kept=True)
 
     def _take(self, *, kept: bool) -> tuple[pa.Table, Diff]:
@@ -220,9 +218,9 @@ class RunningQuery:
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
     def unread(self, rows: int) -> None:
-        """Notes that only the last `rows` rows from `take_kept`, as shown, are not handed out yet.
+        """Notes that only the last `rows` rows from `take_kept`, as shown, are not returned yet.
 
-        If the subscription was ended meanwhile, the caller must not hand out further rows: QUERY_CANCELED, NO_RESULT.
+        If the subscription was ended meanwhile, the caller must not return further rows: QUERY_CANCELED, NO_RESULT.
         """
         acknowledgements = self._hold.acknowledgements
         if acknowledgements is not None:
@@ -232,7 +230,7 @@ class RunningQuery:
                 acknowledgements.unread(rows)
 
     def _given(self) -> tuple[pa.Table, Diff]:
-        """The next rows, which are noted as given."""
+        """The next rows, which are noted as returned."""
         if self._killed or (self._closed and not self.ended):
             raise self._ended_error()
         check_followed(self._session, self._read)
@@ -258,7 +256,7 @@ class RunningQuery:
         return rows, diff
 
     def _check(self) -> None:
-        """Raises what stopped the query, or a source that it alone reads."""
+        """Raises the error that stopped the query, or a source that only this query reads."""
         if (failure := failure_of(self._session, self.id)) is not None:
             raise failure
         if self._strict:
@@ -273,8 +271,8 @@ class RunningQuery:
         return error("NO_RESULT", "the query has been stopped")
 
     def _go_on(self, position: Position) -> None:
-        """Continues a subscription where its reading ended: first the rest of the change that was given in part, then
-        changes that were taken but not given.
+        """Continues a subscription where its reading ended: first the rest of a change that was returned in part, then
+        changes that were taken but not returned.
         """
         session, changes = self._session, self._hold.changes
         if position.since < position.taken:
@@ -320,7 +318,7 @@ class RunningQuery:
 
 
 def shown_rows(diff: Diff) -> int:
-    """The number of rows that changes take, each shown as often as it was inserted or deleted."""
+    """The number of shown rows of changes: each row counts as often as it was inserted or deleted."""
     return int(np.abs(diff).sum())
 
 
@@ -333,7 +331,7 @@ class ShownQuery:
         self.columns: Schema = (*columns[:at], query.delta, *columns[at:]) if query.signed else query.columns
 
     def rows(self) -> pa.Table:
-        """See `result.Running`. Each change comes as often as it was inserted or deleted."""
+        """See `result.Running`. Each change is repeated as often as it was inserted or deleted."""
         rows, diff = self.query.take_kept()
         repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
         if not self.query.signed:
@@ -360,7 +358,7 @@ class ShownQuery:
         self.query.wait(seconds)
 
     def settle(self, most_s: float) -> None:
-        """See `result.Running`. It reads what is committed itself."""
+        """See `result.Running`. It reads all commits itself."""
         del most_s
         self.query.wait(0)
 
@@ -370,9 +368,9 @@ class ShownQuery:
 
 
 def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> RunningQuery:
-    """Starts a running query. When this returns, it shows what its inputs have.
+    """Starts a running query. When this returns, it reflects its inputs.
 
-    Errors of the binder and the planner. log: give the changes of a table of records as its topic has them.
+    Errors of the binder and the planner. log: return the changes of a table of records as its topic contains them.
     """
     session.require_writer("a query that runs until it is stopped")
     database, transaction = session.database, session.transaction
@@ -412,7 +410,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
 
 
 def _free_id(session: Session, request: Request, text: str) -> str:
-    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT if another query has it."""
+    """The id of a new query: the requested one, or a new number. DUPLICATE_OBJECT if another query has it."""
     runs = {q.name for q in session.queries()}
     kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     wanted = request.query_id
@@ -450,21 +448,21 @@ def kill_query(session: Session, statement: KillQuery) -> Result:
     return text_result("KILL QUERY", ("kill_status", "query_id", "query"), rows)
 
 
-#: Proton's numbers for errors of RECOVER FROM: an unknown id, and one that is running.
+#: Proton's error numbers for RECOVER FROM: an unknown id, and a query that is running.
 _NOT_FOUND: Final = 2003
 
 _RUNS: Final = 216
 
 
 def subscribe(session: Session, statement: Subscribe) -> Result:
-    """SUBSCRIBE TO: starts a query that stays when its cursor is closed."""
+    """SUBSCRIBE TO: starts a query that persists when its cursor is closed."""
     shown = ShownQuery(start_subscription(session, statement))
     session.notice(f"RECOVER FROM '{shown.query.name}' continues this query, UNSUBSCRIBE TO ends it")
     return Result("SUBSCRIBE", shown.columns, running=shown)
 
 
 def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
-    """Like `select.start`. In a transaction, it is a subscription from COMMIT on.
+    """Like `select.start`. In a transaction, it becomes a subscription at COMMIT.
 
     FEATURE_NOT_SUPPORTED for a query that ends by itself.
     """
@@ -489,7 +487,7 @@ def recover_query(session: Session, statement: Recover) -> Result:
 def recover(session: Session, statement: Recover) -> RunningQuery:
     """Continues a subscription without a reader.
 
-    UNDEFINED_OBJECT, DUPLICATE_OBJECT if somebody reads it, SUBSCRIPTION_LOST.
+    UNDEFINED_OBJECT, DUPLICATE_OBJECT if it has a reader, SUBSCRIPTION_LOST.
     """
     session.require_writer("RECOVER FROM")
     database = session.database
@@ -505,7 +503,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             code=_RUNS,
         )
     if (before := session.acknowledgements.pop(relation.id, None)) is not None:
-        before.rest()  # of a query that was forgotten, and is not released yet
+        before.rest()  # a garbage-collected query may not be released yet
     position = database.positions.resume(relation.id)
     if position is None:
         raise error_at(
@@ -542,7 +540,7 @@ def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
     for query in session.queries():
         if query.name == relation.name:
             query.kill()
-    if relation.id in session.catalog.relations:  # in a transaction of its own it went with its query
+    if relation.id in session.catalog.relations:  # a transaction may have removed it with its query
         remove(session, {relation.id})
     return Result("UNSUBSCRIBE")
 

@@ -52,12 +52,12 @@ from watersmeet.store.retention import changed_bytes
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
-#: RisingWave's lists that are always empty here.
+#: RisingWave's lists that are always empty in Watersmeet.
 _EMPTY: Final = ("internal tables",)
-#: The time of epochs is ahead of the machine's clock by more than this: SHOW ERRORS has it.
+#: SHOW ERRORS reports the clock if the time of epochs is ahead of the machine's clock by more than this.
 _CLOCK_AHEAD_S: Final = 60.0
 
-#: Lists of files in the status of a source, and the problem of their files.
+#: Lists of files in the status of a source, with the problem of their files.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
@@ -83,7 +83,7 @@ _JOBS: Final[Schema] = (
 )
 
 
-#: The most hot keys that are shown of a view.
+#: The maximum number of hot keys shown for a view.
 _HOT_KEYS: Final = 5
 
 _SOURCES: Final[Schema] = (
@@ -95,7 +95,7 @@ _SOURCES: Final[Schema] = (
     Field("Retained_bytes", BIGINT),
 )
 
-#: Parts of the status of a source that have columns of their own in SHOW JOBS.
+#: Parts of the status of a source that are separate columns in SHOW JOBS.
 _SHOWN_APART: Final = ("id", "name", "connector", "rows", "bytes", "dead", "watermark")
 
 _QUERIES: Final = (
@@ -159,16 +159,15 @@ def _list(session: Session, statement: Show) -> Result:
 
 
 def _connectors(session: Session, statement: Show) -> Result:  # noqa: ARG001
-    """SHOW CONNECTORS [LIKE pattern]: the options of all connectors; the pattern is of names of connectors."""
+    """SHOW CONNECTORS [LIKE pattern]: the options of all connectors; the pattern selects connectors by name."""
     names = ("Connector", "Use", "Option", "Type", "Default", "Secret", "Description")
     return text_result("SHOW", names, [row for row in option_rows() if _is_like(row[0], statement)])
 
 
 def _sources(session: Session, sources: Sequence[Relation]) -> Result:
-    """The sources, each with its state, why that is not `running`, and how many messages are left to be read; NULL for
-    what is not known, as nothing reads the source. Of one that each query reads by itself: the worst state of these,
-    and all that is left. Of a captured database: how many bytes of the server's log are left to be read, and how many
-    the server keeps for it.
+    """The sources: their state, the reason if it is not `running`, and the number of messages left to read; NULL if
+    nothing reads the source. If each query reads it by itself: the worst state of these, and the sum of messages left.
+    For a captured database: the bytes of the server's log left to read, and the bytes that the server keeps for it.
     """
     known = {s.id: s for s in database_status(session).sources}
     readers: dict[str, list[str]] = {}
@@ -339,7 +338,7 @@ def _lacking(columns: list[str]) -> str:
 
 
 def _captured(session: Session) -> list[tuple[CapturedTable, CapturedTableStatus]]:
-    """The captured tables that the user sees, each with its status."""
+    """The captured tables visible to the user, each with its status."""
     captures, catalog = session.database.service(Captures), session.catalog
     found = [] if captures is None else [(catalog.relations.get(i), s) for i, s in captures.tables().items()]
     return [(t, s) for t, s in found if isinstance(t, CapturedTable) and catalog.shows(t)]
@@ -366,7 +365,7 @@ def _failed(failure: FailedExpression) -> str:
 
 
 def _dead_letters(session: Session, statement: Show) -> Result:
-    """Records and files of sources that could not be read: their place, the reason, and their text."""
+    """Records and files of sources that could not be read: their location, the reason, and their text."""
     wanted = None if statement.name is None else session.relation(statement.name, statement)
     rows: list[tuple[Any, ...]] = []
     sources = [(s.id, s.name) for s in database_status(session).sources]
@@ -419,7 +418,7 @@ def _parameters(session: Session, statement: Show) -> Result:
 
 
 def retention_shown(catalog: Catalog) -> str:
-    """For how long history is kept."""
+    """The retention of history, as text."""
     if catalog.retention_us is None:
         return f"{length_text(retention.RETENTION_US)} (default)"
     return length_text(catalog.retention_us)
@@ -440,7 +439,7 @@ def _databases(session: Session, statement: Show) -> Result:
 
 
 def _listed(session: Session, statement: Show) -> list[Relation]:
-    """The relations of the schema that FROM names; without FROM, those that need no schema in front of their names."""
+    """The relations of the schema that FROM names; without FROM, those whose names need no schema."""
     catalog = session.catalog
     if statement.name is None:
         return [r for r in catalog.shown if catalog.by_name(r.name) is r]
@@ -544,7 +543,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
 
 
 def _facts(session: Session, relation: Relation) -> list[Described]:
-    """The properties of a relation beside its columns."""
+    """The properties of a relation other than its columns."""
     rows: list[Described] = []
     if relation.primary_key:
         rows.append(("primary key", ", ".join(relation.primary_key), None))
@@ -566,7 +565,7 @@ def _is_like(name: str, statement: Show) -> bool:
 
 
 def _source_detail(source: SourceStatus) -> str | None:
-    """The status of a source beside its counts, as JSON; None if there is nothing to report."""
+    """The status of a source except for its counts, as JSON; None if there is nothing to report."""
     shown = {k: v for k, v in source.to_dict().items() if k not in _SHOWN_APART and v}
     if "partial" in shown:
         shown["partial"] = [f"{file}: without {', '.join(columns)}" for file, columns in shown["partial"]]

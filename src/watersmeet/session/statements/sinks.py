@@ -47,7 +47,7 @@ from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 #: Options of sinks of all connectors.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
 
-#: The option, and the variable of the session, that limit how fast rows go out.
+#: The option, and the variable of the session, that limit the rate of written rows.
 RATE_LIMIT: Final = "sink_rate_limit"
 
 _SHOWN: Final = (
@@ -87,7 +87,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
             )
         with located(statement, statement.spans.get("connector", statement.name_span)):
             connector_named(statement.options["connector"].lower())
-        # It has its id before its query, which it owns.
+        # Created before its query, which has the sink's id as its owner.
         sink = new_relation(
             session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={}
         )
@@ -117,11 +117,11 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
 
 
 def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
-    """A sink INTO a table: the changes of its query are merged into the table. The caller has a transaction open.
+    """A sink INTO a table: merges the changes of its query into the table. The caller has a transaction open.
 
     RisingWave, "CREATE SINK INTO". CONNECTOR_OPTION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH,
-    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for a sink that its own rows would reach, and for changes that the table can't
-    take.
+    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for a sink that would read its own rows, and for changes that the table does not
+    accept.
     """
     for option in ("format", *statement.options):
         if option in statement.spans and option not in ("type", "force_append_only", "on_error"):
@@ -137,7 +137,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
         raise error_at(
             statement, into.span, "READ_ONLY_RELATION", f"a sink can't write {what}", hint="INTO needs a table."
         )
-    # It has its id before its query, which it owns.
+    # Created before its query, which has the sink's id as its owner.
     sink = new_relation(session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={})
     session.put(sink)
     view = _query_view(session, statement)
@@ -187,7 +187,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
 
 
 def _skips(statement: CreateSink) -> bool:
-    """Whether rows that the table refuses are set aside. CONNECTOR_OPTION."""
+    """Whether rows that the table rejects are set aside. CONNECTOR_OPTION."""
     asked = statement.options.get("on_error", "stop")
     if asked.lower() not in ("stop", "skip"):
         raise _refused(statement, "on_error", f'option on_error can\'t be "{asked}"', "It must be stop or skip.")
@@ -195,7 +195,7 @@ def _skips(statement: CreateSink) -> bool:
 
 
 def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> tuple[Target, ...]:
-    """The columns of the table that the `count` columns of the query go to: those that are named, or the first ones."""
+    """The columns of the table for the `count` columns of the query: the named ones, or the first ones."""
     if statement.targets:
         targets = named_targets(table, statement.targets, statement)
         check_given(table, targets, statement)
@@ -233,7 +233,7 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
 
 
 def _query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
-    """The view that has what a sink delivers."""
+    """The view with the content that a sink delivers."""
     if statement.source is not None:
         relation = session.relation(statement.source, statement)
         if not relation.is_stored and not isinstance(relation, (Source, View)):
@@ -287,7 +287,7 @@ def _sink(statement: CreateSink, sink: Sink, relation: Relation) -> Sink:
 
 
 def _form_of(statement: CreateSink, relation: Relation) -> tuple[RowForm, bool]:
-    """In which form changes go out, and whether deleted rows are left out by force_append_only."""
+    """The form of written changes, and whether force_append_only omits deleted rows."""
     options = statement.options
     made = statement.format or MessageFormat()
     forced = options.get("force_append_only", made.options.get("force_append_only"))
@@ -331,7 +331,7 @@ def _form(statement: CreateSink, name: str) -> RowForm:
 def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str, ...]:
     """The key columns: those of the option `primary_key`, else the primary key of the relation.
 
-    UNDEFINED_COLUMN; CONNECTOR_OPTION for a sink that needs a key and has none.
+    UNDEFINED_COLUMN; CONNECTOR_OPTION for a missing key that the sink needs.
     """
     text = statement.options.get("primary_key")
     if text is None:
@@ -372,13 +372,13 @@ def _truth(statement: CreateSink, option: str, value: str) -> bool:
 
 
 def _refused(statement: CreateSink, option: str, message: str, hint: str | None = None) -> Error:
-    """CONNECTOR_OPTION at the place of an option; at the name of the sink if it is not given."""
+    """CONNECTOR_OPTION at the position of an option; at the name of the sink if it is not given."""
     span = statement.spans.get(option, statement.name_span)
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
 
 
 def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
-    """The sink that is named; None if it does not exist and the statement has IF EXISTS."""
+    """The named sink; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
     found = session.find(name)
     if found is None and statement.if_exists:
@@ -393,7 +393,7 @@ def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
 
 
 def limit_sink(session: Session, statement: LimitSink) -> Result:
-    """ALTER SINK name SET SINK_RATE_LIMIT: from the next rows on."""
+    """ALTER SINK name SET SINK_RATE_LIMIT: effective for the next rows."""
     session.require_definer("ALTER SINK")
     found = _altered(session, statement)
     if found is None:
@@ -424,6 +424,6 @@ def start_sink(session: Session, statement: StartSink) -> Result:
 
 
 def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
-    """A row for each sink: where it goes, its state, and how far it is behind."""
+    """A row for each sink: its target, its state, and its lag."""
     statuses = [s.to_dict() for s in sink_statuses(session, [s for s in sinks if isinstance(s, Sink)])]
     return typed_result("SHOW", _SHOWN, [tuple(s[column.name] for column in _SHOWN) for s in statuses])

@@ -1,4 +1,4 @@
-"""CREATE TABLE, SOURCE and INDEX, and CREATE STREAM: a table written by INSERT, whose rows carry their times.
+"""CREATE TABLE, SOURCE and INDEX, and CREATE STREAM: a table written by INSERT whose rows have times.
 
 SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 """
@@ -52,7 +52,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             "DO NOTHING, which tables do not have.",
             hint="Leave out APPEND ONLY or the primary key.",
         )
-    # The query may read the relation that it replaces.
+    # The query may read the replaced relation.
     query = batch_query(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")

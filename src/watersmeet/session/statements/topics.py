@@ -51,14 +51,14 @@ from watersmeet.session.status import database_status
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, VARCHAR, Field, Schema
 
-#: By the name of the option of connector kafka, where the settings differ from it.
+#: Settings whose option of connector kafka has another name, with that name.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}
 
 _ON_ERROR: Final = {"continue": "skip", "fail": "stop", "dlq": "skip"}
 
 
 def connector_for(session: Session, topic: str) -> dict[str, str]:
-    """The options of connector kafka for a topic, by the settings; none if topics are in the database."""
+    """The options of connector kafka for a topic, from the settings; empty if topics are in the database."""
     settings = session.variables
     if not settings.get("kafka.bootstrap.servers") or session.replace_connectors:
         return {}
@@ -71,7 +71,7 @@ def connector_for(session: Session, topic: str) -> dict[str, str]:
 
 
 def format_for(session: Session, key_format: str, value_format: str) -> MessageFormat:
-    """How the records of a topic of Kafka are written and read. INVALID_PARAMETER for AVRO without a registry."""
+    """The formats of the records of a topic of Kafka. INVALID_PARAMETER for AVRO without a registry."""
     settings = session.variables
     options = dict(session.semantics.message_options)
     window, key_format = split_window(key_format)
@@ -97,7 +97,7 @@ def format_for(session: Session, key_format: str, value_format: str) -> MessageF
 
 
 def setting(session: Session, topic: str, name: str) -> str:
-    """The setting of one topic, else the default for all."""
+    """The setting of a topic, otherwise the default for all."""
     own = session.variables.get(f"topic.{topic}.{name}")
     return own or session.variables.get(f"defaults.topic.{name}")
 
@@ -113,7 +113,7 @@ def reading_options(session: Session) -> dict[str, str]:
 def dead_letter_topic(
     session: Session, statement: CreateTopic | CreateProcessor, connector: dict[str, str]
 ) -> dict[str, str]:
-    """The options of the topic that gets the records that can't be decoded, as the settings say; none: none does.
+    """The options of the topic for records that can't be decoded, from the settings; empty if there is none.
 
     INVALID_PARAMETER if the settings don't name one.
     """
@@ -145,10 +145,10 @@ def ensure_topic(
 ) -> tuple[int, dict[str, str]]:
     """Creates the topic of a statement in Kafka. An existing topic is used unchanged.
 
-    Returns how many partitions it has and, if it was created, further options of connector kafka by which all of it is
-    read. partitions, replication, compacted: None as the settings say. is_table: its records
-    are the changes of a table, so it is compacted unless the settings disagree. INVALID_PARAMETER if it exists
-    with another number of partitions than the statement has; errors of the connection.
+    Returns its number of partitions and, if it was created, further options of connector kafka with which all of it is
+    read. partitions, replication, compacted: None: from the settings. is_table: its records are the changes of a table,
+    so it is compacted unless the settings disagree. INVALID_PARAMETER if it exists with another number of partitions
+    than the statement has; errors of the connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
@@ -183,7 +183,7 @@ def ensure_topic(
 def undone_by_rollback(session: Session, connector: dict[str, str]) -> Callable[[], None]:
     """Deletes a topic that was created for a statement, if its transaction is rolled back.
 
-    Returns what does it at once, for a statement that fails.
+    Returns a function that does it at once, for a statement that fails.
     """
     delete = _deletion(session, connector)
     transaction = session.transaction
@@ -193,7 +193,7 @@ def undone_by_rollback(session: Session, connector: dict[str, str]) -> Callable[
 
 
 def drop_topics(session: Session, relations: Iterable[Relation]) -> None:
-    """Deletes the topics of Kafka of relations that were dropped; in a transaction, when it commits."""
+    """Deletes the topics of dropped relations from Kafka; in a transaction, when it commits."""
     for relation in relations:
         connector = topic_of(relation)
         if not connector:
@@ -217,7 +217,7 @@ def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]
 
 
 def topic_of(relation: Relation) -> dict[str, str]:
-    """The options of connector kafka of a topic that is in Kafka; none for other relations."""
+    """The options of connector kafka of a topic that is in Kafka; empty for other relations."""
     return relation.connector if isinstance(relation, TopicTable) else {}
 
 
@@ -227,7 +227,7 @@ _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
 #: Columns of topics of Kafka with the brokers' metadata of a record.
 _PLACE: Final = (Field(RECORD_PARTITION, INTEGER), Field(RECORD_OFFSET, BIGINT), Field(RECORD_HEADERS, JSONB))
 
-#: By column, the part of a message that it is.
+#: By column, its part of a message.
 MESSAGE_PARTS: Final = {
     KEY_COLUMN: "key",
     RECORD_TIME: "timestamp",
@@ -246,7 +246,7 @@ _COMPACTED: Final = (
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is a topic there.
+    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is created there.
 
     With OR REPLACE a topic stays in Kafka with its records, and is read again.
     """
@@ -306,9 +306,9 @@ def _create(session: Session, statement: CreateTopic) -> None:
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic of Kafka that is to be read. columns: its key, then its fields. required: the fields that INSERT always
-    gives. shown_key_format: by which joins compare keys; None for a computed one. partitions, replication, compacted:
-    as the statement says, None where the settings do. is_table: its records are the changes of a table.
+    """A topic of Kafka to read. columns: its key, then its fields. required: the fields that INSERT always has.
+    shown_key_format: the format by which joins compare keys; None for a computed one. partitions, replication,
+    compacted: of the statement, None: from the settings. is_table: its records are the changes of a table.
     """
 
     columns: Schema
@@ -326,8 +326,8 @@ class KafkaTopic:
 def add_topic(
     session: Session, statement: CreateTopic | CreateProcessor, connector: dict[str, str], wanted: KafkaTopic
 ) -> Relation:
-    """Adds a topic whose rows are the records in Kafka, and creates it there if it is missing. Others write there, too,
-    so any field may be missing.
+    """Adds a topic whose rows are the records in Kafka, and creates it there if it is missing. Other programs also
+    write it, so any field may be missing.
     """
     fields = tuple(replace(c, nullable=c.nullable or c.name != KEY_COLUMN) for c in wanted.columns)
     columns = (*fields, TIME, _DELETED, *_PLACE)
@@ -385,7 +385,7 @@ def add_topic(
 
 
 def partitions_wanted(session: Session) -> int:
-    """The number of partitions of topics whose statement does not give it."""
+    """The number of partitions of topics whose statement does not have it."""
     return int(session.variables.get("defaults.topic.partitions"))
 
 
@@ -416,7 +416,7 @@ def _facts(relation: Relation) -> tuple[Any, ...]:
 
 
 def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
-    """A row for each processor. The first one of a topic has its name."""
+    """A row for each processor. The first one of a topic has the topic's name."""
     status = database_status(session)
     rows = [
         (
@@ -431,8 +431,8 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
 
 
 def undelivered(session: Session, relation_id: str) -> str | None:
-    """Why the topic of a processor does not get its records in Kafka, or the dead-letter topic of a topic its records;
-    None if it does, or does not exist.
+    """The reason why the records of a processor, or the dead letters of a topic, are not written to Kafka; None if they
+    are, or it does not exist.
     """
     deliveries = session.database.service(SinkWriters)
     status = None if deliveries is None else deliveries.status(relation_id)

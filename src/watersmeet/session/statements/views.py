@@ -36,7 +36,7 @@ def target_of(
     depends_on: tuple[str, ...],
     merging: Merging | None = None,
 ) -> Relation | None:
-    """The stream that the view writes its rows to; None without INTO. merging: of a pump that runs a MERGE.
+    """The stream of INTO; None without INTO. merging: of a pump that runs a MERGE.
 
     UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a stream that
     the view reads.
@@ -79,7 +79,7 @@ def target_of(
 def _check_outside(
     statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
 ) -> None:
-    """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages, or files, can't have."""
+    """Checks an external target. FEATURE_NOT_SUPPORTED for columns that messages, or files, don't support."""
     _check_columns(statement, stream, columns)
     if stream.format is not None:
         _check_messages(statement, stream, columns)
@@ -122,7 +122,7 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
 
 
 def _check_given(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """NOT_NULL_VIOLATION for a column of files that is not written, and can't be NULL when they are read."""
+    """NOT_NULL_VIOLATION for a column of files that is not written, and is NOT NULL when they are read."""
     given = [c.name for c in columns]
     lacking = [c.name for c in stream.columns if not c.nullable and c.name not in given]
     if stream.external is not None and lacking:
@@ -141,7 +141,7 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
     known = [c.name for c in stream.columns]
     targets = []
     if stream.external is not None and ROWTIME not in known:
-        columns = tuple(c for c in columns if c.name != ROWTIME)  # which tables don't have
+        columns = tuple(c for c in columns if c.name != ROWTIME)  # tables don't have ROWTIME
     for column in columns:
         if column.name not in known:
             raise error_at(
@@ -158,7 +158,7 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
 def create_view(session: Session, statement: CreateView) -> Result:
     """CREATE VIEW: stored as its text, and bound once to check it.
 
-    It is valid if a batch query or a materialized view can read it: ASOF and look-up joins are for the latter only.
+    It is valid if a batch query or a materialized view can read it: ASOF and look-up joins need a materialized view.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
@@ -197,7 +197,7 @@ def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[st
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
-    """Binds, compiles and fills. When this returns, the view shows what its inputs have."""
+    """Binds, compiles and fills. When this returns, the view reflects its inputs."""
     if is_defined(session, statement) or not may_create(
         session, statement, statement.name, statement.name_span, statement.if_not_exists
     ):
