@@ -27,7 +27,7 @@ _SIZES = {
     (delta, "_MOST_BITS"): 3,
     (exact_sum, "_CELLS"): 200,
     (expressions, "_PLANS"): 4,
-    (aggregate, "FIRST_LOOK"): 1,
+    (aggregate, "FIRST_ROWS"): 1,
     (aggregate, "_FURTHER"): 2,
     (aggregate, "_PIECE_ROWS"): 3,
     (frames, "FRAME_BYTES"): 300,

@@ -49,7 +49,7 @@ from watersmeet.system.threads import Worker, Workers
 from watersmeet.values.serialization import from_json, to_json
 
 #: The longest wait for changes before the thread checks for other work.
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 #: After a failure the server is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
@@ -214,7 +214,7 @@ class _Capturing(Worker):
             self._wait_after("stalled", str(cause))
         except Error as cause:
             if self._is_in_use(cause):
-                self.stopping.wait(_LOOK_S)
+                self.stopping.wait(_POLL_S)
                 return
             explained = self._database.log.explain(cause)
             problem = explained if isinstance(explained, Error) else cause
@@ -291,7 +291,7 @@ class _Capturing(Worker):
     def _step(self, captor: Captor) -> None:
         """Applies received changes; then reads the next rows of a table that is not complete."""
         stream = captor.stream
-        batch = stream.read(0 if self._to_be_read() is not None else _LOOK_S, self._names)
+        batch = stream.read(0 if self._to_be_read() is not None else _POLL_S, self._names)
         if batch is not None:
             self._take(captor, batch)
             stream.committed(self._position.offset)

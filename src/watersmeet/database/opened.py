@@ -369,7 +369,7 @@ class OpenDatabase:
         while not taken:
             # Read before the log: another writer may make commits, and note them, at any moment.
             noted = None if rebuild else self._newest.read().get("commit")
-            with self.log.one_look():
+            with self.log.same_head():
                 head = self.log.head()
                 if isinstance(noted, int):
                     self._check_newest(noted, head)

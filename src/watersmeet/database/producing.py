@@ -114,7 +114,7 @@ _TIMEOUT_S: Final = 60.0
 #: The time that a statement waits for its commit to become visible to readers, and the interval of polling.
 _VISIBLE_S: Final = 2.0
 
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 
 #: The number of messages that are given to the client before their delivery is checked.
 _BATCH: Final = 10_000
@@ -207,7 +207,7 @@ class _Producer:
                 return  # it is committed: later errors are reported by reads
             hidden = {p: end for p, end in hidden.items() if seen[p] < end}
             if hidden:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
 
     def _opened(self) -> Any:
         if self._client is None:

@@ -72,8 +72,8 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
     return sums
 
 
-class _Look(threading.local):
-    """head: the newest commit found by this thread inside `one_look`; 0: none yet, None: outside."""
+class _SameHead(threading.local):
+    """head: the newest commit found by this thread inside `same_head`; 0: none yet, None: outside."""
 
     head: int | None = None
 
@@ -92,7 +92,7 @@ class CommitLog:
         self._cache: Recent[int, Commit] = Recent(_CACHE_BYTES if cache_bytes is None else cache_bytes)
         self._low_water = LowWaterMark()
         self._refused: Error | None = None
-        self._look = _Look()
+        self._same_head = _SameHead()
         self.cleaned = 0
         """Of the writer: its clean-up may have deleted commits up to this number."""
         self._token = ""
@@ -146,28 +146,28 @@ class CommitLog:
             return True
 
     @contextlib.contextmanager
-    def one_look(self) -> Iterator[None]:
+    def same_head(self) -> Iterator[None]:
         """Inside, in this thread, the newest commit is the one found first: a reader's statement looks for it only
         once.
         """
-        before, self._look.head = self._look.head, 0
+        before, self._same_head.head = self._same_head.head, 0
         try:
             yield
         finally:
-            self._look.head = before
+            self._same_head.head = before
 
     def head(self, *, anew: bool = False) -> int:
         """The number of the newest commit; 0 if there is none. A reader lists a small folder.
 
-        anew: also inside `one_look`, which then uses the result.
+        anew: also inside `same_head`, which then uses the result.
         """
         if self._writer:
             return self._head
-        if self._look.head and not anew:
-            return self._look.head
+        if self._same_head.head and not anew:
+            return self._same_head.head
         found = self._newest()
-        if self._look.head is not None:
-            self._look.head = found
+        if self._same_head.head is not None:
+            self._same_head.head = found
         return found
 
     def _newest(self) -> int:

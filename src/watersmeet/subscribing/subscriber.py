@@ -44,7 +44,7 @@ BUFFER_BYTES: Final = 16 << 20
 _NEAR_COMMITS: Final = 64
 
 #: The interval of polling for rows that depend on time, or on an epoch in this thread.
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class Subscriber:
@@ -142,7 +142,7 @@ class Subscriber:
         while True:
             if self._drives and not self._has_more():
                 database.flush()
-            left_s = _LOOK_S if until_s is None else min(_LOOK_S, until_s - time.monotonic())
+            left_s = _POLL_S if until_s is None else min(_POLL_S, until_s - time.monotonic())
             with self._changed:
                 if self._changed.wait_for(self._has_more, max(left_s, 0)):
                     return True

@@ -161,7 +161,7 @@ class CommitReader:
 
 
 #: The interval at which the thread checks whether it should end.
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 #: The maximum number of commits in one round.
 _ROUND_COMMITS: Final = 64
@@ -248,7 +248,7 @@ class Tailer(Service):
         database = self._database
         if database.runtime == "inprocess" and not database.read_only and self._is_awaited:
             database.flush()
-        if not database.log.wait_past(reader.moment.head, _LOOK_S):
+        if not database.log.wait_past(reader.moment.head, _POLL_S):
             if not database.read_only and database.engine.failure is not None:
                 raise database.engine.failure
             return

@@ -625,7 +625,7 @@ def test_the_next_extreme_is_found_far_inside_a_group(monkeypatch):
     """Removes the extremes of one large group again and again, many at a time; equal prefixes and unmerged runs
     included.
     """
-    monkeypatch.setattr(extremes_module, "FIRST_LOOK", 2)
+    monkeypatch.setattr(extremes_module, "FIRST_ROWS", 2)
     rng = np.random.default_rng(2)
     schema = schema_of(INTEGER, BIGINT, VARCHAR)
     op = aggregate_of(schema, (0,), call("min", 1), call("max", 1), call("min", 2), call("max", 2))

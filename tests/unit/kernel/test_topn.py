@@ -146,7 +146,7 @@ def back(row):
 @pytest.mark.parametrize("look", [1, 16])
 @pytest.mark.parametrize("append_only", [False, True])
 def test_content_equals_the_reference_after_every_epoch(monkeypatch, look, append_only):
-    monkeypatch.setattr(topn, "FIRST_LOOK", look)
+    monkeypatch.setattr(topn, "FIRST_ROWS", look)
 
     @examples(40)
     @given(histories(append_only=append_only), operators())

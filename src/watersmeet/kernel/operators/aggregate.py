@@ -303,7 +303,7 @@ COLLECTED: Final[dict[str, Callable[[_Members, AggregateSpec], pa.Array]]] = {
 }  # fmt: skip
 
 #: Entries of a run that are read first, and the factor by which more are read each time that this is not enough.
-FIRST_LOOK: Final = 16
+FIRST_ROWS: Final = 16
 
 _FURTHER: Final = 8
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -369,16 +369,16 @@ class _Search:
     def nearest(self, wanted: Ints) -> list[tuple[Ints, pa.Array]]:
         """(group, value) pairs of the groups `wanted`; the extreme of each group that has values is among them."""
         found: list[tuple[Ints, pa.Array]] = []
-        look = FIRST_LOOK
+        most = FIRST_ROWS
         while self.runs and len(wanted):
-            owner, values, done = self._look(wanted, look)
+            owner, values, done = self._outermost(wanted, most)
             found.append((wanted[owner], values))
             wanted = wanted[~done]
-            look *= _FURTHER
+            most *= _FURTHER
         return found
 
-    def _look(self, wanted: Ints, look: int) -> tuple[Ints, pa.Array, col.Mask]:
-        """Reads the outermost `look` entries of each run: the present values, by index in `wanted`; and which groups
+    def _outermost(self, wanted: Ints, most: int) -> tuple[Ints, pa.Array, col.Mask]:
+        """Reads the outermost `most` entries of each run: the present values, by index in `wanted`; and which groups
         are done.
         """
         base = self.groups.hashes[wanted] & ~_LOW
@@ -388,13 +388,13 @@ class _Search:
         taken = []
         for run in self.runs:
             low, high = np.searchsorted(run.hash, base), np.searchsorted(run.hash, base | _LOW, side="right")
-            more = np.flatnonzero(high - low > look)
+            more = np.flatnonzero(high - low > most)
             complete[more] = False
             if self.largest:
-                low = np.maximum(low, high - look)
+                low = np.maximum(low, high - most)
                 horizon[more] = np.maximum(horizon[more], run.hash[low[more] - 1])
             else:
-                high = np.minimum(high, low + look)
+                high = np.minimum(high, low + most)
                 horizon[more] = np.minimum(horizon[more], run.hash[high[more]])
             taken += [(run, index, row) for index, row in pieces(low, high - low, _PIECE_ROWS)]
         owners, values, diffs = [np.zeros(0, np.int64)], [], [np.zeros(0, np.int64)]

@@ -40,7 +40,7 @@ from watersmeet.kernel.runs.trace import Trace
 from watersmeet.values import watermarks
 
 #: Entries of a run that are read beyond the rows wanted, and the factor by which more are read if that is not enough.
-FIRST_LOOK: Final = 16
+FIRST_ROWS: Final = 16
 _FURTHER: Final = 8
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _NO_LIMIT: Final = np.int64(1 << 62)
@@ -147,9 +147,9 @@ class _Search:
         complete = np.ones(self.groups.count, np.bool_)
         entries: list[tuple[Ints, Delta]] = []
         waiting = np.arange(self.groups.count)
-        look = FIRST_LOOK
+        most = FIRST_ROWS
         while self.runs and len(waiting):
-            bound, whole = self._bounds(waiting, np.minimum(wanted[waiting], _NO_LIMIT - look) + look)
+            bound, whole = self._bounds(waiting, np.minimum(wanted[waiting], _NO_LIMIT - most) + most)
             found = self._entries(waiting, bound, whole)
             counts = np.zeros(len(waiting), np.int64)
             for index, rows in found:
@@ -161,21 +161,21 @@ class _Search:
                 if len(kept):
                     entries.append((waiting[index[kept]], rows if len(kept) == len(index) else rows.take(kept)))
             waiting = waiting[~done]
-            look *= _FURTHER
+            most *= _FURTHER
         return _Best(entries, horizon, complete)
 
     def _ranges(self, run: Run, wanted: Ints) -> tuple[Ints, Ints]:
         base = self.groups.hashes[wanted] & ~_LOW
         return np.searchsorted(run.hash, base), np.searchsorted(run.hash, base | _LOW, side="right")
 
-    def _bounds(self, wanted: Ints, look: Ints) -> tuple[Hashes, col.Mask]:
-        """The lowest word beyond the first `look` entries of some run; and which groups have none."""
+    def _bounds(self, wanted: Ints, most: Ints) -> tuple[Hashes, col.Mask]:
+        """The lowest word beyond the first `most` entries of some run; and which groups have none."""
         bound = np.full(len(wanted), ~np.uint64(0))
         whole = np.ones(len(wanted), np.bool_)
         for run in self.runs:
             low, high = self._ranges(run, wanted)
-            more = np.flatnonzero(high - low > look)
-            bound[more] = np.minimum(bound[more], run.hash[low[more] + look[more]])
+            more = np.flatnonzero(high - low > most)
+            bound[more] = np.minimum(bound[more], run.hash[low[more] + most[more]])
             whole[more] = False
         return bound, whole
 

@@ -59,7 +59,7 @@ from watersmeet.system.process import make_folder, remove_folder
 _MAX_PATH: Final = 100
 
 #: The time between checks whether Spark has given up the task that should call.
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 #: The longest wait for the end of the task, which may be in the middle of an epoch.
 _LEAVE_S: Final = 10.0
@@ -85,7 +85,7 @@ class StandingTask:
         if self._can_call:
             self._socket.bind(self._path)
             self._socket.listen()
-            self._socket.settimeout(_LOOK_S)
+            self._socket.settimeout(_POLL_S)
         self._line: Connection | None = None
         self._job: Future[None] | None = None
 

@@ -150,7 +150,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
             return nested_handler_of(kind)(session, statement, nested)
     if not isinstance(statement, st.Select):
         return _run_locked(session, statement, lock, makes=statement.defines)
-    with session.database.log.one_look():
+    with session.database.log.same_head():
         if not runs_on(session, statement.query):
             return _run_locked(session, statement, lock, makes=False)
     return _run_locked(session, statement, lock, makes=True)

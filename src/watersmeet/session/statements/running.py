@@ -40,7 +40,7 @@ _NUMBERS: Final = itertools.count(1)
 Diff = npt.NDArray[np.int64]
 
 #: The interval at which a query that waits for rows checks for a new commit.
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 #: The column that is 1 for inserted and -1 for deleted rows.
 DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
@@ -301,7 +301,7 @@ class RunningQuery:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
-            time.sleep(min(left_s, _LOOK_S))
+            time.sleep(min(left_s, _POLL_S))
 
     def kill(self) -> None:
         """Ends it. Changes that were not taken are lost, and `take` raises QUERY_CANCELED."""
