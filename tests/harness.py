@@ -108,7 +108,7 @@ class Harness:
         rows: texts, each read as its column's type; they take the place of those of an earlier call.
         """
         self._session.require_writer("setting external content")
-        outside = self._session.database.outside
+        outside = self._session.database.external_readers
         if not isinstance(outside.reader, _Given):
             outside.reader = _Given(outside.reader)
         schema = columns_of(columns, language_named(self._session.dialect))

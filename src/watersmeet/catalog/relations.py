@@ -228,7 +228,7 @@ class Relation:
         return False
 
     @property
-    def is_written_outside(self) -> bool:
+    def is_written_externally(self) -> bool:
         """Whether statements and views write its rows to an external system."""
         return self.reopened
 

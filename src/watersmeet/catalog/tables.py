@@ -134,7 +134,7 @@ class ExternalTable(Table):
     external: External = field(kw_only=True)
 
     @property
-    def is_written_outside(self) -> bool:
+    def is_written_externally(self) -> bool:
         """Whether statements and views write its rows to the external system."""
         return bool(self.external.target)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.connectors.base.targets import deliveries
-from watersmeet.database.outside import Outside, Problems
+from watersmeet.database.externalreaders import ExternalReaders, Problems
 from watersmeet.database.plans import (
     Plans,
     RunningCircuit,
@@ -149,7 +149,7 @@ class OpenDatabase:
                     self.plans.discard_unused()
                 self.content = Content(self.layout, self.log, self.segments, external_access=files)
                 opened.callback(self.content.close)
-                self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
+                self.external_readers = ExternalReaders(Problems(self.layout, "EXTERNAL.json", read_only=read_only))
                 self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
                 self._services: list[Service] = []
                 self.sizes = RelationSizes(self.layout, self.log)

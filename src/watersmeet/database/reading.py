@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, View
-from watersmeet.database.scans import held_past, messages_now, system_relations
+from watersmeet.database.scans import messages_now, pinned_past, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers
 from watersmeet.dialects.registry import language_named
@@ -131,14 +131,14 @@ def rows_read(
 
 @contextmanager
 def reading(
-    session: Session, query: BatchQuery, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
+    session: Session, query: BatchQuery, *, newest: bool, external: Mapping[str, pa.Table] = _NOTHING
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection for this thread only, in which the query's relations are views with their names.
 
     outside: by id, the rows of relations that are not read from the database, with the columns that are read.
     """
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
-    stored = [i for i in query.depends_on if i not in outside and query.catalog.relations[i].is_stored]
+    stored = [i for i in query.depends_on if i not in external and query.catalog.relations[i].is_stored]
     with (
         _reader(session, query, stored, newest=newest) as connection,
         session.cancellation.over(connection),
@@ -147,7 +147,7 @@ def reading(
         for topic, rows in zip(query.topics, messages, strict=True):
             columns = query.catalog.relations[topic.relation_id].columns
             views.enter_context(lent(connection, rows, columns, topic.name))
-        for relation_id, rows in outside.items():
+        for relation_id, rows in external.items():
             relation = query.catalog.relations[relation_id]
             views.enter_context(lent(connection, rows, relation.columns, relation.shown))
         with system_relations(session, connection, query.system):
@@ -163,7 +163,7 @@ def _reader(
     """
     with ExitStack() as entered:
         try:
-            past = entered.enter_context(held_past(session.database, query.past, query.catalog, query.text))
+            past = entered.enter_context(pinned_past(session.database, query.past, query.catalog, query.text))
             connection, _ = entered.enter_context(
                 session.database.content.reader(
                     query.catalog,

@@ -21,14 +21,14 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.store.changes import quoted
-from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, hold_past, shown_time
+from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.values.types import Field
 
 
 @contextmanager
-def held_past(
+def pinned_past(
     database: OpenDatabase, scans: Sequence[PastScan], catalog: Catalog, text: str
 ) -> Iterator[list[PastContent]]:
     """Content that a query reads as of earlier moments; pinned inside the block.
@@ -52,7 +52,7 @@ def held_past(
                         raise expired(database.layout, database.log, f"commit {number}")
                     upto = number
                 else:
-                    upto = hold_past(database.layout, database.log, hold, number).upto(relation)
+                    upto = pin_past(database.layout, database.log, hold, number).upto(relation)
                     check_there(database.log, [relation], number)
             found.append(PastContent(scan.name, scan.relation_id, upto))
         yield found

@@ -134,7 +134,7 @@ class JoinOutput:
 
         self._add(columns, diff)
 
-    def add_loose(self, left: Delta | None, right: Delta | None) -> None:
+    def add_null_keys(self, left: Delta | None, right: Delta | None) -> None:
         """Adds rows that can't have partners."""
         delta = left if left is not None else right
         if delta is None:
@@ -201,7 +201,7 @@ class Production:
         out = JoinOutput(self.output, self.types)
         for found in self.find(limit):
             out.add(*found)
-        self._add_loose(out)
+        self._add_null_keys(out)
         return out.delta()
 
     def _slices(self, limit: int) -> Iterator[Delta]:
@@ -211,13 +211,13 @@ class Production:
             if out.num_rows >= limit:
                 yield out.delta()
                 out = JoinOutput(self.output, self.types)
-        self._add_loose(out)
+        self._add_null_keys(out)
         yield out.delta()
 
-    def _add_loose(self, out: JoinOutput) -> None:
+    def _add_null_keys(self, out: JoinOutput) -> None:
         left, right = self.null_keys
-        out.add_loose(left, None)
-        out.add_loose(None, right)
+        out.add_null_keys(left, None)
+        out.add_null_keys(None, right)
 
 
 def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -> float:

@@ -345,7 +345,7 @@ def _first_inputs(tree: Node) -> list[Node]:
 #: The prefix of ids of columns with commits.
 MOMENT: Final = "#moment"
 
-_PASSING: Final = (Expand, Filter, Repartition, Unnest)
+_NUMBER_KEEPING: Final = (Expand, Filter, Repartition, Unnest)
 _Numbered = tuple[Node, Column]
 
 
@@ -402,7 +402,7 @@ class _Teller:
             return self._inserted(node, None)
         if isinstance(node, Cut) and node.keeps == "after" and isinstance(node.input, Scan):
             return self._inserted(node.input, node.moment)
-        if isinstance(node, _PASSING):
+        if isinstance(node, _NUMBER_KEEPING):
             below, number = self.numbered(node.input)
             return with_inputs(node, [below]), number
         if isinstance(node, Project):
@@ -474,7 +474,7 @@ class _Teller:
         if isinstance(node, Scan):
             since, until = self._column(), self._column()
             return self._ever.there(node, since, until), since, until
-        if isinstance(node, _PASSING):
+        if isinstance(node, _NUMBER_KEEPING):
             below, since, until = self._versions(node.input)
             return with_inputs(node, [below]), since, until
         if isinstance(node, Project):

@@ -160,7 +160,7 @@ class Maintenance(Service):
         if isinstance(view, TopicWriter):
             return True
         stream = self._session.catalog.relations.get(view.feeds)
-        return stream is not None and stream.is_written_outside
+        return stream is not None and stream.is_written_externally
 
     def _is_staged(self, relation: Relation) -> bool:
         """Whether an open transaction has created it, so that nothing is written for it yet."""
@@ -178,11 +178,11 @@ class Maintenance(Service):
             return bool(lacking.num_rows)
 
     def _fetched(self) -> list[ExternalTable]:
-        outside = [r for r in self._relations() if isinstance(r, ExternalTable)]
-        followed = self._session.database.plans.followed if outside else set()
+        external = [r for r in self._relations() if isinstance(r, ExternalTable)]
+        followed = self._session.database.plans.followed if external else set()
         # Queries look up only the ranges of a dictionary of networks.
-        looked_up = (r for r in outside if r.dictionary is not None and not r.dictionary.by_address)
-        return [*looked_up, *(r for r in outside if r.dictionary is None and r.id in followed)]
+        looked_up = (r for r in external if r.dictionary is not None and not r.dictionary.by_address)
+        return [*looked_up, *(r for r in external if r.dictionary is None and r.id in followed)]
 
     def _relations(self) -> list[Relation]:
         return list(self._session.catalog.relations.values())

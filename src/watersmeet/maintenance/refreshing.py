@@ -262,28 +262,28 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
 
     Errors of the reader, NOT_NULL_VIOLATION.
     """
-    outside = session.database.outside
-    with outside.lock:
+    readers = session.database.external_readers
+    with readers.lock:
         try:
-            outside.checked_us[relation.id] = session.database.clock.now_us()
-            reader = outside.reader(relation.external)
+            readers.checked_us[relation.id] = session.database.clock.now_us()
+            reader = readers.reader(relation.external)
             version = reader.version()
-            if relation.id in outside.versions and outside.versions[relation.id] == version:
+            if relation.id in readers.versions and readers.versions[relation.id] == version:
                 return False
             columns = columns_to_read(relation)
             rows = reader.read(relation.external.named(columns)).rename_columns([c.name for c in columns])
             changed = _replace(session, relation, rows)
         except Error as err:
-            outside.problems[relation.id] = err
+            readers.problems[relation.id] = err
             raise
-        outside.versions[relation.id] = version
-        outside.problems.pop(relation.id)
+        readers.versions[relation.id] = version
+        readers.problems.pop(relation.id)
         return changed
 
 
 def is_due(session: Session, relation: ExternalTable) -> bool:
     """Whether it is time to check the source of a relation that is looked up."""
-    checked_us = session.database.outside.checked_us.get(relation.id)
+    checked_us = session.database.external_readers.checked_us.get(relation.id)
     if checked_us is None:
         return True
     # After a clock was set back the age is unknown.
@@ -310,22 +310,22 @@ def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa
 
 def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Table | None:
     """None if the reader can't read a part, or the stored content is current. Errors as those of `refresh`."""
-    outside = session.database.outside
-    reader = outside.reader(relation.external)
+    readers = session.database.external_readers
+    reader = readers.reader(relation.external)
     if not reader.takes_pushdown:
         return None
     try:
         version = reader.version()
-        with outside.lock:
-            if relation.id in outside.versions and outside.versions[relation.id] == version:
+        with readers.lock:
+            if relation.id in readers.versions and readers.versions[relation.id] == version:
                 return None
         rows = reader.read(*_named_there(relation, part)).rename_columns([c.name for c in part.columns])
     except Error as err:
-        with outside.lock:
-            outside.problems[relation.id] = err
+        with readers.lock:
+            readers.problems[relation.id] = err
         raise
-    with outside.lock:
-        outside.problems.pop(relation.id)
+    with readers.lock:
+        readers.problems.pop(relation.id)
     ranges = {c.name: relation.ranges[c.name] for c in part.columns if c.name in relation.ranges}
     check_rows(replace(relation, columns=part.columns, ranges=ranges), rows, None)
     return rows
@@ -335,7 +335,7 @@ def sent(session: Session, part: Pushdown) -> str | None:
     """The SQL that `needed_rows` sends to the server; None if it sends none."""
     relation = session.catalog.relations[part.relation_id]
     assert isinstance(relation, ExternalTable)
-    reader = session.database.outside.reader(relation.external)
+    reader = session.database.external_readers.reader(relation.external)
     if not reader.takes_pushdown or relation.dictionary is not None or relation.primary_key:
         return None
     return reader.statement(*_named_there(relation, part))

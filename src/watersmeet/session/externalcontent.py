@@ -74,7 +74,7 @@ def with_target(session: Session, external: External) -> tuple[External, Message
 
     CONNECTOR_OPTION.
     """
-    reader = session.database.outside.reader(external)
+    reader = session.database.external_readers.reader(external)
     found = replace(external, target=reader.written())
     if "on_conflict" in found.target:
         clauses = {"postgresql": target.conflict_clause, "mysql": mysql.conflict_clause}
@@ -87,12 +87,12 @@ def fill(session: Session, statement: CreateRelation, relation: ExternalTable, w
 
     span: the clause that says where it is.
     """
-    outside, external = session.database.outside, relation.external
+    readers, external = session.database.external_readers, relation.external
 
     with located(statement, span):
         if external.kind in ("file", "iceberg"):
             session.require_files({"path": external.name} if external.kind == "file" else external.options)
-        columns = declared(outside.reader(external, what), relation.columns)
+        columns = declared(readers.reader(external, what), relation.columns)
     check_columns(columns, statement)
     made = replace(relation, columns=columns)
     with own_transaction(session):

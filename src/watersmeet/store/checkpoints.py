@@ -82,7 +82,7 @@ def _reflected(log: CommitLog, head: int) -> Moment:
     return Moment(head, head if log.read(head).last_transaction <= reflected else reflected)
 
 
-def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Moment:
+def pin_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Moment:
     """The moment of commit `number`. `reader` pins all commits that changed its content.
 
     INVALID_PARAMETER for a commit that does not exist yet; HISTORY_GONE.

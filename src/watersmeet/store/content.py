@@ -125,7 +125,7 @@ class Content:
                     with self._transaction():
                         self._cover(relations, owner)
             finally:
-                self._rest()
+                self._keep_idle_lease()
             self._tidy()
             return self._moment
 
@@ -295,7 +295,7 @@ class Content:
                 self._unload(relation_id)
         known = [t for i, t in self._tables.items() if i in catalog.relations]
         start = min((t.applied for t in known), default=None)
-        if start is not None and not self._hold(start):
+        if start is not None and not self._pin(start):
             # Needed commits were deleted while this was idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
@@ -305,7 +305,7 @@ class Content:
                 self._unload(relation.id)
         missing = [r for r in relations if r.id not in self._tables]
         if missing:
-            checkpoint = self._hold_checkpoint(to_commit)
+            checkpoint = self._pin_checkpoint(to_commit)
             for relation in missing:
                 self._load(relation, checkpoint)
         for relation in relations:
@@ -324,7 +324,7 @@ class Content:
         self._segments.age(moment.head, KEPT_COMMITS)
         return moment
 
-    def _hold(self, commit: int) -> bool:
+    def _pin(self, commit: int) -> bool:
         """Pins commits above `commit`; False if some may have been deleted already."""
         if not self._log.writer:
             return self._reader.try_pin(commit)
@@ -333,7 +333,7 @@ class Content:
         self._reader.pin(commit)
         return self._log.cleaned <= commit
 
-    def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:
+    def _pin_checkpoint(self, to_commit: int | None) -> Checkpoint:
         """A checkpoint that stays, with all commits above it, until the reader is idle."""
         starts = [t.applied for t in self._tables.values()]
         while True:
@@ -341,7 +341,7 @@ class Content:
                 checkpoint = newest_checkpoint(self._layout, self._log)
             else:
                 checkpoint = checkpoint_upto(self._layout, self._log, to_commit)
-            if self._hold(min([checkpoint.moment.transaction, *starts])):
+            if self._pin(min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
             if self._log.writer:
                 self._log.check()  # A writer that was overtaken never sees a newer checkpoint.
@@ -507,7 +507,7 @@ class Content:
             self._hide(table.relation, "main")
             table.drop()
 
-    def _rest(self) -> None:
+    def _keep_idle_lease(self) -> None:
         """Leaves a lease that lets the next refresh proceed by changes."""
         if self._tables:
             self._reader.idle(min(t.applied for t in self._tables.values()))

@@ -171,7 +171,7 @@ class Positions(Generic[P]):
                 kept.saved = position
             kept.reader.pin(position.since, self._held)
 
-    def rest(self, relation_id: str) -> None:
+    def idle(self, relation_id: str) -> None:
         """The position is not in use for now."""
         with self._lock:
             kept = self._known.get(relation_id)

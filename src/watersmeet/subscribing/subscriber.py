@@ -23,7 +23,7 @@ from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.store.changes import quoted
-from watersmeet.store.checkpoints import Moment, check_there, expired, hold_past
+from watersmeet.store.checkpoints import Moment, check_there, expired, pin_past
 from watersmeet.store.readers import KEPT, Reader, low_water_number
 from watersmeet.subscribing.updates import (
     BATCH_ROWS,
@@ -95,12 +95,12 @@ class Subscriber:
         self._reads = True
         """Whether it still reads commits itself."""
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
-        self._hold = Reader(database.layout)
-        weakref.finalize(self, self._hold.close)
+        self._lease = Reader(database.layout)
+        weakref.finalize(self, self._lease.close)
         try:
             self._source: Iterator[Update] | None = self._begin(after, snapshot=snapshot)
         except BaseException:
-            self._hold.close()
+            self._lease.close()
             raise
 
     @property
@@ -227,7 +227,7 @@ class Subscriber:
             source, self._source = self._source, None
             if source is not None:
                 source.close()  # type: ignore[attr-defined]
-            self._hold.close()
+            self._lease.close()
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +283,7 @@ class Subscriber:
         database = self._database
         log, relations = database.log, [f.relation for f in self.followed]
         if after is not None:
-            moment = hold_past(database.layout, log, self._hold, after)
+            moment = pin_past(database.layout, log, self._lease, after)
             check_there(log, relations, after)
         elif not snapshot:
             moment = self._now()
@@ -307,14 +307,14 @@ class Subscriber:
         log = self._database.log
         while True:
             try:
-                return hold_past(self._database.layout, log, self._hold, log.head())
+                return pin_past(self._database.layout, log, self._lease, log.head())
             except Error as cause:
                 if cause.condition != "HISTORY_GONE":  # else many commits were made meanwhile
                     raise
 
     def _begins(self, moment: Moment) -> None:
         """Everything up to `moment` was returned; later commits are pinned, up to the limits for late readers."""
-        self._hold.pin(moment.transaction, KEPT)
+        self._lease.pin(moment.transaction, KEPT)
         with self._changed:
             self._complete = True
             self._begun = self._reached = moment.head
@@ -347,14 +347,14 @@ class Subscriber:
         """A connection that shows one pinned moment, and the catalog with the names that it uses."""
         database = self._database
         while True:
-            self._hold.pin(database.log.head())  # until the moment is known
+            self._lease.pin(database.log.head())  # until the moment is known
             catalog = database.catalog
             for one in self.followed:
                 if one.relation.id not in catalog.relations:
                     raise dropped(one.relation)
             ids = [f.relation.id for f in self.followed]
             connection, moment = entered.enter_context(database.content.reader(catalog, ids))
-            if self._hold.try_pin(moment.transaction):
+            if self._lease.try_pin(moment.transaction):
                 return connection, catalog, moment
             entered.close()
 
@@ -377,7 +377,7 @@ class Subscriber:
         try:
             while not self._is_past(reader) and database.log.head() - reader.moment.head > _NEAR_COMMITS:
                 yield from self._read(reader, min(database.log.head(), reader.moment.head + _NEAR_COMMITS))
-                self._hold.pin(reader.moment.transaction, KEPT)
+                self._lease.pin(reader.moment.transaction, KEPT)
             with self._changed:
                 self._begun = reader.moment.head
             yield from self._read(reader, self._tailer.join(self))
@@ -386,7 +386,7 @@ class Subscriber:
                 raise expired(database.layout, database.log, f"commit {reader.moment.head}") from cause
             raise
         finally:
-            self._hold.release()
+            self._lease.release()
         time_us = database.log.read(reader.moment.head).time_us if reader.moment.head else 0
         with self._changed:
             self._reads = False

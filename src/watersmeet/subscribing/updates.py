@@ -299,10 +299,10 @@ class _Tailing(Worker):
         super().__init__("tailer", database.clock)
         self._tailer = tailer
         self._reader = reader
-        self._hold = Reader(database.layout)
+        self._lease = Reader(database.layout)
 
     def run(self) -> None:
-        with contextlib.closing(self._hold):
+        with contextlib.closing(self._lease):
             super().run()
 
     def work(self) -> None:
@@ -310,7 +310,7 @@ class _Tailing(Worker):
             self.stop()
             return
         try:
-            self._hold.pin(self._reader.moment.transaction, ACTIVE)
+            self._lease.pin(self._reader.moment.transaction, ACTIVE)
             self._tailer.look(self._reader)
         except Error as cause:
             self._tailer.fail(cause)

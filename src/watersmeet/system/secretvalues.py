@@ -58,18 +58,18 @@ def revealed(text: str) -> str:
     return _looked_up(name, _READERS[text.removeprefix(_MARK).partition(" ")[0]](name))
 
 
-def outside(backend: str, where: str) -> str:
-    """The stored form of a secret whose value is outside. backend: `env` (a variable) or `file`."""
+def external_secret(backend: str, where: str) -> str:
+    """The stored form of a secret whose value is outside of the database. backend: `env` (a variable) or `file`."""
     return _PLACES[backend] + where
 
 
-def place_outside(stored: str) -> tuple[str, str] | None:
-    """The inverse of `outside`: (backend, variable or path); None for a stored value."""
+def external_place(stored: str) -> tuple[str, str] | None:
+    """The inverse of `external_secret`: (backend, variable or path); None for a stored value."""
     return next(((b, stored.removeprefix(mark)) for b, mark in _PLACES.items() if stored.startswith(mark)), None)
 
 
 def _looked_up(name: str, stored: str) -> str:
-    place = place_outside(stored)
+    place = external_place(stored)
     if place is None:
         return stored
     backend, where = place

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 from watersmeet.errors import error
 
 #: A thread that holds one of these may take only later ones, or one that it already holds.
-ORDER: Final = ("connection", "ddl", "maintenance", "outside", "guard")
+ORDER: Final = ("connection", "ddl", "maintenance", "external", "guard")
 
 _checked = False
 _held = threading.local()

@@ -63,8 +63,8 @@ def to_duckdb(
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     facts = {**found.facts, "topics": tuple(_read_in(sql, t) for t in found.topics)}
-    outside = pushed_down(found.bound.relation, sql, catalog)
-    return QuerySql(sql, columns, pushdowns=outside, lookups=looked_up(found.bound.relation, catalog), **facts)
+    pushdowns = pushed_down(found.bound.relation, sql, catalog)
+    return QuerySql(sql, columns, pushdowns=pushdowns, lookups=looked_up(found.bound.relation, catalog), **facts)
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

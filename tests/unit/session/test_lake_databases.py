@@ -208,7 +208,7 @@ def test_random_queries_give_what_they_give_over_all_rows(connection, tmp_path, 
     for _ in range(20):
         where = " AND ".join(condition(rng) for _ in range(rng.randint(1, 2)))
         text = rng.choice(["SELECT k, v FROM t WHERE {}", "SELECT count() FROM t WHERE {}", "SELECT * FROM t WHERE {}"])
-        connection._session.database.outside.versions.clear()
+        connection._session.database.external_readers.versions.clear()
         counts.clear()
         found = rows(connection, text.format(where))
         [(count, width)] = counts

@@ -126,7 +126,7 @@ def filled(server):
 
 def forgotten(connection):
     """What is stored counts as old, as if the server had written something."""
-    connection._session.database.outside.versions.clear()
+    connection._session.database.external_readers.versions.clear()
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])

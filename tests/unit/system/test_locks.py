@@ -12,23 +12,23 @@ from watersmeet.system import threads
 
 def test_the_wrong_order_is_caught():
     with threads.checked():
-        guard, outside = threads.lock("guard"), threads.lock("outside")
-    with outside, guard, outside:
+        guard, external = threads.lock("guard"), threads.lock("external")
+    with external, guard, external:
         pass
-    with guard, pytest.raises(AssertionError, match="outside is taken by a thread that holds guard"), outside:
+    with guard, pytest.raises(AssertionError, match="outside is taken by a thread that holds guard"), external:
         pass
-    with outside, guard:  # what was refused is not held
+    with external, guard:  # what was refused is not held
         pass
 
 
 def test_other_threads_have_an_order_of_their_own():
     with threads.checked():
-        guard, outside = threads.lock("guard"), threads.lock("outside")
+        guard, external = threads.lock("guard"), threads.lock("external")
     failed = []
 
     def take():
         try:
-            with outside:
+            with external:
                 pass
         except AssertionError as wrong:
             failed.append(wrong)

@@ -273,7 +273,7 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     written = [
         view_delivery(v, known[v.feeds], v.merging if isinstance(v, Pump) else None)
         for v in views
-        if v.feeds in known and known[v.feeds].is_written_outside
+        if v.feeds in known and known[v.feeds].is_written_externally
     ]
     dead_letters = [d for r in known.values() if not r.staged and (d := dead_letter_delivery(r)) is not None]
     return [*sinks, *written, *writers, *dead_letters]

@@ -286,7 +286,7 @@ class Acknowledgements:
             if self._handed_out or position.since - self._saved.since >= _SAVED_COMMITS:
                 self._save(position)
 
-    def rest(self) -> None:
+    def end_reading(self) -> None:
         """Ends the reading. The subscription continues after the last returned row. May be called again."""
         with self._lock:
             if self._over:
@@ -295,7 +295,7 @@ class Acknowledgements:
             try:
                 self._save(self._position())
             finally:
-                self._positions.rest(self._relation_id)
+                self._positions.idle(self._relation_id)
 
     def _save(self, position: Position) -> None:
         if not self._broken:

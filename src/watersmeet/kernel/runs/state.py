@@ -171,7 +171,7 @@ class StageState:
         self._early = early
         self._stored_early: set[BlobRef] = set()
         self._direct = direct
-        self._passing = set() if direct is None else _passing(manifest.refs, stay_bytes)
+        self._streamed = set() if direct is None else _streamed(manifest.refs, stay_bytes)
 
     @property
     def operators(self) -> frozenset[str]:
@@ -263,11 +263,11 @@ class StageState:
                 found[ref] = shared(ref, runs[ref])
             else:
                 buffer = self._blobs.read(ref.blob)
-                found[ref] = self._letting_pass(ref, buffer) if ref in self._passing else load(ref, buffer)
+                found[ref] = self._streamed_run(ref, buffer) if ref in self._streamed else load(ref, buffer)
             self._cache.put(ref, found[ref])
         return [found[ref] for ref in refs]
 
-    def _letting_pass(self, ref: RunRef, buffer: pa.Buffer) -> Run:
+    def _streamed_run(self, ref: RunRef, buffer: pa.Buffer) -> Run:
         """The mapped run; if it is large enough to have an index, one that does not stay in memory."""
         whole = Run.from_ipc(buffer, ref)
         run = shared(ref, whole)
@@ -296,7 +296,7 @@ class StageState:
         return ref if ref.merging == run.merging else ref._replace(merging=run.merging)
 
 
-def _passing(refs: Iterable[RunRef], stay_bytes: int) -> set[RunRef]:
+def _streamed(refs: Iterable[RunRef], stay_bytes: int) -> set[RunRef]:
     """The largest runs: all others have at most `stay_bytes`."""
     ordered = sorted(refs, key=lambda r: (r.size_bytes, r.blob))
     ends = accumulate(r.size_bytes for r in ordered)

@@ -141,7 +141,7 @@ _WAIT_S: Final = 1.0
 _STAY_S: Final = 1.0
 
 #: Errors of the machine that another attempt may not have: Spark repeats the task.
-_PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
+_TRANSIENT_CONDITIONS: Final = ("DATABASE_ACCESS",)
 
 
 def pack_job(job: Job) -> str:
@@ -232,7 +232,7 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
     try:
         frames = work(job)
     except Exception as cause:
-        if _is_passing(cause):
+        if _is_transient(cause):
             raise
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from frames
@@ -240,10 +240,10 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
         _idle_timer.begin()  # the worker lives on, and a smaller epoch may be next for long
 
 
-def _is_passing(cause: Exception) -> bool:
+def _is_transient(cause: Exception) -> bool:
     if isinstance(cause, MemoryError):
         return not failing_operators(cause)  # the driver repeats the epoch, and then stops the views of the operator
-    return isinstance(cause, OSError) or (isinstance(cause, Error) and cause.condition in _PASSING_CONDITIONS)
+    return isinstance(cause, OSError) or (isinstance(cause, Error) and cause.condition in _TRANSIENT_CONDITIONS)
 
 
 def describe(cause: Exception) -> dict[str, Any]:

@@ -174,8 +174,8 @@ def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
     if dropped:
         parts["gone"] = dropped
     for name in ("sources", "sinks"):
-        found = _outside(snapshot, name)
-        if before is None or _outside(before, name) != found:
+        found = _endpoints(snapshot, name)
+        if before is None or _endpoints(before, name) != found:
             parts[name] = [row.to_dict() for row in found if sight.shows(row.id)]
     return event("snapshot", {**parts, "time_us": snapshot.time_us}) if parts else b""
 
@@ -187,7 +187,7 @@ def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationM
     return metrics._replace(note=None, held_back_by=None)
 
 
-def _outside(snapshot: Snapshot, name: str) -> tuple[SourceStatus | SinkStatus, ...]:
+def _endpoints(snapshot: Snapshot, name: str) -> tuple[SourceStatus | SinkStatus, ...]:
     """The sources or sinks of a snapshot."""
     return snapshot.status.sources if name == "sources" else snapshot.sinks
 

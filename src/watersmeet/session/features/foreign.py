@@ -293,7 +293,7 @@ def _stream(
     parts: dict[str, str],
     depends_on: tuple[str, ...],
 ) -> Source:
-    is_outside = meant.format is not None
+    has_format = meant.format is not None
     clock = event_time(statement)
     columns, defaults = statement.columns, {}
     if clock is None:
@@ -301,7 +301,7 @@ def _stream(
         clock = EventTime(ROWTIME, 0, ahead_us=_EVER_US)
         defaults[ROWTIME] = ARRIVAL
         check_columns(columns, statement)
-    if is_outside and not meant.rowtime_written:
+    if has_format and not meant.rowtime_written:
         parts = {**parts, ROWTIME: "offset"}  # the offset is never written
     session.require_files(meant.connector)
     connector = {} if session.replace_connectors else meant.connector
@@ -317,12 +317,12 @@ def _stream(
         message_parts=parts,
         event_time=clock,
         defaults=defaults,
-        reopened=is_outside and bool(connector),
+        reopened=has_format and bool(connector),
     )
     if connector.get("connector") == "rotating_file":
         delivery = view_delivery(made, made)
         connector_of(delivery).check(delivery)
-    elif connector and is_outside:
+    elif connector and has_format:
         if meant.is_read:
             assert made.format is not None
             open_decoder(made.written, (), made.format, parts)
@@ -360,7 +360,7 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
         options = {**revealed_options(server.options), **statement.options}
         max_age_us = taken_max_age_us(options)
         external = replace(foreign_table(options, statement.name), max_age_us=max_age_us)
-        reader = session.database.outside.reader(external, "a foreign table")
+        reader = session.database.external_readers.reader(external, "a foreign table")
         assert isinstance(reader, TableReader)
         external = replace(external, target=reader.written())
         there = reader.names()

@@ -133,7 +133,7 @@ def _take_over(session: Session, schema: str) -> bool:
             continue
         external = _external(settings, schema, name)
         try:
-            columns = session.database.outside.reader(external).columns()
+            columns = session.database.external_readers.reader(external).columns()
         except Error as problem:
             session.notice(f'table "{schema}.{name}" is left out: {problem.message}')
             continue

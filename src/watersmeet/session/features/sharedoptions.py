@@ -29,10 +29,10 @@ from watersmeet.formats.protoschema import from_text
 from watersmeet.formats.registry import RegisteredSchema, SchemaKind
 from watersmeet.session.handlers import handles
 from watersmeet.store import positions
-from watersmeet.system.secretvalues import outside, place_outside, revealed_options
+from watersmeet.system.secretvalues import external_place, external_secret, revealed_options
 
 #: By backend whose values are outside of the database: the option with their location.
-_OUTSIDE: Final = {"env": "name", "file": "path"}
+_EXTERNAL: Final = {"env": "name", "file": "path"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
     spans: dict[str, Span] = {}
     backend = read_options(cursor, spans)
     kind = backend.get("backend", "")
-    if kind in _OUTSIDE:
-        option = _OUTSIDE[kind]
+    if kind in _EXTERNAL:
+        option = _EXTERNAL[kind]
         cursor.end()
         if backend.keys() != {"backend", option} or not backend[option]:
             wrong = next((n for n in backend if n not in ("backend", option)), "backend")
@@ -88,7 +88,7 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
         return CreateSecret(
             **{**base, "sql": f"CREATE SECRET {name.name}"},
             name=name,
-            value=outside(kind, backend[option]),
+            value=external_secret(kind, backend[option]),
             if_not_exists=if_not_exists,
         )
     cursor.expect("AS")
@@ -119,12 +119,12 @@ def create_secret(session: Session, statement: CreateSecret) -> Result:
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")
     name, value = statement.name, statement.value
-    place = place_outside(value)
+    place = external_place(value)
     if place is not None:
         if not session.reads_files:
             raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
         if place[0] == "file":
-            value = outside("file", os.path.abspath(place[1]))
+            value = external_secret("file", os.path.abspath(place[1]))
     if not positions.create_secret(session.database.layout, name.name, value):
         if not statement.if_not_exists:
             raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')

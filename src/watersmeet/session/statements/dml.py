@@ -85,7 +85,7 @@ from watersmeet.values.types import Schema, arrow_schema
 def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
     """The table of that name if its rows are changed in another database."""
     found = session.find(name)
-    return found if isinstance(found, ExternalTable) and found.is_written_outside else None
+    return found if isinstance(found, ExternalTable) and found.is_written_externally else None
 
 
 def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:
@@ -201,7 +201,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
         made = _bound_insert(session, statement)
         if not made.query.depends_on:
             rows = _incoming(session, made, statement)
-            if not _is_outside(made.relation):
+            if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     if made.query.depends_on:
         refresh_read(
@@ -210,14 +210,14 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
         with session.database.guard:
             made = _bound_insert(session, statement)
             rows = _incoming(session, made, statement)
-            if not _is_outside(made.relation):
+            if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     return produce_rows(session, made.relation, rows, statement, merging)
 
 
-def _is_outside(relation: Relation) -> bool:
+def _is_external(relation: Relation) -> bool:
     """Whether inserted rows are written to an external system."""
-    return bool(relation.connector) or relation.is_written_outside
+    return bool(relation.connector) or relation.is_written_externally
 
 
 @dataclass(frozen=True)
@@ -486,7 +486,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} topic "{relation.shown}"',
             detail="Only its processor writes it.",
         )
-    if relation.is_written_outside and not changing:
+    if relation.is_written_externally and not changing:
         if relation.connector.get("connector") == "rotating_file":
             raise error_at(
                 statement,

@@ -46,7 +46,7 @@ _POLL_S: Final = 0.01
 DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
-class _Hold:
+class _Resources:
     """The resources of a running query in the database: its view, once created, and the commits not taken yet.
 
     acknowledgements: of a subscription, which rows were returned. They outlive the release of this.
@@ -74,7 +74,7 @@ class _Hold:
             view = database.catalog.relations.get(self.relation_id)
             stays = isinstance(view, Subscription)
             if self.acknowledgements is not None and stays and not self.acknowledgements.finished:
-                self.acknowledgements.rest()
+                self.acknowledgements.end_reading()
             elif self.relation_id in self._session.catalog.relations:
                 remove(self._session, {self.relation_id})
 
@@ -126,11 +126,11 @@ class RunningQuery:
         self.text = text
         self.name = relation.name
         self.started_us = started_us
-        self._hold = _Hold(session, changes)
+        self._resources = _Resources(session, changes)
         self._state = threading.Lock()  # for the next two attributes, and for `take`
         self._closed = self._killed = False
         self._rest: tuple[pa.Table, Diff] | None = None
-        self.id = self._hold.relation_id = relation.id
+        self.id = self._resources.relation_id = relation.id
         known = session.catalog.relations
         self._strict = tuple(
             r.id for r in known.values() if isinstance(r, QuerySource) and r.owner == relation.id and r.strict
@@ -145,7 +145,7 @@ class RunningQuery:
         self._place(request, relation.columns, 1 if hidden else 0)
         if position is not None:
             self._go_on(position)
-        self._forgotten = weakref.finalize(self, self._hold.abandon)
+        self._forgotten = weakref.finalize(self, self._resources.abandon)
         self._forgotten.atexit = False
         session.running.add(self)
         if session.transaction is not None:
@@ -188,7 +188,7 @@ class RunningQuery:
     @property
     def position(self) -> Position:
         """The position up to which its changes were taken and returned."""
-        taken, first = self._hold.changes.taken, self._emitter.waits_from
+        taken, first = self._resources.changes.taken, self._emitter.waits_from
         return Position(taken if first is None else first - 1, taken, self._emitter.so_far)
 
     def take(self) -> tuple[pa.Table, Diff]:
@@ -207,12 +207,12 @@ class RunningQuery:
         if self._session.database.is_closed:
             raise error("CONNECTION_CLOSED", "the connection is closed")
         with self._state:
-            if not self._closed and self._hold.acknowledgements is not None:
-                self._hold.acknowledgements.acknowledge()
+            if not self._closed and self._resources.acknowledgements is not None:
+                self._resources.acknowledgements.acknowledge()
             rows, diff = self._given()
-            if not kept and self._hold.acknowledgements is not None:
-                self._hold.acknowledgements.unread(0)
-        if self.ended and self._hold.acknowledgements is None:
+            if not kept and self._resources.acknowledgements is not None:
+                self._resources.acknowledgements.unread(0)
+        if self.ended and self._resources.acknowledgements is None:
             self.close()
         names = [c.name for c in self.columns]
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
@@ -222,7 +222,7 @@ class RunningQuery:
 
         If the subscription was ended meanwhile, the caller must not return further rows: QUERY_CANCELED, NO_RESULT.
         """
-        acknowledgements = self._hold.acknowledgements
+        acknowledgements = self._resources.acknowledgements
         if acknowledgements is not None:
             with self._state:
                 if self._closed:
@@ -234,10 +234,10 @@ class RunningQuery:
         if self._killed or (self._closed and not self.ended):
             raise self._ended_error()
         check_followed(self._session, self._read)
-        acknowledgements, begin = self._hold.acknowledgements, self.position
+        acknowledgements, begin = self._resources.acknowledgements, self.position
         try:
             now_us = self._session.database.clock.now_us()
-            found = [] if self._closed else self._hold.changes.take(self.id)
+            found = [] if self._closed else self._resources.changes.take(self.id)
             rows, diff = self._emitter.emit(found, now_us)
         except BaseException:
             if acknowledgements is not None:
@@ -274,7 +274,7 @@ class RunningQuery:
         """Continues a subscription where its reading ended: first the rest of a change that was returned in part, then
         changes that were taken but not returned.
         """
-        session, changes = self._session, self._hold.changes
+        session, changes = self._session, self._resources.changes
         if position.since < position.taken:
             self._emitter.take_back(changes.take(self.id, position.taken))
         given = Acknowledgements(session.database.positions, self.id, position)
@@ -283,8 +283,8 @@ class RunningQuery:
             self._rest = part(rows, diff, position.given, shown_rows(diff))
             given.gave(position, shown_rows(self._rest[1]), self.position)
         given.ended = self.ended
-        self._hold.acknowledgements = session.acknowledgements[self.id] = given
-        session.database.at_close(given.rest)
+        self._resources.acknowledgements = session.acknowledgements[self.id] = given
+        session.database.at_close(given.end_reading)
 
     def wait(self, seconds: float) -> None:
         """Returns when there may be something to take, or after that many seconds.
@@ -295,7 +295,7 @@ class RunningQuery:
         until_s = time.monotonic() + seconds
         if database.runtime == "inprocess" and not database.is_closed:
             database.flush()
-        while not self._hold.changes.any and not self._closed and not database.is_closed:
+        while not self._resources.changes.any and not self._closed and not database.is_closed:
             if database.engine.failure is not None:
                 raise database.engine.failure
             left_s = until_s - time.monotonic()
@@ -314,7 +314,7 @@ class RunningQuery:
         with self._state:
             self._closed = True
         self._forgotten.detach()
-        self._hold.release()
+        self._resources.release()
 
 
 def shown_rows(diff: Diff) -> int:
@@ -503,7 +503,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             code=_RUNS,
         )
     if (before := session.acknowledgements.pop(relation.id, None)) is not None:
-        before.rest()  # a garbage-collected query may not be released yet
+        before.end_reading()  # a garbage-collected query may not be released yet
     position = database.positions.resume(relation.id)
     if position is None:
         raise error_at(
@@ -529,7 +529,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
         )
     except BaseException:
         changes.close()
-        database.positions.rest(relation.id)
+        database.positions.idle(relation.id)
         raise
 
 

@@ -38,11 +38,11 @@ def select(session: Session, statement: Select) -> Result:
 @contextmanager
 def read_now(session: Session, query: BatchQuery) -> Iterator[duckdb.DuckDBPyConnection]:
     """Like `reading`, after the query's external tables were refreshed."""
-    outside = refreshing.needed_rows(session, query.pushdowns)
+    external = refreshing.needed_rows(session, query.pushdowns)
     session.show_writes()
-    if refreshing.refresh_read(session, [i for i in query.depends_on if i not in outside]):
+    if refreshing.refresh_read(session, [i for i in query.depends_on if i not in external]):
         session.database.flush()  # a query shows the moment of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
-    with reading(session, query, newest=newest, outside=outside) as connection:
+    with reading(session, query, newest=newest, external=external) as connection:
         yield connection

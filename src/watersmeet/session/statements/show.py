@@ -294,7 +294,7 @@ def _errors(session: Session, statement: Show) -> Result:
     known = session.catalog.relations
     rows += [
         (known[i].name, "problem", None, None, failure_text(p))
-        for i, p in session.database.outside.problems.to_json().items()
+        for i, p in session.database.external_readers.problems.to_json().items()
         if i in known
     ]
     rows += [

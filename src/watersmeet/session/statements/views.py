@@ -45,7 +45,7 @@ def target_of(
     if name is None:
         return None
     stream = session.relation(name, statement)
-    if not (isinstance(stream, Stream) or stream.is_written_outside):
+    if not (isinstance(stream, Stream) or stream.is_written_externally):
         raise error_at(
             statement,
             name.span,
@@ -61,8 +61,8 @@ def target_of(
             f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
             detail="Each row that it writes would produce another row.",
         )
-    if stream.is_written_outside:
-        _check_outside(statement, stream, columns, merging)
+    if stream.is_written_externally:
+        _check_external(statement, stream, columns, merging)
         return stream
     _check_columns(statement, stream, columns)
     lacking = [k for k in stream.primary_key if k not in [c.name for c in columns]]
@@ -76,7 +76,7 @@ def target_of(
     return stream
 
 
-def _check_outside(
+def _check_external(
     statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
 ) -> None:
     """Checks an external target. FEATURE_NOT_SUPPORTED for columns that messages, or files, don't support."""

@@ -65,7 +65,7 @@ class Problems:
         return {i: p.to_json() for i, p in self._found.items()}
 
 
-class Outside:
+class ExternalReaders:
     """Readers of external content, and the version read last, by relation id. A thread that reads holds `lock`.
 
     problems: the error of the last failed read. versions: of the stored content. checked_us: the time of the last check
@@ -73,7 +73,7 @@ class Outside:
     """
 
     def __init__(self, problems: Problems) -> None:
-        self.lock = lock("outside")
+        self.lock = lock("external")
         self.problems = problems
         self.versions: dict[str, Any] = {}
         self.checked_us: dict[str, int] = {}
