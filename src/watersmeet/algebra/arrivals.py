@@ -28,11 +28,11 @@ class Cut(PassThrough):
 
 @dataclass(frozen=True)
 class Reopened(Cut):
-    """A scan of a source that the query reads by itself, from a place of its own on.
+    """A scan of a source that the query reads by itself, from its own offset.
 
-    Only trees that were just bound have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or
-    offsets such as `5,3,11`; empty: where the source says. shards: the partitions that are read, as `0,2`; empty: all.
-    strict: a message that can't be decoded holds up what it reads.
+    Only newly bound trees have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or offsets
+    such as `5,3,11`; empty: the source's default. shards: the partitions that are read, as `0,2`; empty: all. strict:
+    an undecodable message stops the reading.
     """
 
     start: str = ""
@@ -61,12 +61,12 @@ class LateRowFilter(PassThrough):
 
     @property
     def held(self) -> frozenset[str]:
-        """All but that of its own column, which gets another one."""
+        """All but the watermark of its own column, which is replaced."""
         return self.input.ids - {self.column}
 
     @property
     def filterable(self) -> frozenset[str]:
-        """None if `age` orders the rows: a row that a condition removes may make others late."""
+        """Empty if `age` orders the rows: a row that a condition removes may make others late."""
         return frozenset() if self.age else self.input.ids
 
     @property
@@ -106,7 +106,9 @@ class Records(Unary):
 
     @property
     def filterable(self) -> frozenset[str]:
-        """None for a table, each of whose changes is a record: its key says whether it replaces an earlier one."""
+        """Empty for a table, each of whose changes is a record: its key determines whether it replaces an earlier
+        one.
+        """
         return self.input.ids if self.key is None else frozenset()
 
     @property
@@ -123,13 +125,12 @@ class Records(Unary):
 
 @dataclass(frozen=True)
 class Cause:
-    """Where changed rows get their times from: the changes of one side of a join, or of the rows that are grouped.
+    """The source of the times of changed rows: the changes of one side of a join, or of grouped rows.
 
     changes: its columns are those that `match` names, in that order, then the time of the change. None: the rows
-    inserted in the same epoch.
-    match: ids of the columns by which rows and causes match.
-    time: the id of the rows' own time on this side; None: they have none.
-    partners: how many of `match`, none of them NULL, have to match for a row that lacks this side.
+    inserted in the same epoch. match: ids of the columns by which rows and causes match. time: the id of the rows' own
+    time on this side; None without one. partners: the number of columns of `match`, none of them NULL, that have to
+    match for a row that lacks this side.
     """
 
     changes: Node | None
@@ -140,12 +141,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class Changes(Node):
-    """The rows that are inserted into and deleted from the input. None is ever deleted. See
-    `circuit.operators.Changes`.
+    """The inserted and deleted rows of the input, as events that are never deleted. See `circuit.operators.Changes`.
 
-    causes: where a change gets its time from. All of them match by the same first columns (`matched`).
-    made: whether the row was deleted (boolean), and the time of the change (timestamp).
-    whole: keep all columns of the input, because another reader of it has exactly these.
+    causes: the sources of a change's time. All of them match by the same first columns (`matched`). made: whether the
+    row was deleted (boolean), and the time of the change (timestamp). whole: keep all columns of the input, because
+    another reader of it has exactly these.
     """
 
     input: Node
@@ -168,18 +168,18 @@ class Changes(Node):
 
     @property
     def matched(self) -> tuple[str, ...]:
-        """The ids of the columns by which rows and their causes are brought to one place."""
+        """The ids of the columns by which rows and their causes are brought together."""
         first = self.causes[0]
         return first.match[: first.partners or len(first.match)]
 
     @property
     def alone(self) -> bool:
-        """Whether deleted rows get their times from inserted rows, and from nothing else."""
+        """Whether deleted rows get their times only from inserted rows."""
         return any(c.changes is None for c in self.causes)
 
     @property
     def reads(self) -> frozenset[str]:
-        """The ids of the input columns that decide about times."""
+        """The ids of the input columns that determine times."""
         return frozenset(i for c in self.causes for i in (*c.match, c.time) if i is not None)
 
     @cached_property
@@ -200,7 +200,7 @@ class Repartition(PassThrough):
         return self.input.ids
 
 
-#: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.
+#: Window functions that read only earlier rows and peers, and those that read later rows with any frame.
 _BACK: Final = ("row_number", "rank", "dense_rank")
 
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
@@ -210,7 +210,7 @@ _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 class WindowFrame:
     """The rows around a row, as in `circuit.operators.WindowFrame`, but with expressions for value, low and high.
 
-    before, after: in queries that end, how far the frame reaches where that is a value, or no constant.
+    before, after: in batch queries, the size of a frame that is a value, or not constant.
     """
 
     mode: Literal["rows", "range", "groups"]
@@ -248,8 +248,7 @@ class WindowFrame:
 class WindowCall:
     """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
 
-    Only in queries that end: varying, instead of a constant `number`; aggregate, the whole call of an aggregate
-    function.
+    Only in batch queries: varying, instead of a constant `number`; aggregate, the whole call of an aggregate function.
     """
 
     function: str
@@ -294,10 +293,10 @@ class WindowCall:
 class Window(Partitioned):
     """Each input row with the value of each call over the rows of its partition.
 
-    If an order leaves rows equal, the columns of their rows that are read here or above break the tie, in column order.
-    keeps_time: the time that orders the rows keeps its watermark, although rows below it may change. They change only
-    in the calls' values, from one that is not below the watermark to another. A reader must not distinguish these, for
-    example a join that compares them with times below the watermark.
+    If an order leaves rows equal, the columns of their rows that are read by this node or above break the tie, in
+    column order. keeps_time: the time that orders the rows keeps its watermark, although rows below it may change. Only
+    the calls' values of these rows change, from one that is not below the watermark to another. A reader must not
+    distinguish these, for example a join that compares them with times below the watermark.
     """
 
     calls: tuple[WindowCall, ...]
@@ -313,7 +312,9 @@ class Window(Partitioned):
 
     @property
     def held(self) -> frozenset[str]:
-        """Those of the partition; also that of the time that orders the rows, if no row changes with a later one."""
+        """The watermarks of the partition's columns; also that of the time that orders the rows, if no row changes with
+        a later one.
+        """
         further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
         return super().held | {i for i in further if i is not None}
 

@@ -14,7 +14,7 @@ from watersmeet.values.types import SqlType
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An output column: its id in the tree, the name a user knows it by, type, nullability."""
+    """An output column: its id in the tree, its name for users, type, nullability."""
 
     id: str
     name: str
@@ -38,13 +38,11 @@ _NONE: Final = frozenset[str]()
 
 
 class Node:
-    """Base of all nodes. Rewrites and analyses ask a node for the traits below instead of listing classes.
+    """Base of all nodes. Rewrites and analyses use the traits below instead of listing classes.
 
-    A default is always safe: it allows nothing that not every node allows.
-
-    grows: no row is ever deleted if none is deleted from the inputs.
-    keeps_times: a row changes only when a row of the first input with the same times does, so all watermarks of that
-        input hold for the node too.
+    A default is always safe: it claims nothing that is not true of every node. grows: no row is ever deleted if none is
+    deleted from the inputs. keeps_times: a row changes only when a row of the first input with the same times does, so
+    all watermarks of that input hold for the node too.
     """
 
     grows: ClassVar[bool] = False
@@ -52,7 +50,7 @@ class Node:
 
     @property
     def revises(self) -> str:
-        """Why rows may be deleted even if none is deleted from the inputs, as a clause of an error text."""
+        """The reason why rows may be deleted even if none is deleted from the inputs, as a clause of an error text."""
         return "rows may be taken back"
 
     @property
@@ -82,12 +80,12 @@ class Node:
 
     @property
     def preserved(self) -> tuple[Node, ...]:
-        """The inputs of which every row of the node has exactly one row, with its columns unchanged."""
+        """The inputs of which every row of the node contains exactly one row, with its columns unchanged."""
         return ()
 
     @property
     def at_most_one(self) -> bool:
-        """Whether each row of the first input gives at most one row, and no other row comes out."""
+        """Whether each row of the first input produces at most one row, and no other row is output."""
         return False
 
     @property
@@ -97,22 +95,22 @@ class Node:
 
     @property
     def held(self) -> frozenset[str]:
-        """The ids of input columns whose watermarks hold for the node too."""
+        """The ids of input columns whose watermarks also hold for the node."""
         return self.inputs[0].ids if self.keeps_times else _NONE
 
     @property
     def filterable(self) -> frozenset[str]:
-        """The ids of columns of the first input: a condition only on them may also be tested below the node."""
+        """The ids of columns of the first input: a condition only on them may also be evaluated below the node."""
         return _NONE
 
     @property
     def rejected(self) -> frozenset[str]:
-        """The ids of columns of the first input: a row with NULL in one of them gives no row."""
+        """The ids of columns of the first input: a row with NULL in one of them produces no row."""
         return _NONE
 
     @property
     def together(self) -> tuple[tuple[Scalar, ...], ...]:
-        """For each input, the values by which its rows have to be in one place; empty if rows may be anywhere."""
+        """For each input, the values by which its rows must be distributed; empty for any distribution."""
         return ()
 
     def over(self, inputs: Sequence[Node]) -> Self:
@@ -127,13 +125,13 @@ class Node:
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The ids of columns that the tree reads and that none of its nodes gives: those of the query around it."""
+        """The ids of columns that the tree reads and that none of its nodes produces: those of the enclosing query."""
         own = _NONE.union(*[s.columns for s in self.scalars]) - _NONE.union(*[i.ids for i in self.inputs])
         return own.union(*[i.free for i in self.inputs])
 
 
 class Leaf(Node):
-    """A node without inputs: it gives `outputs`."""
+    """A node without inputs, which produces `outputs`."""
 
     outputs: tuple[Column, ...]
 
@@ -148,7 +146,7 @@ class Leaf(Node):
 
 @dataclass(frozen=True)
 class Unary(Node):
-    """A node with one input. Unless it says otherwise, each row has the columns of one row of the input."""
+    """A node with one input. By default, each row has the columns of one row of the input."""
 
     input: Node
 
@@ -171,7 +169,7 @@ class Unary(Node):
 
 @dataclass(frozen=True)
 class PassThrough(Unary):
-    """A node that hands rows of its input on, each as it is and at most once.
+    """A node that passes rows of its input on, unchanged and at most once.
 
     So its columns are the input's, and facts about all subsets of the input's rows hold for it.
     """
@@ -183,9 +181,9 @@ class PassThrough(Unary):
 
 @dataclass(frozen=True)
 class Partitioned(Unary):
-    """A node that computes the rows of each partition (the input rows equal in `partition`) by themselves.
+    """A node that computes the rows of each partition (the input rows equal in `partition`) separately.
 
-    Its rows have the partition's values: a condition on these takes away whole partitions.
+    Its rows have the partition's values: a condition on these removes whole partitions.
     """
 
     revises: ClassVar[str] = "a window function or LIMIT revises rows"
@@ -193,7 +191,7 @@ class Partitioned(Unary):
 
     @property
     def held(self) -> frozenset[str]:
-        """A row may change with any other row of its partition, so only times that are equal in all of it are bound."""
+        """A row may change with any other row of its partition, so only watermarks of the partition's columns hold."""
         return frozenset(k.column for k in self.partition if k.column is not None)
 
     @property
@@ -227,7 +225,7 @@ class Binary(Node):
 
     @property
     def gives_right(self) -> bool:
-        """Whether it gives the right input's columns."""
+        """Whether it outputs the right input's columns."""
         return self.kind in ("inner", "left", "right", "full")
 
     @property
@@ -275,5 +273,5 @@ class KeyedJoin(Binary):
 
 
 def _padded(columns: tuple[Column, ...], lacking: bool) -> tuple[Column, ...]:
-    """The columns of a side; `lacking`: rows may have NULLs in their place."""
+    """The columns of a side; `lacking`: rows may have NULLs instead."""
     return tuple(replace(c, nullable=True) for c in columns) if lacking else columns

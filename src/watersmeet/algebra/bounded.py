@@ -1,4 +1,4 @@
-"""Nodes that only queries which end have: queries of WITH, recursion, files, system relations, the past."""
+"""Nodes of batch queries only: queries of WITH, recursion, files, system relations, the past."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from watersmeet.errors import Span
 
 @dataclass(frozen=True)
 class Named(Node):
-    """The rows of a query that has a name, under new ids. It is evaluated once, however often it is read.
+    """The rows of a named query, under new ids. It is evaluated once, however often it is read.
 
-    name: the same of no other query. definition: None inside of the recursion that has the name: the rows of its last
-    round.
+    name: unique. definition: None inside of the recursion with that name: the rows of its last round.
     """
 
     name: str
@@ -92,9 +91,9 @@ class Past:
 
 @dataclass(frozen=True)
 class PastScan(Leaf):
-    """The rows that a relation had at a moment of the past.
+    """The rows of a relation at a moment of the past.
 
-    name: of these rows in DuckDB, the same for all scans of the relation at that moment. span: where it is named.
+    name: of these rows in DuckDB, the same for all scans of the relation at that moment. span: of its name in the text.
     """
 
     grows: ClassVar[bool] = True
@@ -107,7 +106,7 @@ class PastScan(Leaf):
 
 @dataclass(frozen=True)
 class TopicScan(Leaf):
-    """The rows of the messages that a topic has now.
+    """The present messages of a topic.
 
     relation_id: of a source that is `reopened`. name: of these rows in DuckDB, only for this scan. start, shards: see
     `arrivals.Reopened`.

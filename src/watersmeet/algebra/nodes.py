@@ -47,11 +47,9 @@ _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL
 class Scan(Leaf):
     """The changes of a catalog relation.
 
-    relation_id, relation_name: as in the catalog; the name is for EXPLAIN.
-    outputs, source_names: the columns that are read, and the names that the relation has for them.
-    append_only: no change has the diff -1.
-    key: ids among `outputs` that identify a row (the declared primary key), if all of them are read.
-    watermarks: by the id of an output.
+    relation_id, relation_name: as in the catalog; the name is for EXPLAIN. outputs, source_names: the columns that are
+    read, and the relation's names for them. append_only: no change has the diff -1. key: ids among `outputs` that
+    identify a row (the declared primary key), if all of them are read. watermarks: by the id of an output.
     """
 
     relation_id: str
@@ -99,7 +97,7 @@ class Filter(PassThrough):
 class Project(Unary):
     """One row for each input row: `exprs[i]` computes `outputs[i]`.
 
-    A column that is only passed through keeps its id or gets a new one.
+    A column that is only passed on keeps its id or gets a new one.
     """
 
     grows: ClassVar[bool] = True
@@ -127,10 +125,9 @@ class Join(KeyedJoin):
     """The pairs with equal `keys` for which `residual` (over both inputs) is true.
 
     Without keys, one input must have a single row or be small; it is copied to every bucket (`broadcast`). The planner
-    refuses all other joins without keys.
-    spread: the numbers of the keys by which rows are distributed if they have to move; empty: all keys.
-    scatter: the values by which the rows of the input that is not copied are distributed if they have to move.
-    arrival: whether a row has partners is decided when it arrives and is never revised (EMIT ON ARRIVAL).
+    rejects all other joins without keys. spread: the numbers of the keys by which rows are distributed if they have to
+    move; empty: all keys. scatter: the values by which the rows of the input that is not copied are distributed if they
+    have to move. arrival: whether a row has partners is decided when it arrives and is never revised (EMIT ON ARRIVAL).
     partners: for an outer join, the conditions under which a pair counts as a match for its left and for its right row.
     A row without such a pair is also output with NULLs, besides its pairs. None: every pair counts.
     """
@@ -166,16 +163,16 @@ ApplyKind = Literal["inner", "left", "semi", "anti", "mark", "scalar", "array"]
 
 @dataclass(frozen=True)
 class Apply(Binary):
-    """A dependent join: `right` is evaluated for each row of `left` and may read its columns. `unnest` removes it.
+    r"""A dependent join: `right` is evaluated for each row of `left` and may read its columns. `unnest` removes it.
 
     inner, left: LATERAL, with the columns of both sides.
     semi, anti: the left rows for which some right row, or none, is equal in all `pairs`.
-    mark: the left columns and `mark`, which is true where semi passes the row and false elsewhere.
+    mark: the left columns and `mark`, which is true for rows that semi outputs and false otherwise.
     null_aware (anti, mark): SQL's rule for IN. If no row is equal but a comparison was NULL, the result is NULL; anti
-    passes only rows for which it is false.
+    outputs only rows for which it is false.
     arrival: `right` is evaluated when the left row arrives, and later changes in it have no effect.
-    scalar, array, in queries that end only: the left columns and `mark`, which is the one value that `right` gives
-    (NULL without a row, an error if there are several), or the array of all of them.
+    scalar, array, only in batch queries: the left columns and `mark`, which is the value of `right` (NULL without a
+    row, an error if there are several), or the array of all its values.
     """
 
     revises: ClassVar[str] = "a subquery revises rows"
@@ -211,13 +208,11 @@ class TemporalJoin(KeyedJoin):
     """Each left row with the right rows of its key at the time when it arrives. Later changes of the right side have no
     effect.
 
-    kind left: rows without a match stay, with NULLs.
-    looked_up: the columns of the primary key and of each index by which right rows can be looked up; the right side is
-    then a Scan. None: any columns of any right side.
-    waits: a row without a match waits for the first right rows that match, and then comes out with them, once
-    (`circuit.operators.TemporalJoin`).
-    ttl_us: an answer for a key is used again for that long, even if the right side changes. Finding nothing is no
-    answer. None: every row is looked up.
+    kind left: rows without a match stay, with NULLs. looked_up: the columns of the primary key and of each index by
+    which right rows can be looked up; the right side is then a Scan. None: any columns of any right side. waits: a row
+    without a match waits for the first matching right rows, and is then output with them, once
+    (`circuit.operators.TemporalJoin`). ttl_us: an answer for a key is reused for that long, even if the right side
+    changes. An empty answer is not reused. None: every row is looked up.
     """
 
     called: ClassVar[str] = "a temporal join"
@@ -241,23 +236,20 @@ class TemporalJoin(KeyedJoin):
 
     @property
     def held(self) -> frozenset[str]:
-        """None if rows wait: such a row may come out at any age."""
+        """Empty if rows wait: such a row may be output at any age."""
         return frozenset() if self.waits else self.left.ids
 
 
 @dataclass(frozen=True)
 class TimeFilter(PassThrough):
-    """The input rows whose column `column` (an id) compares with `bound`: a watermark, or a term of the clock. It only
-    rises.
+    """The input rows whose column `column` (an id) compares with `bound`: a watermark, or a term of the clock, which
+    never falls.
 
-    See `circuit.operators.TimeFilter`.
-    final: `bound` is a watermark of the column. With `<`, each row comes out once and is never deleted (EMIT ON WINDOW
-    CLOSE).
-    stays: with `<` or `<=`, an output row is not deleted, even if the input deletes it.
-    scatter: the values by which rows are distributed if they have to move.
-    untimed: rows with NULL in the column pass at once.
-    same: ids of further columns that equal the column wherever it has a value.
-    promised: ids of further columns in which no later row is below `bound` either.
+    See `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column. With `<`, each row is output once
+    and is never deleted (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, an output row is not deleted, even if the
+    input deletes it. scatter: the values by which rows are distributed if they have to move. untimed: rows with NULL in
+    the column pass at once. same: ids of further columns that equal the column wherever it has a value. promised: ids
+    of further columns in which no later row is below `bound` either.
     """
 
     revises: ClassVar[str] = "time takes rows back"
@@ -335,10 +327,9 @@ class Versions(OfScan):
 class Arrivals(OfScan):
     """Each row that was written to a relation, as an event: replacing or deleting the row does not remove the event.
 
-    scan: of a table or source.
-    age: two columns (bigint) that order the rows, the newest first.
-    moment: as in `Cut`, for scans whose rows are replaced or deleted: of the rows written before the query started,
-    only those still there at its start count.
+    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`,
+    for scans whose rows are replaced or deleted: rows written before the query started count only if they were still
+    present at its start.
     """
 
     keeps_times: ClassVar[bool] = True
@@ -433,10 +424,10 @@ class Unnest(Unary):
     """Each input row once for each element of its `arrays`: a set-returning function whose values are arrays.
 
     Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if present. A
-    row gives as many rows as its longest array has elements. Shorter arrays are padded with NULL; a NULL array counts
-    as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions).
-    condition: over all columns; only results for which it is true count. It needs `outer`.
-    outer: a row without results comes out once, with NULLs (LEFT JOIN LATERAL … ON condition).
+    row produces as many rows as its longest array has elements. Shorter arrays are padded with NULL; a NULL array
+    counts as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions). condition: over all columns;
+    only results for which it is true count. It needs `outer`. outer: a row without results is output once, with NULLs
+    (LEFT JOIN LATERAL … ON condition).
     """
 
     grows: ClassVar[bool] = True

@@ -32,9 +32,9 @@ from watersmeet.values.types import BOOLEAN
 
 
 def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
-    """The `Arrivals` that the rows of `node` come from, if there are only cuts, filters and projects in between.
+    """The `Arrivals` below `node`, if only cuts, filters and projects are in between.
 
-    unnested: allow `Unnest` in between; the rows that it makes of one row arrive together.
+    unnested: also allow `Unnest` in between; the rows that it makes of one row arrive together.
     """
     while isinstance(node, (Cut, Filter, Project)) or (unnested and isinstance(node, Unnest)):
         node = node.input
@@ -51,7 +51,7 @@ def is_by_arrival(node: Window) -> bool:
 
 
 def lagging(node: Window) -> int | None:
-    """How many earlier rows of a partition a new row reads, if all calls are lag by arrival; else None."""
+    """The number of earlier rows of a partition that a new row reads, if all calls are lag by arrival; else None."""
     found = [c.number for c in node.calls if c.function == "lag"]
     return max(1, *found) if len(found) == len(node.calls) and is_by_arrival(node) else None
 
@@ -174,7 +174,7 @@ def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:
 
 
 def revision(node: Node) -> str | None:
-    """Why `node` may delete rows, as the beginning of a sentence; None if it never does."""
+    """The reason why `node` may delete rows, as the beginning of a sentence; None if it never does."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, Apply) and asked_on_arrival(node):
@@ -205,6 +205,6 @@ def comes_later(node: Node) -> bool:
 
 def asked_on_arrival(node: Apply) -> bool:
     """True if the right side is evaluated once for each left row, when it arrives: because the query requires it, or
-    because a later evaluation would give the same.
+    because a later evaluation would have the same result.
     """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None

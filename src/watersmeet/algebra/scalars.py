@@ -283,8 +283,8 @@ _EXACT: Final[dict[str, SqlType | None]] = {
 def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
     """The SQL type for a type object of DuckDB's Python client, or None.
 
-    It is the one that an author of SQL sees: any decimal is `numeric`, and the expression has yet to be cast to it.
-    exact: the one whose values DuckDB gives without a cast, with the digits of decimals.
+    Any decimal is `numeric`, to which the expression has yet to be cast. exact: the type of DuckDB's values without a
+    cast, with the digits of decimals.
     """
     if str(kind).upper() == "JSON":
         return JSONB
@@ -304,7 +304,9 @@ def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """An error of DuckDB for one whose message was cut within a character, so that Python can't read it."""
+    """Replaces the error for a message of DuckDB that was truncated within a character, so that Python can't decode
+    it.
+    """
     try:
         yield
     except UnicodeDecodeError:
@@ -312,9 +314,9 @@ def _readable() -> Iterator[None]:
 
 
 class Oracle:
-    """One in-memory DuckDB connection and its answers, which never change. Safe for threads.
+    """One in-memory DuckDB connection and its cached answers. Safe for threads.
 
-    external_access: whether it may look at files, for `columns_of`.
+    external_access: whether it may read files, for `columns_of`.
     """
 
     def __init__(self, *, external_access: bool = False) -> None:
@@ -373,7 +375,7 @@ class Oracle:
             return self._connect().execute(f"SELECT {sql}").to_arrow_table().column(0)[0]
 
     def columns_of(self, source: str) -> list[tuple[str, SqlType | None, str]]:
-        """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not kept."""
+        """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not cached."""
         with self._lock:
             found = self._connect().sql(f"SELECT * FROM {source}")
             return [(n, sql_type(t), str(t)) for n, t in zip(found.columns, found.types, strict=True)]

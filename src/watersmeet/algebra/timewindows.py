@@ -44,16 +44,16 @@ def duration_us(expression: exp.Expression) -> int | None:
 
 
 def timeout_us(text: str) -> int | None:
-    """The length of an interval above zero, as an option says it: `10 seconds`, `10s`; None for anything else."""
+    """The length of an option's interval above zero: `10 seconds`, `10s`; None for other texts."""
     found = duration_us(exp.cast(exp.Literal.string(text), exp.DType.INTERVAL))
     return found if found is not None and found > 0 else None
 
 
 def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
-    """The least and the greatest length of a constant interval, whenever it begins; None for other expressions.
+    """The least and the greatest length of a constant interval, whatever its start; None for other expressions.
 
-    They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts
-    as 30.
+    They differ only with months, each of which has 28 to 31 days, and twelve at most 366; in comparisons of intervals
+    each counts 30.
     """
     found = _parts(expression)
     if found is None:
@@ -66,7 +66,7 @@ def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
 
 
 def months_of(expression: exp.Expression) -> int | None:
-    """The number of months of a constant interval that has nothing else; None for others."""
+    """The number of months of a constant interval of months only; None for others."""
     found = _parts(expression)
     return found[0] if found is not None and found[0] and not any(found[1:]) else None
 
@@ -127,7 +127,9 @@ class TimeWindow:
         return f"{self.function.upper()}{slide}, size {clock_text(self.size_us)}{offset}"
 
     def last_start(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
-        """The start of the last window that `time`, of type `kind` (timestamp or timestamptz), is in. NULL for NULL."""
+        """The start of the last window that contains `time`, of type `kind` (timestamp or timestamptz). NULL for
+        NULL.
+        """
         moment = (_EPOCH + dt.timedelta(microseconds=self.offset_us)).replace(tzinfo=None).isoformat(" ")
         origin = (
             exp.cast(exp.Literal.string(moment), exp.DataType.Type.TIMESTAMP)
@@ -137,7 +139,7 @@ class TimeWindow:
         return _call(_START, interval_of(self.slide_us), time, origin)
 
     def starts(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
-        """The array of the starts of all windows that `time` is in, ascending; NULL for NULL, which is in none."""
+        """The array of the starts of all windows that contain `time`, ascending; NULL for NULL."""
         last = self.last_start(time, kind)
         if self.size_us == self.slide_us:
             return _call(_STARTS, last, last, interval_of(self.slide_us))
@@ -145,7 +147,7 @@ class TimeWindow:
         return _call(_STARTS, first, last, interval_of(self.slide_us))
 
     def end(self, start: exp.Expression) -> exp.Expression:
-        """The end of the window that begins at `start`, which is not in it any more."""
+        """The exclusive end of the window that begins at `start`."""
         return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
@@ -193,7 +195,7 @@ def _truncated(node: exp.Expression) -> tuple[exp.Expression, str] | None:
 
 
 def least_of(array: exp.Expression) -> exp.Expression | None:
-    """The least element of an array of ascending times, as an expression, if its form tells it; else None."""
+    """The least element of an array of ascending times, as an expression, if its form shows it; else None."""
     while isinstance(array, exp.Paren):
         array = array.this
     if not isinstance(array, exp.Anonymous) or array.name.lower() != _STARTS or len(array.expressions) != 3:
@@ -220,7 +222,7 @@ def clock_text(length_us: int) -> str:
 
 _CALL: Final = "epoch_time"
 
-#: RisingWave's text (frontend, optimizer: the refusal of predicates with now() that are no temporal filters).
+#: RisingWave's text (frontend, optimizer: the error for predicates with now() that are not temporal filters).
 _FORM: Final = (
     "Conditions containing now must be in the form of `input_expr cmp now_expr` or `now_expr cmp input_expr`, where "
     "`input_expr` references a column and contains no `now()`, and `now_expr` is a non-decreasing expression "
@@ -229,7 +231,7 @@ _FORM: Final = (
 
 
 def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
-    """The call that stands for `term`. kind: the type of the other operand, timestamp or timestamptz."""
+    """The call that represents `term`. kind: the type of the other operand, timestamp or timestamptz."""
     call = exp.Anonymous(
         this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
     )
@@ -238,7 +240,7 @@ def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
 
 
 def term_of(node: exp.Expression) -> tuple[Term, SqlType] | None:
-    """The term that `node` stands for and the type of the other operand; None for any other expression."""
+    """The term of the call `node` and the type of the other operand; None for any other expression."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Anonymous) and node.this == _CALL:
@@ -263,7 +265,7 @@ def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
 
 
 def left_in_join(scalar: Scalar) -> Error:
-    """The error for a condition with now() that decides about matches of a preserved side."""
+    """The error for a condition with now() that determines matches of a preserved side."""
     return error(
         "TIME_FILTER",
         "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "

@@ -125,7 +125,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def walk_once(node: Node) -> Iterator[Node]:
-    """All nodes, each once: a query of WITH that is read twice is in a tree twice, with all that it reads."""
+    """All nodes, each once: a query of WITH that is read twice is twice in a tree, with all its inputs."""
     pending, seen = [node], {id(node)}
     while pending:
         found = pending.pop()
@@ -142,7 +142,7 @@ def read(column: Column) -> Scalar:
 
 
 def exactly(node: Node, columns: Sequence[Column]) -> Node:
-    """`node` cut down to `columns` in this order: a Project unless they are its columns already."""
+    """`node` reduced to `columns` in this order: a Project unless they are its columns already."""
     if [c.id for c in node.columns] == [c.id for c in columns]:
         return node
     return Project(node, tuple(columns), tuple(read(c) for c in columns))

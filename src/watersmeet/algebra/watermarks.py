@@ -1,21 +1,21 @@
 """Watermarks of columns, computed from the plan and the watermarks of sources; time bounds; state retention.
 
 A watermark on a column promises: no later insert or delete has a lower value in that column. An operator that may
-revise a row with an older value gives none. NULLs are exempt.
+revise a row with an older value has none. NULLs are exempt.
 
 **Time bounds.** `s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute
 (RisingWave, "Joins", "Interval joins"). Times are in microseconds; a timestamptz is in UTC, a date is its midnight.
-Bounds are necessary, not sufficient: `<` counts as `<=`, and only sums of times and constant intervals give bounds. An
+Bounds are necessary, not sufficient: `<` counts as `<=`, and only sums of times and constant intervals have bounds. An
 interval with months or years counts with its shortest or longest length.
 
 **Retention.** Suppose `lo <= l.t - r.t <= hi` holds for every pair, and Wl and Wr are the watermarks of the two times.
-A left row below Wr + lo meets no later right row. An earlier right row may still be needed: if left rows also come out
-alone (left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result depends on its
-partners, none of which is below l.t - hi (unless it is decided on arrival).
+A left row below Wr + lo matches no later right row. An earlier right row may still be needed: if left rows without a
+match are also output (left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result
+depends on its partners, none of which is below l.t - hi (unless it is decided on arrival).
 
 As in RisingWave ("Joins", "State cleaning" of window and interval joins; RW-40, RW-47), both times need watermarks: a
-side without one keeps its rows. Unlike there, both sides are cleaned, not only the larger one, also for keys without
-new rows. If one side never changes, rows of the other side are forgotten once they have met it.
+side without one keeps its rows. Unlike in RisingWave, both sides are cleaned, not only the larger one, also for keys
+without new rows. If one side never changes, rows of the other side are forgotten once they are joined with it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def time_bounds(node: Join) -> tuple[TimeBound, ...]:
 
 
 def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapping[str, Column]) -> TimeBound | None:
-    """The bound that one comparison gives for a time of `left` and one of `right`, by the names in it; else None."""
+    """The bound of one comparison of a time of `left` with one of `right`, by their names; else None."""
     difference = _difference(comparison, {**left, **right})
     if difference is None or sorted(difference.times.values()) != [-1, 1]:
         return None
@@ -239,7 +239,7 @@ def watermarks(node: Node) -> Watermarks:
 
 @singledispatch
 def _own(node: Node, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
-    """The watermarks that `node` has beside those that it holds, computed from the watermarks of its inputs."""
+    """The watermarks of `node` in addition to those that it holds, computed from the watermarks of its inputs."""
     return {}
 
 
@@ -262,7 +262,7 @@ def _(node: Records, below: Watermarks) -> Watermarks:  # noqa: ARG001
 
 @_own.register
 def _(node: Unnest, below: Watermarks) -> Watermarks:
-    """Those of elements that begin with the least one, such as the windows of HOP."""
+    """The watermarks of elements whose arrays begin with the least one, such as the windows of HOP."""
     first = [(c.id, least_of(a.expression)) for c, a in zip(node.elements, node.arrays, strict=True)]
     return _present((i, _rising(e, below)) for i, e in first if e is not None)
 
@@ -286,7 +286,9 @@ def _(node: Window, below: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: TimeFilter, below: Watermarks) -> Watermarks:
-    """Rows wait, or go, by their time alone: of other columns old values come late."""
+    """Only its own column has a watermark: rows are output or retracted by their time, so other columns may have old
+    values.
+    """
     own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
     further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
     further += [(i, node.bound) for i in node.promised]
@@ -300,7 +302,7 @@ def _(node: Versions, below: Watermarks) -> Watermarks:  # noqa: ARG001
 
 @_own.register
 def _(node: Apply, left: Watermarks, right: Watermarks) -> Watermarks:  # noqa: ARG001
-    """A right side that stands still has the same answer whenever it is asked."""
+    """A right side that never changes always has the same answer."""
     return left if asked_on_arrival(node) or stands_still(node.right) else {}
 
 
@@ -336,7 +338,7 @@ def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
-    """Of a time that bounds the other side's: rows change only with the rows that they can meet."""
+    """The watermarks of times that bound the other side's: rows change only with rows that they can match."""
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
@@ -353,7 +355,7 @@ def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
 
 
 def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
-    """Of `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from new times, or to a later time."""
+    """For `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from new times, or to a later time."""
     if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
         return ()
     time, *default = call.arguments
@@ -419,7 +421,7 @@ class Retention:
 
 
 def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
-    """Which rows of the left and of the right input are still needed after an epoch; None: all rows."""
+    """The rows of the left and of the right input that are still needed after an epoch; None: all rows."""
     bounds = time_bounds(node)
     if not bounds:
         still = [node.kind == "inner" and stands_still(s) for s in (node.right, node.left)]
@@ -442,7 +444,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
 
 
 def _unmet(side: Node) -> Retention | None:
-    """For rows that are joined with a side that never changes: they have met it once a watermark has passed them."""
+    """For rows that are joined with a side that never changes: they are joined once a watermark has passed them."""
     marks = watermarks(side)
     return next((Retention(read(c), marks[c.id]) for c in side.columns if c.id in marks), None)
 
@@ -453,11 +455,10 @@ def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
 
     grows: the right side never deletes a row or replaces the newest one by an older one.
 
-    A left row meets the newest right row before it, so later right rows don't change left rows below their watermark.
-    With `<` and `<=` a left row waits for the next right row for any length of time; then any right row behind both
-    watermarks and not before the left row shows, as well as its partner does, that later rows change nothing. A join
-    decided on arrival is read by new left rows only; but if the newest row may be deleted, the one before it takes its
-    place.
+    A left row matches the newest right row before it, so later right rows don't change left rows below their watermark.
+    With `<` and `<=` a left row waits for the next right row for any length of time; then any right row between the
+    left row and both watermarks proves, as well as its partner does, that later rows change nothing. A join decided on
+    arrival is only read by new left rows; but if the newest row may be deleted, the one before it replaces it.
     """
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
     return right if node.comparison in (">=", ">") else (), left if node.arrival and grows else both(left, right)
@@ -476,10 +477,11 @@ def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
 
 
 def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
-    """The time that orders the rows of a window, its watermark, and how many rows below the watermark are still needed.
+    """The time that orders the rows of a window, its watermark, and the number of rows below the watermark that are
+    still needed.
 
-    None if all are needed: a function that looks further than a fixed number of rows needs the first row, however old
-    it is. None as well for a window with partitions: the rows of a partition that gets no new ones would stay anyway.
+    None if all are needed: a function that reads further than a fixed number of rows needs the first row, however old
+    it is. None as well for a window with partitions: the rows of a partition without new ones would stay anyway.
     """
     first = {c.order[0] if c.order else None for c in node.calls}
     if node.partition or len(first) != 1 or not all(c.function in ("lag", "lead") for c in node.calls):
@@ -503,8 +505,8 @@ class _Side:
     bounds: Sequence[TimeBound]
 
     def kept(self, other: _Side, alone: _Side | None) -> Retention | None:
-        """Which rows of this side are still needed. alone: the other side, if its rows without a match come out as
-        well.
+        """The rows of this side that are still needed. alone: the other side, if its rows without a match are also
+        output.
         """
         for bound, passed in self._met(other):
             if alone is None:
@@ -516,7 +518,7 @@ class _Side:
         return None
 
     def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:
-        """Bounds, those of keys first, with the time below which rows of this side meet no later row of the other."""
+        """Bounds, those of keys first, with the time below which rows of this side match no later row of the other."""
         for bound in self.bounds:
             mark = of_scalar(bound.right, other.marks)
             if mark and bound.lo_us is not None and of_scalar(bound.left, self.marks):

@@ -1,4 +1,5 @@
-"""Queries that end: they read what relations hold now. They mean the same as views, and may do more.
+"""Batch queries: they read the present rows of relations and end. They have the same meaning as views, with more
+features.
 
 The binder reads them by `BatchRules`; further differences are where it tests `rules.batch`.
 """
@@ -36,12 +37,12 @@ from watersmeet.values.types import Origin
 
 @dataclass(frozen=True, kw_only=True)
 class QueryFacts:
-    """Facts about a query that ends.
+    """Facts about a batch query.
 
-    depends_on: ids of the relations whose content it reads, also below views. named: ids of the relations that it names
-    itself, views also. functions: ids of its SQL functions. system: names of its system relations. topics: topics that
-    it reads now. past: scans of earlier moments. origins: for each column, the relation and column that it passes
-    through, if any.
+    depends_on: ids of the relations whose content it reads, directly or through views. named: ids of the relations,
+    including views, in its own text. functions: ids of its SQL functions. system: names of its system relations.
+    topics: topics whose present messages it reads. past: scans of earlier moments. origins: for each column, the
+    relation and column that it passes through, if any.
     """
 
     depends_on: tuple[str, ...] = ()
@@ -54,13 +55,13 @@ class QueryFacts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts by their names, to make another query with them."""
+        """The facts by name, to make another query with them."""
         return {f.name: getattr(self, f.name) for f in fields(QueryFacts)}
 
 
 @dataclass(frozen=True)
 class BoundBatchQuery(QueryFacts):
-    """A query that ends, with its meaning. bound: its columns have the user's names, which may repeat."""
+    """A bound batch query. bound: its columns have the user's names, which may repeat."""
 
     bound: Bound
 
@@ -68,7 +69,7 @@ class BoundBatchQuery(QueryFacts):
 def bind_batch_query(
     query: exp.Expression, catalog: Catalog, text: str, dialect: str = DEFAULT_DIALECT, *, files: bool = True
 ) -> BoundBatchQuery:
-    """The meaning of a query that ends. files: whether it may read files. Raises the errors of `bind_query`."""
+    """Binds a batch query. files: whether it may read files. Raises the errors of `bind_query`."""
 
     def rules(name: str) -> DialectRules:
         own = rules_of(name)
@@ -98,7 +99,7 @@ def _is_other(value: exp.Expression, column_id: str) -> bool:
 
 
 def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, ...]:
-    """For each column of a query, that of a relation which it passes through, as PostgreSQL describes results."""
+    """For each column of a query, the relation column that it passes through, as PostgreSQL describes results."""
     passed: dict[str, str] = {}
     for node in walk_once(bound.relation):
         if isinstance(node, Project):
@@ -120,7 +121,7 @@ def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, 
 
 @dataclass(frozen=True)
 class BatchRules(DialectRules):
-    """The rules of a dialect that also hold for queries that end; otherwise plain SQL over stored rows."""
+    """The rules of a dialect that also apply to batch queries; otherwise standard SQL over stored rows."""
 
     own: DialectRules
     files: bool = True
@@ -176,7 +177,8 @@ class BatchRules(DialectRules):
                 detail="It is a SELECT STREAM, which runs until it is stopped.",
                 hint="Write SELECT STREAM, or read a materialized view of it.",
             )
-        # Where a query over a stream runs until it is stopped, one that ends reads what a topic has now.
+        # In dialects whose queries over a stream run until they are stopped, a batch query reads the present messages
+        # of a topic.
         read_now = relation.reopened and self.semantics.continuous == "streams"
         if not isinstance(relation, (View, Index)) and not relation.is_stored and not read_now:
             raise env.error(

@@ -1,7 +1,7 @@
 """EMIT: when the rows of a view are output.
 
 RisingWave, "Emit on window close": each row is output once, when the watermark has passed its time, and is final. EMIT
-CHANGES is what views do anyway. EMIT ON ARRIVAL is an extension: the effect of a row is output when it arrives, and
+CHANGES is the default of views. EMIT ON ARRIVAL is an extension: the effect of a row is output when it arrives, and
 never revised.
 """
 
@@ -94,7 +94,7 @@ def _greatest(found: Iterable[frozenset[str]]) -> Paddings:
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
-    """The meaning of a materialized view: its query, whose rows are output as EMIT says.
+    """Binds a materialized view: its query, whose rows are output as EMIT sets.
 
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
@@ -129,8 +129,8 @@ def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
 
 
 def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
-    """A view whose query sets when to output changes, with a notice if that has no effect: a view always follows its
-    inputs, and its readers decide how they get its changes. into: it writes a stream.
+    """A view whose query has an EMIT clause, with a notice if it has no effect: a view always follows its inputs, and
+    its readers choose how they get its changes. into: it writes a stream.
     """
     if said.mode not in ("periodic", "updates"):
         return query
@@ -175,9 +175,9 @@ def check_request(request: Request, tree: Node, text: str) -> None:
 
 
 def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: str) -> BoundQuery:
-    """The query that `bind` returns; its rows are output once they are final if `said` asks for that.
+    """The query that `bind` returns; its rows are output once they are final if `said` requires that.
 
-    bind: takes how long after the end of their windows rows are output, in microseconds, or None for at once. A
+    bind: takes the time between the end of a window and the output of its rows, in microseconds, or None for at once. A
     default that is not possible has no effect. EMIT_NOT_POSSIBLE at the clause.
     """
     if said.mode != "window close":
@@ -215,7 +215,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
         )
     if timed:
         tree = _once_past(query.tree, timed, rewritten, delay_us)
-    elif groups is not None:  # the time of the groups is not shown
+    elif groups is not None:  # the time of the groups is not in the output
         tree = _below(query.tree, groups, delay_us)
     else:
         raise error(
@@ -311,7 +311,7 @@ def _origin(node: Node, column: str) -> str:
 def _on_arrival(query: BoundQuery) -> BoundQuery:
     """The query with every join decided when rows arrive. Nothing in it may revise a row."""
     tree = _on_arrival_below(unnest(query.tree))
-    why = revision(tree) or revision(rewrite(tree))  # only rewrites make nodes of comparisons with the clock
+    why = revision(tree) or revision(rewrite(tree))  # only rewrites turn comparisons with the clock into nodes
     if why is not None:
         raise error(
             "EMIT_NOT_POSSIBLE",

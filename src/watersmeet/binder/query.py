@@ -150,9 +150,9 @@ class _Binder:
 
     def _settled(self, tree: _Tree, kind: Kind, kinds: Sequence[SqlType], *, once: bool) -> _Tree:
         """`tree` as part of a larger tree: a leaf, unless its rows can be counted together with the others."""
-        if isinstance(tree.shape, _Counted):  # rows are counted as they are: nothing to be lost by a conversion
+        if isinstance(tree.shape, _Counted):  # conversions lose nothing, as rows are counted unchanged
             return tree
-        if kind == "UNION" and not once:  # UNION ALL has no state that could take the part's
+        if kind == "UNION" and not once:  # UNION ALL has no state in which the part could be counted
             return self._leaf_of(tree)
         if kind == "UNION" and tree.is_union:
             return _Tree(tree.leaves, tree.places, tree.tags, _Counted(tree.tags[0]))
@@ -393,13 +393,11 @@ def bind_query(
     closing_us: int | None = None,
     arriving: bool = False,
 ) -> BoundQuery:
-    """The meaning of a view's query.
+    """Binds a view's query.
 
-    text: the text that spans in `query` refer to.
-    column_names: those of CREATE VIEW v (…).
-    moment, closing_us: see `Binding`.
-    arriving: with the columns that order its rows by arrival, if the order is known.
-    needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+    text: the text that spans in `query` refer to. column_names: those of CREATE VIEW v (…). moment, closing_us: see
+    `Binding`. arriving: with the columns that order its rows by arrival, if the order is known. needs_names: False if
+    unnamed output columns may stay `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a span.

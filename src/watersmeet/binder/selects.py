@@ -301,7 +301,7 @@ class Selecting:
         self.bind = bind
         self.rules = binding.rules
         self.sets = SetFunctions(env, binding)
-        self.hidden = False  # the first item is not in the list that was written
+        self.hidden = False  # the first item is not in the written list
 
     def bound(self) -> Bound:
         """The whole query."""
@@ -328,7 +328,7 @@ class Selecting:
     # -- FROM ---------------------------------------------------------------------------------------------------
 
     def source(self) -> Sourced:
-        """FROM with its joins; without FROM, one row without columns that can be read."""
+        """FROM with its joins; without FROM, one row without columns."""
         clause = self.node.args.get("from_")
         if clause is None:
             column = self.binding.new_column("dummy", INTEGER, nullable=False)
@@ -482,7 +482,7 @@ class Selecting:
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
-        # binding finds further aggregate calls, so that the node of the groups is made after it
+        # made after binding, which finds further aggregate calls
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
         grouped = ctx.tree(below.subqueries.applied(rows.relation))

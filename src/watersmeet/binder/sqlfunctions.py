@@ -1,7 +1,7 @@
 """SQL functions: calls are replaced by the body of the function before the enclosing query is bound.
 
-RisingWave, "SQL UDFs". Views and batch queries therefore know nothing of functions, and a view keeps the bodies that
-it was created with.
+RisingWave, "SQL UDFs". So views and batch queries contain no functions, and a view keeps the bodies with which it was
+created.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
         return tree, ()
     tree = tree.copy()
     used: list[str] = []
-    for call in reversed(list(tree.find_all(exp.Anonymous))):  # those inside of others first
+    for call in reversed(list(tree.find_all(exp.Anonymous))):  # inner calls first
         function = _called(call, catalog, dialect)
         if function is None or not _fits(call, function, text):
             continue
@@ -67,7 +67,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
 
 
 def can_be_called(name: str, dialect: str) -> bool:
-    """Whether a name in front of parentheses is a call, rather than a word that the grammar reads as something else."""
+    """Whether a name before parentheses is a call, rather than a word of the grammar."""
     language = language_named(dialect)
     text = f"SELECT {quoted(name)}(1)"
     try:

@@ -1,7 +1,7 @@
 """Rewrites: pure functions from tree to tree that keep the result, in the order of `RULES`.
 
-Every rule keeps the ids and the order of the root's columns, so rules can be taken out or added without regard to the
-others. No rule looks at a dialect.
+Every rule keeps the ids and the order of the root's columns, so rules can be removed or added independently. No rule
+depends on a dialect.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from watersmeet.algebra.trees import Rule
 
 __all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
-#: The order matters. Dependent joins come first, as no other rule knows them. Conditions are pushed to the joins before
-#: these are ordered, and again afterwards. Comparisons with the clock become nodes where they have ended up. Columns
-#: are pruned when everything is in place. Only then is it known who reads what, and where rows have to be.
+#: The order matters. Dependent joins are removed first, as the other rules do not support them. Conditions are pushed
+#: to the joins before these are ordered, and again afterwards. Comparisons with the clock become nodes at their final
+#: place. Columns are pruned last, followed by the rules that depend on the readers of each node.
 RULES: Final[tuple[Rule, ...]] = (
     unnest,
     fold_constants,

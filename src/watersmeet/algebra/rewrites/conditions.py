@@ -100,7 +100,7 @@ def paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair | None:
     if target is None:
         return None
     if null_safe and not (is_exact(left.type, target) and is_exact(right.type, target)):
-        return None  # a value that the cast can't hold would become NULL, which here equals NULL
+        return None  # a value that the cast can't represent would become NULL, and match NULL
     return KeyPair(cast(left, target), cast(right, target), null_safe)
 
 
@@ -130,7 +130,7 @@ def _without_duplicates(node: Node) -> Node:
 
 
 def make_anti_joins(tree: Node) -> Node:
-    """NULL tests of a column that every match has make an anti join, which keeps and sends less.
+    """NULL tests of a column that is never NULL in a match make an anti join, which needs less state and traffic.
 
     Filter(b.k IS NULL, a LEFT JOIN b ON a.k = b.k)   ->   Project(a.*, NULL …, a ANTI JOIN b ON a.k = b.k)
     """

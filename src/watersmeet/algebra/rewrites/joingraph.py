@@ -1,4 +1,4 @@
-"""The graph of neighbouring joins: their inputs, and the conditions that connect them.
+"""The graph of neighboring joins: their inputs, and the conditions that connect them.
 
 Inner joins merge into one graph. With `move_outer`, LEFT, semi and anti joins among them become inputs too. They can be
 joined as soon as all columns of their condition exist:
@@ -109,7 +109,7 @@ class JoinGraph:
         self._depend()
 
     def reads(self, columns: Iterable[str]) -> Mask:
-        """The inputs that give `columns`."""
+        """The inputs that have `columns`."""
         found = 0
         for column in columns:
             found |= 1 << self._owner[column]
@@ -195,7 +195,7 @@ class JoinGraph:
         return scalar
 
     def _depend(self) -> None:
-        """Finds what each LEFT, semi and anti join reads, and which equalities its keys belong to."""
+        """Finds the inputs that each LEFT, semi and anti join reads, and the equalities that its keys belong to."""
         numbers = {
             text_of(m): n
             for n, e in enumerate(self.equalities)
@@ -216,7 +216,7 @@ class JoinGraph:
                 one.keys |= 1 << number
                 one.key_order += (number,)
                 if one.attached.kind == "left" and not key.null_safe:
-                    numbers.setdefault(text_of(key.right), number)  # the left value or NULL, which meets nothing
+                    numbers.setdefault(text_of(key.right), number)  # the left value or NULL, which matches nothing
 
     def _add_single(self, scalar: Scalar) -> None:
         """Adds a key that equals nothing else in the graph, with a member if a single input computes it."""
@@ -298,7 +298,7 @@ def joins_freely(node: Join, *, move_outer: bool) -> bool:
 
 
 def is_transparent(node: Node, *, move_outer: bool) -> bool:
-    """True if `node`, or what is directly below it, is a join that belongs to the graph of the node above."""
+    """True if `node`, or the node directly below it, is a join that belongs to the graph of the node above."""
     while not isinstance(node, Join):
         if not isinstance(node, (Filter, Project)) or (isinstance(node, Filter) and is_volatile(node.predicate)):
             return False

@@ -246,7 +246,7 @@ class Placed:
 class _Part:
     """A part of the graph that is already joined. plan: None if its cost is unknown.
 
-    scattered: its rows moved last to meet a copied row, so they are where the reader wants them.
+    scattered: its rows moved last to be joined with a copied row, in the distribution that the reader needs.
     """
 
     inputs: Mask

@@ -50,13 +50,11 @@ Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Lifted:
-    """A relation that no longer reads columns of the domain, and how to get the dependent relation back.
+    """A relation that no longer reads columns of the domain, and how to restore the dependent relation.
 
     For each row of the domain, the dependent relation has the rows of `relation` for which all `conditions` (over both)
-    are true.
-    deferred: its columns that `relation` does not have, as expressions over both.
-    total: if no row meets the conditions, there is still one row, with NULL for each column of `relation`. More than
-    one row never meets them.
+    are true. deferred: its columns that `relation` does not have, as expressions over both. total: if no row meets the
+    conditions, there is still one row, with NULL for each column of `relation`. At most one row ever meets them.
     """
 
     relation: Node
@@ -76,7 +74,7 @@ class Lifted:
 
 
 class Names:
-    """Makes columns with ids that the tree does not use."""
+    """Creates columns with ids that the tree does not use."""
 
     def __init__(self, tree: Node) -> None:
         used = [c.id for node in walk(tree) for c in node.columns]
@@ -248,8 +246,7 @@ class Lifting:
     def grounded(self, below: Lifted, more: Ids = _NONE, *, anew: bool = False) -> tuple[Lifted, Mapped]:
         """`below` with nothing deferred and not total, and the substitute for each of the domain's columns.
 
-        more: columns that are needed beside those of `below`.
-        anew: always join the domain.
+        more: columns that are needed in addition to those of `below`. anew: always join the domain.
         """
         found = self.reads([*below.conditions, *[s for _, s in below.deferred.values()]]) | more
         bound = {} if anew or below.total else self._bound(below)
@@ -313,7 +310,7 @@ class Lifting:
         below = self.lift(node.input)
         parts = [below.resolve(p) for p in conjuncts(node.predicate)]
         if below.total:
-            if not any(rejected_columns(p) & below.relation.ids for p in parts):  # the one row may pass
+            if not any(rejected_columns(p) & below.relation.ids for p in parts):  # the single row may pass
                 below = self._settled(below)
                 parts = conjuncts(node.predicate)
             else:
@@ -378,7 +375,7 @@ class Lifting:
         for condition in below.conditions:
             found = equality(condition, below.relation)
             if found is None:
-                conditions.append(condition)  # only of the domain
+                conditions.append(condition)  # reads only the domain
                 continue
             if found.inner not in keys:
                 keys.append(found.inner)

@@ -1,4 +1,4 @@
-"""Pushes filters down, and folds constant conditions, empty relations, neighbouring filters and projects.
+"""Pushes filters down, and folds constant conditions, empty relations, neighboring filters and projects.
 
 One walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: rows with NULL in one
 of these are removed by a node above, so an outer join whose padded rows would be removed is an inner join. Joins get
@@ -129,9 +129,9 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Node:
     """Conditions on left rows go below. In an inner join the other conditions become part of the look-up.
 
     Comparisons with the clock stay above: below, they would delete rows, and the join would have to remember them. If
-    rows wait for their first match, nothing may be added to the condition that defines a match. Its parts on left rows
-    alone become part of the key, so that rows that can never match do not wait. If answers are used again, they must
-    not depend on more than the key.
+    rows wait for their first match, nothing may be added to the condition that defines a match. Its parts that read
+    only left rows become part of the key, so that rows that can never match do not wait. If answers are reused, they
+    must depend only on the key.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -188,7 +188,7 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 @_push.register
 def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Conditions on changed rows hold for the rows too, unless the removed rows would give others their times."""
+    """Conditions on changed rows also hold for the rows, unless the removed rows would change the times of others."""
     may = frozenset(node.matched) if node.alone else node.input.ids
     pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
     below = _NONE if node.alone else (rejected | _rejections(parts)) & node.input.ids
@@ -309,7 +309,7 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
 
 
 def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
-    """Copies to each side what an OR over both sides implies for it."""
+    """Copies the condition that an OR over both sides implies for each side."""
     parts = [p for p in residual if not is_volatile(p) and not mentions_time(p)]
     if kind in ("inner", "right", "semi"):
         places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]
@@ -361,12 +361,12 @@ def fold_constants(tree: Node) -> Node:
 
 
 def fold_filters(tree: Node) -> Node:
-    """Neighbouring filters become one: Filter(p, Filter(q, t)) -> Filter(q AND p, t)."""
+    """Neighboring filters become one: Filter(p, Filter(q, t)) -> Filter(q AND p, t)."""
     return transform_up(tree, _one_filter)
 
 
 def fold_projects(tree: Node) -> Node:
-    """Neighbouring projects become one, unless an expression would be computed more often than before.
+    """Neighboring projects become one, unless an expression would be computed more often than before.
 
     Project(y + 1, Project(x * 2 AS y, t))  ->  Project((x * 2) + 1, t)
     """

@@ -1,7 +1,7 @@
 """Rewrites by the requirements of a node's readers: fewer columns, and rows distributed by the keys of readers.
 
-Operators that decide once for each row and remember it get whole rows: rows identified by the rows of tables and the
-groups that they consist of. Such a row changes when one of these changes in any column, read or not.
+Operators that decide once for each row and remember it get whole rows: rows identified by the table rows and groups
+that they consist of. Such a row changes when one of these changes in any column, read or not.
 
 Joins and groups are distributed by those of their keys that their readers need, which saves exchanges. Rows that agree
 on all keys agree on any subset of them, so fewer keys are always correct.
@@ -47,7 +47,7 @@ from watersmeet.algebra.trees import exactly, read, transform_up, walk, with_inp
 
 
 def whole_rows(node: Node) -> tuple[Node, _Ids]:
-    """The node with further columns, and the ids of those of its columns that tell its rows apart.
+    """The node with additional columns, and the ids of those of its columns that identify its rows.
 
     Project(x, Filter(p, Scan(k, x, y)))   ->   Project(x, k, y, Filter(p, Scan(k, x, y))): k, x, y
     """
@@ -59,7 +59,7 @@ def whole_rows(node: Node) -> tuple[Node, _Ids]:
         return node, _ids(node.outputs[: len(node.keys)])
     if isinstance(node, TemporalJoin) or (isinstance(node, Binary) and not node.gives_right):
         left, ids = whole_rows(node.left)
-        return replace(node, left=left), ids  # the right side of a look-up changes no row that came out
+        return replace(node, left=left), ids  # the right side of a look-up never changes an output row
     if not node.inputs or isinstance(node, (Changes, Records)):
         return node, node.ids
     below = [whole_rows(i) for i in node.inputs]
@@ -80,7 +80,7 @@ def _projected(node: Project) -> tuple[Node, _Ids]:
 
 
 def _united(node: Union) -> tuple[Node, _Ids]:
-    """Each part has the further columns of all parts, those of others as NULL."""
+    """Each part has the additional columns of all parts, NULL for those of other parts."""
     parts = [whole_rows(p)[0] for p in node.parts]
     further = [
         tuple(c for c in made.columns if c.id not in part.ids) for made, part in zip(parts, node.parts, strict=True)
@@ -220,7 +220,7 @@ def _(node: Binary, needed: _Ids) -> Node:
 
 @_prune.register
 def _(node: TemporalJoin, needed: _Ids) -> Node:
-    """Left rows that may be deleted stay whole: each takes back what it met itself."""
+    """Left rows that may be deleted stay whole: each retracts its own matches."""
     reads = needed | node.reads
     if revision(node.left) is None:
         return node.over([_prune(i, reads & i.ids) for i in node.inputs])
@@ -239,7 +239,7 @@ def _(node: Records, needed: _Ids) -> Node:  # noqa: ARG001 - whether a record i
 
 @_prune.register
 def _(node: Changes, needed: _Ids) -> Node:
-    """Causes read the same columns of the sides of a join as the join itself, so that these are kept only once."""
+    """Causes read the same columns of a join's sides as the join itself, so that their state is shared."""
     wanted = node.input.ids if node.whole else (needed & node.input.ids) | node.reads
     below = _prune(node.input, wanted)
     slim = (below, *(_prune(i, i.ids) for i in node.inputs[1:]))
@@ -323,7 +323,9 @@ def _join(node: Join, wish: _Scalars) -> Join:
     pairs = [(text_of(k.left), text_of(k.right)) for k in node.keys]
     wished = frozenset(text_of(w) for w in wish)
     chosen = list(range(len(pairs)))
-    sides = [s for s, kept in enumerate((node.keeps_left, node.keeps_right)) if kept]  # whose keys say where a row is
+    sides = [
+        s for s, kept in enumerate((node.keeps_left, node.keeps_right)) if kept
+    ]  # the sides whose keys determine the distribution of rows
     for side, texts in ((0, _groups(node.left)), (1, _groups(node.right)), *((s, wished) for s in sides)):
         chosen = [i for i in chosen if pairs[i][side] in texts] or chosen if texts else chosen
     left = _spread(node.left, tuple(dict.fromkeys(node.keys[i].left for i in chosen)))

@@ -303,8 +303,8 @@ class Joining:
         return joined, Scalar(exp.or_(some_null, exp.and_(is_null(one).expression, some_row)), BOOLEAN)
 
     def _keyed(self, lifted: Lifted, parts: Sequence[Scalar], more: Sequence[Scalar] = ()) -> Keyed:
-        """The right side with equalities as its only links to the left one. Other links are removed by joining the
-        domain.
+        """The right side with only equalities between it and the left side. Other conditions between the sides are
+        resolved by joining the domain.
 
         more: further expressions whose left columns need substitutes.
         """
@@ -348,7 +348,7 @@ def _unnested(node: Node, names: Names) -> Node:
     if not isinstance(node, Apply):
         return node
     if node.right.free & node.left.ids:
-        # conditions that reject NULLs make inner joins, which conditions on the domain can pass
+        # conditions that reject NULLs make inner joins, past which conditions on the domain can move
         node = with_inputs(node, [node.left, push_filters(node.right)])
         assert isinstance(node, Apply)
     return Joining(node, names).joined()

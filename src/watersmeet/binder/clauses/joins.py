@@ -1,7 +1,7 @@
 """JOIN: conditions become keys and a residual; USING and NATURAL merge columns. ASOF JOIN.
 
-The condition of an ASOF join consists of equalities between the sides, and exactly one comparison, which decides which
-row is nearest (RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26, D-000-04).
+The condition of an ASOF join consists of equalities between the sides, and exactly one comparison, which determines the
+nearest row (RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def asof_join(
     """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
     without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition only on right rows selects the candidates; one
-    only on left rows decides which of these look for a partner.
+    only on left rows selects the left rows that can have a partner.
     """
     span = node_span(node.this) or node_span(node)
     side = node.side.upper()

@@ -1,9 +1,9 @@
 """`FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and moments of the past.
 
-RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. Joins by a time of the left side follow
-Flink (documentation of its SQL joins, "Event Time Temporal Join"), as RisingWave lacks them.
+RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58. Joins by a time of the left side follow Flink
+(documentation of its SQL joins, "Event Time Temporal Join"), as RisingWave lacks them.
 
-Queries that end read a moment of the past: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, and as in RisingWave ("Time
+Batch queries can read a moment of the past: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, and as in RisingWave ("Time
 travel queries") a text, a number of seconds since 1970, or `NOW() - INTERVAL '10 minutes'`.
 """
 
@@ -260,7 +260,7 @@ _HINT: Final = "Write COMMIT and its number, or TIMESTAMP '2026-01-01 12:00:00'.
 
 
 def names_past(node: exp.Expression) -> bool:
-    """True if an item of FROM has the clause with a moment of its own: not PROCTIME() and no column."""
+    """True if an item of FROM has the clause with a past moment, rather than PROCTIME() or a column."""
     moment = moment_of(node) if is_looked_up(node) else None
     return moment is not None and moment.find(exp.Column) is None
 

@@ -41,7 +41,7 @@ class Limits:
 
 
 def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
-    """The constants of LIMIT, OFFSET and FETCH of a query; None without them and without an order that counts."""
+    """The constants of LIMIT, OFFSET and FETCH of a query; None without them and without a significant order."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     with_ties, count = False, None
     if isinstance(limit, exp.Fetch):
@@ -93,12 +93,12 @@ def output_position(node: exp.Expression, names: Sequence[str | None], clause: s
 
 
 def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
-    """The key of one item of ORDER BY. NULLs sort as larger than all values, unless the item says otherwise."""
+    """The key of one item of ORDER BY. By default NULLs sort as larger than all values."""
     if value.type.name in _UNORDERED and not ctx.batch:
         raise ctx.not_supported(f"ORDER BY of a value of type {value.type.sql}", node)
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
-    # The parser says `nulls_first` where nothing is written, by PostgreSQL's rule.
+    # sqlglot sets `nulls_first` by PostgreSQL's rule if nothing is written.
     return SortKey(value.finish(), descending, descending if nulls_first is None else bool(nulls_first))
 
 
@@ -157,13 +157,13 @@ class OrderLimit:
     limits: Limits | None
 
     def below(self, relation: Node) -> Node:
-        """`relation`, which the select list will read, with only the rows that are output."""
+        """`relation`, the input of the select list, with only the rows to output."""
         if self.on is not None:
             relation = TopN(relation, self.on, self.keys[self._matching() :], 1)
         return relation if self.limits is None else limited(relation, self.keys, self.limits)
 
     def _matching(self) -> int:
-        """How many of the first keys are in DISTINCT ON, so that its rows are equal in them."""
+        """The number of first keys that are in DISTINCT ON, so that its rows are equal in them."""
         on = [s.expression for s in self.on or ()]
         return next((i for i, k in enumerate(self.keys) if k.value.expression not in on), len(self.keys))
 
@@ -438,7 +438,7 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
 
 
 def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
-    """A number that is not constant, which only queries that end may have."""
+    """A number that is not constant, which only batch queries allow."""
     if not ctx.batch or node.find(exp.Column) is None:
         return None
     return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()

@@ -1,6 +1,6 @@
 """Items of FROM, each with its scope: relations, CTEs, subqueries, VALUES, dictionaries, system relations, files.
 
-A view binds a CTE again wherever it is named. A query that ends evaluates it once, and it may be recursive.
+A view binds a CTE again wherever it is named. A batch query evaluates it once, and it may be recursive.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ DEAD_LETTERS: Final = "watersmeet.dead_letters"
 #: The columns of each system relation.
 SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS}
 
-#: Names that other systems have for them. Timeplus, "Dead letter queue".
+#: Names of these relations in other systems. Timeplus, "Dead letter queue".
 _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}
 
 
@@ -165,9 +165,9 @@ def system_relation(node: exp.Table) -> str | None:
 def bind_system(
     name: str, alias: str | None, names: tuple[str, ...], node: exp.Table, env: Environment, binding: Binding
 ) -> Sourced:
-    """The rows of a system relation. FEATURE_NOT_SUPPORTED in a query that does not end: its changes are unknown.
+    """The rows of a system relation. FEATURE_NOT_SUPPORTED in a query that does not end, as their changes are unknown.
 
-    alias, names: of the item and of its columns, as they are written.
+    alias, names: of the item and of its columns, as written.
     """
     if not binding.rules.batch:
         raise env.not_supported(
@@ -190,7 +190,7 @@ _FILES: Final = Oracle(external_access=True)
 
 
 def files_refused(what: str, *, sql: str | None = None, span: Span | None = None) -> Error:
-    """FILES_NOT_ALLOWED for an item that reads files of this machine."""
+    """FILES_NOT_ALLOWED for an item that reads local files."""
     return error(
         "FILES_NOT_ALLOWED",
         f"{what} is not possible on a connection that may not read files",
@@ -313,7 +313,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
 
 
 def _listed(scope: Scope, relation: Relation) -> Scope:
-    """The scope of a relation in which `*` leaves out what it lists nowhere."""
+    """The scope of a relation whose `unlisted` columns `*` omits."""
     if not relation.unlisted:
         return scope
 
@@ -325,7 +325,7 @@ def _listed(scope: Scope, relation: Relation) -> Scope:
 
 
 def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """The rows of a relation that count according to `binding`."""
+    """The rows of a relation that the query reads according to `binding`."""
     node = item.node
     if is_looked_up(node):
         check_relation(relation, node, env)
@@ -353,7 +353,7 @@ def _stored(relation: Relation, node: exp.Table, env: Environment, binding: Bind
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> Relation:
-    """The relation that a name in FROM refers to, with or without a schema; UNDEFINED_RELATION.
+    """The relation that a name in FROM refers to, optionally qualified by a schema; UNDEFINED_RELATION.
 
     ctes: further names for the hint.
     """
@@ -373,14 +373,14 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
 
 
 def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
-    """The rows that count: external tables never change (TP-18) unless looked up, dictionaries follow (TP-19)."""
+    """The rows that the query reads: external tables never change (TP-18) unless looked up, dictionaries do (TP-19)."""
     if relation.dictionary is not None or (isinstance(relation, ExternalTable) and is_looked_up(node)):
         return "all"
     return "before" if relation.is_external else binding.part
 
 
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
-    """The part of a relation that counts.
+    """The part of a relation that the query reads.
 
     In a query over streams, other relations never change, unless they are looked up.
     """
@@ -391,7 +391,7 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
 
 
 def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
-    """A source that each query reads from a place of its own on."""
+    """A source that each query reads by itself, from its own offset."""
     if relation.connector["connector"] == "rotating_file":
         raise env.not_supported(f"reading {relation.title}", node, hint="It has a FORMATTER: only pumps write it.")
     if binding.part == "before":
@@ -407,7 +407,7 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
 
 
 def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
-    """The messages that a topic has now: all of them, or those from a place on."""
+    """The present messages of a topic: all of them, or those from an offset on."""
     if binding.rules.stops_at_bad_messages(binding.settings):
         raise env.not_supported("recovery_policy = 'strict' of a query that ends", node)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)

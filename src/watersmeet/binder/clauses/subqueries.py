@@ -30,7 +30,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
 
-#: Which values of a set decide whether `x op y` is true for some of its y.
+#: The values of a set that decide whether `x op y` is true for some y.
 _DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
     exp.LT: ("max",),
     exp.LTE: ("max",),
@@ -91,7 +91,7 @@ def _query(node: exp.Expression) -> exp.Expression:
 
 
 def _without_limit(query: exp.Expression) -> exp.Expression:
-    """The query of EXISTS without a LIMIT above 0, which makes no difference there."""
+    """The query of EXISTS without a LIMIT above 0, which has no effect there."""
     limit = query.args.get("limit")
     number = limit.expression if isinstance(limit, exp.Limit) else None
     if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name) == 0:
@@ -128,7 +128,7 @@ class Subqueries:
         self._env = Environment(env.text, env.ctes, scope)
         self._binding = binding
         self._bind = bind
-        # rows of a stream are never deleted: they meet a table as it is when they arrive
+        # # rows of a stream are never deleted: they match the table as of their arrival
         self._arrival = scope.stream is not None
         self._pending: list[partial[Apply]] = []
         self._known: dict[tuple[exp.Expression, bool], Value] = {}
@@ -219,7 +219,7 @@ class Subqueries:
             return self._scalar(node, ctx)
         predicate = recognised(node)
         if predicate is not None:
-            # the standard's NULL matters under a negation, so `<> ALL` has it too
+            # # NULL matters under a negation, so also for `<> ALL`
             return self._mark(predicate, ctx, true_only=true_only and not predicate.negated)
         assert isinstance(node, exp.Binary)
         return self._quantified(node, ctx, true_only=true_only)

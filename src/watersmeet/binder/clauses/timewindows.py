@@ -1,19 +1,18 @@
 """Time windows in FROM (TUMBLE, HOP), the order in which rows arrive, and filters of late rows.
 
-RisingWave, "Joins", "Window joins"; RW-29 to RW-33, RA-10, RA-12, D-000-02; RisingWave, "Time window functions". For a
-row whose time is NULL, TUMBLE outputs NULL as `window_start` and `window_end`; HOP drops the row.
+RisingWave, "Joins", "Window joins"; RW-29 to RW-33, RA-10, RA-12; RisingWave, "Time window functions". For a row whose
+time is NULL, TUMBLE outputs NULL as `window_start` and `window_end`; HOP drops the row.
 
 **Arrival.** The newest rows of each key, for LATEST, the versions of an ASOF join, and `changelog(stream, key)`
-(Timeplus, "Multi-JOINs and ASOF JOINs", "ASOF JOIN", "LATEST JOIN", "Changelog Streams"; rulings D-003-04, D-003-06).
-Every written row counts, even if it replaces one with the same primary key, as in Proton. `Semantics.row_order` sets
-the order for first_value, last_value, lag and others: by arrival, or by ROWTIME with ties by arrival.
+(Timeplus, "Multi-JOINs and ASOF JOINs", "ASOF JOIN", "LATEST JOIN", "Changelog Streams"). Every written row counts,
+even if it replaces one with the same primary key, as in Proton. `Semantics.row_order` sets the order for first_value,
+last_value, lag and others: by arrival, or by ROWTIME with ties by arrival.
 
 **Late rows** of range joins, whose state would otherwise grow for ever (TP-31; Timeplus, "Multi-JOINs and ASOF JOINs",
 "Range Bidirectional JOIN"). Proton drops rows that are older than the lesser of both sides' greatest times by more than
-a bucket, which is as long as the range. Here the greatest times are those of earlier epochs, so no row within a range
-of the present is left out, and rows that only late rows could meet are not kept. EMIT AFTER WINDOW CLOSE works the
-same way if a stream has no watermark: a row is late for a window that had ended by the greatest time of earlier
-epochs.
+a bucket, which is as long as the range. Watersmeet uses the greatest times of earlier epochs, so no row within a range
+of the present is dropped, and rows that only late rows could match are not kept. EMIT AFTER WINDOW CLOSE works the same
+way if a stream has no watermark: a row is late for a window that had ended by the greatest time of earlier epochs.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def newest(
     newest).
 
     They have the two columns that order rows by arrival, the newest first. None if the order of arrival is unknown:
-    only tables and sources know it, also under filters and projections.
+    only tables and sources have one, also under filters and projections.
     """
     found = arrivals(node, binding)
     if found is None:
@@ -188,9 +187,8 @@ def without_late_rows(joined: Join, binding: Binding) -> Join:
 def without_closed(rows: Node, start: Column, relation: Node, time: str, window: TimeWindow, binding: Binding) -> Node:
     """The rows of a stream with the starts of their windows, without rows whose window had closed before they arrived.
 
-    relation: the stream.
-    time: its column for the windows. A window closes when the clock has passed its end by the delay of EMIT. The rows
-    stay as they are if the column has a watermark or can't be followed.
+    relation: the stream. time: its column for the windows. A window closes when the clock has passed its end by the
+    delay of EMIT. Rows stay unchanged if the column has a watermark or no clock.
     """
     clock = clock_of(relation, time, binding)
     if clock is None or binding.closing_us is None:
@@ -440,7 +438,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:
-    """WINDOW_JOIN if a condition of the join equates columns of different windows (D-000-02)."""
+    """WINDOW_JOIN if a condition of the join equates columns of different windows."""
     if not windowed:
         return
     names = [name_of(i) for i in node.args.get("using") or []]

@@ -25,7 +25,7 @@ Item = tuple[Value, str | None, exp.Expression]
 
 
 class NewColumns(Protocol):
-    """Makes columns of a query."""
+    """Creates columns of a query."""
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
         """A column with a new id."""

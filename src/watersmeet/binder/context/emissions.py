@@ -98,5 +98,5 @@ def change_kind(node: Node) -> ChangeKind:
     return "append" if grows and "changelog" not in kinds else "changelog"
 
 
-#: How many rows each join of a view may make in one epoch, 0 for any number.
+#: The limit of rows that each join of a view may make in one epoch, 0 for none.
 JOIN_ROWS_SETTING: Final = "max_join_amplification_rows"

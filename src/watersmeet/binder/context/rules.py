@@ -64,8 +64,8 @@ def _as_it_is(bound: Bound) -> Bound:
 class Reading:
     """How a query reads its inputs.
 
-    part: which of their rows count. still: relations other than streams are read as of the start of the query, and
-    never change.
+    part: the rows that it reads. still: relations other than streams are read as of the start of the query, and never
+    change.
     """
 
     part: Part = "all"
@@ -138,7 +138,7 @@ class Binding:
             self.depends_on.append(relation_id)
 
 
-#: Binds a query where it stands.
+#: Binds a query in its environment.
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 

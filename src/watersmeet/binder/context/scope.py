@@ -1,4 +1,4 @@
-"""Scopes: which columns can be read at a place, and by which names."""
+"""Scopes: the columns that can be read in an expression, with their names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from watersmeet.expressions.scalars import bind_value
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that can be read: its name and its value. unlisted: `*` leaves it out."""
+    """A column that can be read: its name and its value. unlisted: `*` omits it."""
 
     name: str
     value: Value
@@ -94,7 +94,7 @@ class Scope:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it belongs to a query that ends."""
+        """Whether it belongs to a batch query."""
         return self.batch or (self.outer is not None and self.outer.is_batch)
 
     @cached_property
@@ -252,7 +252,7 @@ def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[Sc
 
 
 class SubqueryValues(Protocol):
-    """Knows the values of a clause's subqueries."""
+    """The values of a clause's subqueries."""
 
     def value(self, node: exp.Expression, ctx: Context, /) -> Value | None:
         """The value of an expression that is a subquery, else None."""
@@ -294,7 +294,7 @@ def qualified_items(
 
 
 def _is_named(node: exp.Expression) -> bool:
-    """Whether an item of a select list says AS."""
+    """Whether an item of a select list has AS."""
     return isinstance(node, exp.Alias) and not isinstance(node, ImpliedAlias)
 
 

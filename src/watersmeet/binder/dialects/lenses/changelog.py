@@ -1,9 +1,9 @@
 """The topic that a query writes: the changes of a table as records, with times.
 
-Lenses, "Joins", "Join types"; ruling D-004-05: a table follows its records. The time of a change is the greatest time
-of the records involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of
-joins and groups have the greatest time of the contributing records). The content of a table has no trace of deleted
-rows, so the changes of a query's inputs are followed through the query, next to its content.
+Lenses, "Joins", "Join types": a table follows its records. The time of a change is the greatest time of the records
+involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of joins and groups
+have the greatest time of the contributing records). The content of a table has no trace of deleted rows, so the changes
+of a query's inputs are followed through the query, next to its content.
 """
 
 from __future__ import annotations

@@ -2,21 +2,21 @@
 
 Lenses, "Joins", "Table/Stream joins compatibility table".
 
-**ON** ("Matching expression (ON)"; LS-12 to LS-16, D-004-07). AND splits a condition into parts; each part is an
-equality with one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND binding
-tighter than OR leaves a part over both sources, OR is taken to bind tighter.
+**ON** ("Matching expression (ON)"; LS-12 to LS-16). AND splits a condition into parts; each part is an equality with
+one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND binding tighter than
+OR leaves a part over both sources, OR is taken to bind tighter.
 
-**Keys** ("Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16, D-004-17).
-Both sources need keys in one format and equal numbers of partitions. Formats are also compared if ON equates values. A
-computed key has no format.
+**Keys** ("Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36). Both sources need
+keys in one format and equal numbers of partitions. Formats are also compared if ON equates values. A computed key has
+no format.
 
-**WITHIN** joins two streams of records within a time ("Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08).
-The clock of a stream is the greatest time of its records in earlier epochs. A record is late if, by the clock of its
-own stream, its window ended more than the grace period ago. Its partners may have been forgotten, so it matches
-nothing, and is output at once with NULLs if its side is preserved. The default grace period is 24 hours, that of the
-Kafka Streams version for which Lenses 4.0 was made (KIP-633, "Deprecate 24-hour Default Grace Period for Windowed
-Operations in Streams"). With the default, records without a partner are output when their window ends; an explicit
-grace period delays them (KAFKA-10847, ksqlDB).
+**WITHIN** joins two streams of records within a time ("Windowing: stream to stream joins"; LS-18 to LS-21). The clock
+of a stream is the greatest time of its records in earlier epochs. A record is late if, by the clock of its own stream,
+its window ended more than the grace period ago. Its partners may have been forgotten, so it matches nothing, and is
+output at once with NULLs if its side is preserved. The default grace period is 24 hours, that of the Kafka Streams
+version for which Lenses 4.0 was made (KIP-633, "Deprecate 24-hour Default Grace Period for Windowed Operations in
+Streams"). With the default, records without a partner are output when their window ends; an explicit grace period
+delays them (KAFKA-10847, ksqlDB).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Within:
         return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Node:
-        """Pairs are output at once, records without a partner when both clocks have passed their window (D-004-08)."""
+        """Pairs are output at once, records without a partner when both clocks have passed their window."""
         time = joined.columns[-1]
         due = binding.new_column("due", time.type, nullable=True)
         left, right = (t.expression for t in self._times)
@@ -193,7 +193,7 @@ class Within:
             )
             for e in joined.exprs
         ]
-        exprs[-1] = self._times[number]  # the later one of its time and none, and so that the clock goes on with it
+        exprs[-1] = self._times[number]  # the later of its time and NULL, so that the clock still advances
         return Project(late, _renamed(joined.columns, exprs, binding), tuple(exprs))
 
 
@@ -397,7 +397,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
-    """Both sources with the greater number of partitions, and with records where their keys belong (D-004-16)."""
+    """Both sources with the greater number of partitions, and with records in the partitions of their keys."""
     layouts = metadata_of(left[1]).layout, metadata_of(right[1]).layout
     counts = [layout.partitions for layout in layouts]
     if counts[0] is None or counts[1] is None:
@@ -422,7 +422,7 @@ _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, 
 def record_join(clause: JoinClause) -> Sourced:
     """`left JOIN right`, with the key, time and kind of its records.
 
-    The error conditions of the compatibility table, with their places.
+    The error conditions of the compatibility table, with their positions.
     """
     left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
@@ -502,7 +502,7 @@ def _refused(condition: str, message: str, node: exp.Expression, env: Environmen
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
-    """The join with its condition resolved. Without an equality it is a join by the sources' keys (D-004-10)."""
+    """The join with its condition resolved. Without an equality it is a join by the sources' keys."""
     made: exp.Join = node.copy()
     condition, equates = check_on(node.args["on"], left, right, env, binding)
     if not equates:
@@ -517,8 +517,7 @@ def _named(scope: Scope, name: str) -> exp.Column:
 
 
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
-    """The columns that can be read unqualified. A field that ON equates with one of the same name appears once
-    (D-004-11).
+    """The columns that can be read unqualified. A field that ON equates with one of the same name appears once.
 
     width: of the left side.
     """
@@ -559,8 +558,8 @@ def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
     """The key of the result: the common key for a join only by `_key`, else an object of the values that ON equates
     (LS-35).
 
-    If two tables are joined, it has both keys, so that each pair has its own result (D-004-05). The same holds for a
-    join by `_key` if an OUTER JOIN may output records of one key without a partner.
+    If two tables are joined, it has both keys, so that each pair has its own result. The same holds for a join by
+    `_key` if an OUTER JOIN may output records of one key without a partner.
     """
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
     if _by_key(joined, one, other):
@@ -608,6 +607,6 @@ def _time(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
         return (one if one.nature == "stream" else other).time.finish()
     left, right = one.time.finish(), other.time.finish()
     later: exp.Expression = exp.Greatest(this=left.expression.copy(), expressions=[right.expression.copy()])
-    if joined.kind != "inner":  # of a side that is not there, the time is NULL
+    if joined.kind != "inner":  # without a partner, its time is NULL
         later = exp.Coalesce(this=later, expressions=[left.expression.copy(), right.expression.copy()])
     return Scalar(later, left.type, left.nullable or right.nullable)

@@ -80,7 +80,7 @@ class RecordMetadata(Extension):
 
 @dataclass(frozen=True)
 class QueryRecords(Extension):
-    """The records that a query gives. Its last columns (`beside`) are their metadata."""
+    """The records of a query's result. Its last columns (`beside`) are their metadata."""
 
     nature: RecordKind
     layout: RecordLayout
@@ -92,14 +92,14 @@ def metadata_in(scope: Scope) -> RecordMetadata | None:
 
 
 def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
-    """The records that a query gives; None if it reads none."""
+    """The records of a query's result; None if it reads none."""
     return query.extension if isinstance(query.extension, QueryRecords) else None
 
 
 #: Kafka's own fields of a record.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
-#: Columns that `*` leaves out.
+#: Columns that `*` omits.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
 
 #: Names that no field of a record can have: columns that Watersmeet fills, and metadata.
@@ -123,7 +123,7 @@ def bind_records(
             hint="Read it by SELECT STREAM.",
         )
     if nature == "table":
-        if KEY_COLUMN not in relation.always_there:  # of a record without a key nothing can be the last one
+        if KEY_COLUMN not in relation.always_there:  # records without a key have no last one
             has_key = exp.Not(this=exp.Is(this=read(by_name[KEY_COLUMN]).expression, expression=exp.null()))
             rows = Filter(rows, Scalar(has_key, BOOLEAN, nullable=False))
         rows = _newest(rows, relation, by_name, binding)
@@ -208,7 +208,7 @@ def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scal
 
 
 def described(relation: Relation, topic: Topic) -> list[Described]:
-    """The columns and metadata of a topic's records, as queries name them, then how they are kept and written."""
+    """The columns and metadata of a topic's records, as queries name them, then how they are stored and written."""
     fields = [(c.name, c.type.sql, c.name in relation.always_there) for c in relation.columns if c.name not in HIDDEN]
     key = [(c.name, c.type.sql, True) for c in relation.columns if c.name == KEY_COLUMN]
     time = relation.column(RECORD_TIME)
@@ -277,7 +277,7 @@ def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLay
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
     """The meaning of `*`: the fields of the value (LS-46).
 
-    AMBIGUOUS_COLUMN if two sources have a field of the same name (D-004-11); UNDEFINED_COLUMN if there are no fields.
+    AMBIGUOUS_COLUMN if two sources have a field of the same name; UNDEFINED_COLUMN if there are no fields.
     """
     fields = [c for c in columns if c.name not in HIDDEN]
     if not fields:
@@ -304,7 +304,7 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
 def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
     """The select list, then `_key` and `@time` of the records, unless the list has them.
 
-    group: of an aggregate, whose records have what they are grouped by as their key. Its aliases are expanded.
+    group: of an aggregate, whose records have the grouping values as their key. Its aliases are expanded.
     """
     metadata = metadata_in(scope)
     assert metadata is not None
@@ -401,9 +401,8 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
 
 
 def check_select(node: exp.Select, text: str) -> None:
-    """What a query over records can't be: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and what Lenses' document does
-    not
-    have.
+    """Errors for queries over records: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and FEATURE_NOT_SUPPORTED for
+    clauses that Lenses' document does not define.
     """
     if node.args.get("from_") is not None and not isinstance(node, RecordSelect) and node.parent is not None:
         raise error(

@@ -1,8 +1,8 @@
-"""SQLstream's rules: a relation with a watermark is a stream, whose rows have a ROWTIME, which `*` leaves out.
+"""SQLstream's rules: a relation with a watermark is a stream, whose rows have a ROWTIME, which `*` omits.
 
-SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-16, D-001-18, D-001-21. A relation of
-any dialect with a watermark is a stream. Its rowtime is the column ROWTIME, or else the first column with a watermark.
-The clock is that of the underlying stream, so rows that a filter drops move it also.
+SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64). A relation of any dialect with a watermark is a
+stream. Its rowtime is the column ROWTIME, or else the first column with a watermark. The clock is that of the
+underlying stream, so rows that a filter drops also advance it.
 
 **Promotion.** An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME
 (s-Server, "Using ROWTIME to promote an event time"). The rowtimes of a stream never decrease, so a row whose time is
@@ -137,11 +137,11 @@ def closing(
 def _moment(
     key: exp.Expression, value: Value, mark: Watermark, clock: Watermark, binding: Binding
 ) -> tuple[exp.Expression, Comparison, Watermark] | None:
-    """When a group with this key is complete, how that time compares with a clock then, and with which; None if
-    unknown.
+    """For a group with this key: the time at which it is complete, the comparison of that time with a clock, and the
+    clock; None if unknown.
 
-    mark: the watermark of the key. clock: that of ROWTIME, which decides if the key is ROWTIME; otherwise the key's own
-    watermark decides too.
+    mark: the watermark of the key. clock: that of ROWTIME, which is used if the key is ROWTIME; otherwise the key's own
+    watermark is used too.
     """
     rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
     length, months = floor_of(rounded), months_floor_of(rounded)

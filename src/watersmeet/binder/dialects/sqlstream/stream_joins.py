@@ -1,7 +1,7 @@
 """Joins of a stream: with another stream, by their clocks, or with a table; and the windows of the streams.
 
 SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins", "Example with ROWS", "Output Rowtimes" (SS-07 to
-SS-12, SS-22 to SS-41, SS-65); rulings D-001-01 to D-001-03, D-001-09, D-001-12, D-001-13, D-001-16, D-001-18, D-001-19.
+SS-12, SS-22 to SS-41, SS-65).
 
 **Windows** (`OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`). A row **enters** its window at its rowtime, or later if the
 window ends before the current row. With RANGE it stays for a length of time. With ROWS it stays until too many rows
@@ -15,10 +15,10 @@ partners arrive later. The clock is the lower one of both streams: pairs are out
 rows without a partner when it has passed it. So no row is deleted, rowtimes never decrease, and the join is itself a
 stream with that clock.
 
-**Tables** ("Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15). Each row of the stream
-matches the table as it was when the query started. The stream looks the table up, so no rows of the stream are kept,
-and later changes of the table have no effect. The table may be the preserved side of an outer join if the stream has a
-window that empties: at the end of the hour, rows of the table that matched none of its rows are output.
+**Tables** ("Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66). Each row of the stream matches the table as it was when
+the query started. The stream looks the table up, so no rows of the stream are kept, and later changes of the table have
+no effect. The table may be the preserved side of an outer join if the stream has a window that empties: at the end of
+the hour, rows of the table that matched none of its rows are output.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""Dictionaries: in joins, and in `dict_get` and similar calls.
+"""Dictionaries in joins, and in `dict_get` and similar calls.
 
-Dictionaries in joins: look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the
-source.
+In joins, look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the source.
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48).
 
-Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings
-D-003-10, D-003-11.
-
-`dict_get` and its like: look-ups in dictionaries, as left joins with them.
-
-ClickHouse, "Functions for Working with Dictionaries". A call becomes a column of a left join of FROM with the
-dictionary, by the rules of joins: a row of an append stream is looked up when it arrives, and what changes in the
-dictionary later does not change its answer. Calls with the same dictionary and key share one join.
+A call of `dict_get` (ClickHouse, "Functions for Working with Dictionaries") becomes a column of a left join of FROM
+with the dictionary, by the rules of joins: a row of an append stream is looked up when it arrives, and later changes of
+the dictionary do not change its answer. Calls with the same dictionary and key share one join.
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ _CALLS: Final = {
 
 _HIERARCHICAL: Final = ("dict_get_hierarchy", "dict_is_in", "dict_get_children", "dict_get_descendants")
 
-#: The names of the columns of these joins begin so.
+#: The prefix of the column names of these joins.
 _OWN: Final = re.compile(r"~\d+\.")
 
 #: By dictionary, key and moment.
@@ -57,7 +52,7 @@ _Joins = dict[tuple[Hashable, ...], DictionaryJoin]
 
 
 def is_looked_up_column(name: str) -> bool:
-    """Whether a column of FROM is only for calls: `*` leaves it out."""
+    """Whether a column of FROM is only for calls: `*` omits it."""
     return _OWN.match(name) is not None
 
 
@@ -249,7 +244,7 @@ class _Call:
 
 
 def computed_once(joined: Join, binding: Binding) -> Join:
-    """The same join, with what it compares of its left side as columns of that, all of texts."""
+    """The same join, with the compared expressions of its left side as columns of that side, all of them text."""
     left = [*joined.left.columns]
     known = {c.id for c in left}
     made: dict[exp.Expression, tuple[Column, Scalar]] = {}
@@ -266,7 +261,7 @@ def computed_once(joined: Join, binding: Binding) -> Join:
         tree = residual.expression.copy()
         for test in [*tree.find_all(exp.LTE, exp.GTE, exp.EQ)]:
             for side in (test.left, test.right):
-                named = {c.name for c in side.find_all(exp.Column)}  # parameters of lambdas, too
+                named = {c.name for c in side.find_all(exp.Column)}  # includes parameters of lambdas
                 if named & known and not isinstance(side.unnest(), exp.Column):
                     side.replace(column_of(side.copy()).expression)
         residual = replace(residual, expression=tree)

@@ -5,18 +5,18 @@ both change. A side that only grows looks up one that changes or never changes; 
 effect. Other combinations are not supported.
 
 **Defaults of types instead of NULL**, as in Proton: in columns that an outer join could not fill (`SETTINGS
-join_use_nulls = 0`; the default here is NULL, as in Timeplus' document, ruling D-003-08), in aggregates of no rows (as
-in ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`), and in `lag` of rows without a neighbor. The
+join_use_nulls = 0`; Watersmeet's default is NULL, as in Timeplus' document), in aggregates of no rows (as in
+ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`), and in `lag` of rows without a neighbor. The
 default of a nullable column is NULL.
 
 **LEFT JOIN of keyed streams**: in Proton (`SETTINGS join_restore_nulls = 0`), when the last partner of a left row is
 deleted, the pair is deleted and nothing replaces it. By default the row shows NULLs again, as in the standard.
 
-**Ranges of times** ("Range Bidirectional JOIN", TP-30 to TP-35; ruling D-003-07). `date_diff_within(2m)` in a join
-condition includes the bound, in both directions; the columns may be before or after it. The texts of errors are
-Proton's. `date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition is the first time minus the second one,
-in units of fixed length, not the scalar function, which counts the boundaries of a unit. With both bounds it is a range
-join. `SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
+**Ranges of times** ("Range Bidirectional JOIN", TP-30 to TP-35). `date_diff_within(2m)` in a join condition includes
+the bound, in both directions; the columns may be before or after it. The texts of errors are Proton's.
+`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition is the first time minus the second one, in units
+of fixed length, not the scalar function, which counts the boundaries of a unit. With both bounds it is a range join.
+`SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def default_neighbor(value: Value, scope: Scope) -> Sequence[Value]:
 
 
 def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
-    """True if an expression is of a nullable type in ClickHouse, because it reads something that may be NULL.
+    """True if an expression has a nullable type in ClickHouse, because it reads a nullable column.
 
-    What it makes of that can't fail there.
+    Functions that turn NULL into an error do not exist there.
     """
     columns = [c for t in scope.tables for c in (*t.columns, *t.hidden)] + list(scope.visible)
     known = {_key(c): c.value.nullable for c in columns}
@@ -158,7 +158,7 @@ def without_restored_nulls(joined: Join, binding: Binding) -> Node:
     return Union((pairs, padded), joined.columns)
 
 
-#: How many of the newest rows of a key an ASOF join keeps.
+#: The number of newest rows of a key that an ASOF join keeps.
 _KEEP_VERSIONS: Final = 3
 
 _MODES: Final = {

@@ -1,8 +1,8 @@
 """Timeplus' rules: EMIT and computed columns of output, `table()` and `changelog()`, SETTINGS; kinds of joins.
 
-Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-16, TP-42, TP-56); rulings D-003-06,
-D-003-14, D-003-16 and D-003-17. The clauses about a query's output are in Proton's syntax: EMIT, the setting for the id
-of the query, `_tp_delta` and `emit_version()` in its select list.
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-16, TP-42, TP-56). The clauses about a
+query's output are in Proton's syntax: EMIT, the setting for the id of the query, `_tp_delta` and `emit_version()` in
+its select list.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
 from watersmeet.values.spans import own_span
 
-#: Settings that a query may have and that change no result here.
+#: Settings of queries that never change a result.
 _TUNING: Final = frozenset({
     "checkpoint_interval", "default_hash_join", "default_hash_table", "emit_aggregated_during_backfill",
     "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",
@@ -59,7 +59,7 @@ _TUNING: Final = frozenset({
 #: Algorithms whose choice makes no difference to the result.
 _HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
 
-#: The values that settings may have. None: a whole number above 0.
+#: The accepted values of settings. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "join_algorithm": ("default", "direct", *_HASHED),
     "join_use_nulls": ("0", "1"),
@@ -79,7 +79,7 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "query_mode": ("streaming", "table"),
 }
 
-#: Settings that say a place in topics, which may have more values: a time or offsets, partitions.
+#: Settings with a position in topics: a time or offsets, partitions.
 _PLACES: Final = {
     "seek_to": re.compile(r"earliest|latest|-\d+(ms|s|m|h|d)|\d{4}-\d\d-\d\d([T ].+)?|\d+(\s*,\s*\d+)*"),
     "shards": re.compile(r"\d+(\s*,\s*\d+)*"),
@@ -144,7 +144,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
 
 
 def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) -> None:
-    """FEATURE_NOT_SUPPORTED for settings that say a place in a topic, where a stored stream is read."""
+    """FEATURE_NOT_SUPPORTED for settings with a position in a topic, where a stored stream is read."""
     for name in _PLACES:
         if settings.get(name, "earliest") not in ("earliest", "latest"):
             raise error(
@@ -195,7 +195,7 @@ _QUERY_ID: Final = "query_id"
 
 _VERSION: Final = "emit_version"
 
-#: The form in which the grammar leaves a call of it.
+#: The form in which the grammar keeps a call of it.
 _CALLED: Final = "$emit_version"
 
 
