@@ -1,6 +1,6 @@
 """The joins of the Lenses dialect in plain Python, record by record, from the rules alone.
 
-Lenses, "Joins"; rulings D-004-05, D-004-08 to D-004-10; Kafka Streams. What comes in one epoch comes
+Lenses, "Joins"; Kafka Streams. What comes in one epoch comes
 together: in a stream-table join the table changes first. The clock of a stream is the greatest time of its records in
 the epochs before. The time of a table's change is the greatest one of what took part in it, tombstones among them.
 """
@@ -144,7 +144,7 @@ class TableTable:
         return pair(*both, self.widths)
 
     def _key(self, both: Pair) -> Any:
-        """By keys alone the common one, else what is equated and both keys (D-004-05)."""
+        """By keys alone the common one, else what is equated and both keys."""
         keys = tuple(None if r is None else r.key for r in both)
         if self.fits.by_key and not (self.kind == "full" and self.fits.filters):
             return next(k for k in keys if k is not None)
@@ -254,7 +254,7 @@ class Within:
     A record is late if its stream's clock has passed its window by more than the grace period: it meets nothing, and
     comes out alone at once if its side does. Others meet all records of the other stream in their window, but for late
     ones. A record that met nothing comes out alone, once, when both clocks have passed its time by the window
-    (D-004-08) and the grace period, if it is said; a record that comes after that meets it all the same. grace: in
+    and the grace period, if it is said; a record that comes after that meets it all the same. grace: in
     seconds; None: it is not said, and is a day.
     """
 

@@ -157,7 +157,7 @@ def two_streams(rng: random.Random, distinct: bool) -> Case:
 
 
 def three_streams(rng: random.Random, distinct: bool) -> Case:
-    """The join of the first two takes part with its current row (D-001-16)."""
+    """The join of the first two takes part with its current row."""
     sides = [_side(rng, f"s{i}", rows=distinct or i == 2) for i in range(3)]  # what stays goes through the second join
     kinds = rng.choice(_KINDS), rng.choice(_KINDS)
     first, first_on = _condition(rng, "s0", "s1", 0, keyed=True)
@@ -228,7 +228,7 @@ def joined_and_table(rng: random.Random, distinct: bool) -> Case:
 
 
 def kept_table(rng: random.Random, distinct: bool) -> Case:
-    """Rows of the table that nothing met, when the minute ends (D-001-14, D-001-15)."""
+    """Rows of the table that nothing met, when the minute ends."""
     name, kind = rng.choice("abc"), rng.choice(("right", "full"))
     text, on = _condition(rng, "l", "d", 0, keyed=True)
     return Case(

@@ -38,7 +38,7 @@ class Stream:
         self.clock = time if self.clock is None else max(self.clock, time)
 
     def where(self, condition: Callable[[Values], bool]) -> Stream:
-        """What a filter leaves; the rows that it drops move the clock (D-001-18)."""
+        """What a filter leaves; the rows that it drops move the clock."""
         return Stream([r for r in self.rows if condition(r[1])], self.clock)
 
 
@@ -61,9 +61,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Rows:
-    """ROWS BETWEEN start PRECEDING AND end PRECEDING, counted from the newest row at the end of the moment (SS-41,
-    D-001-19).
-    """
+    """ROWS BETWEEN start PRECEDING AND end PRECEDING, counted from the newest row at the end of the moment (SS-41)."""
 
     start: int
     end: int = 0
@@ -171,7 +169,7 @@ def with_kept_table(
     """A stream whose window empties every `unit`, and a table that is kept: kind right, or full (SS-65, SS-66).
 
     When a unit ends, the rows of the table that met none of its rows come, with the time of its end; a unit without
-    rows gives none (D-001-14, D-001-15).
+    rows gives none.
     """
     out = with_table(stream, table, "left" if kind == "full" else "inner", on, widths[1])
     for number in sorted({time // unit for time, _ in stream.rows}):

@@ -1,9 +1,8 @@
 """Random histories of one database in which all four dialects make relations and views that read each other's, against
 plain Python; with restarts.
 
-What a reader's dialect says of history holds whoever made what it reads (SEMANTICS, "Where a query begins"; D-003-17,
-D-001-21): Timeplus and SQLstream see of what only grows, or is a stream, the rows that come after the view was made,
-the others everything.
+The dialect of a reader decides which part of history it reads, whatever dialect made the relation (SEMANTICS, "Where a
+query begins"): Timeplus and SQLstream read only later rows of append-only relations and streams, the others all rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random histories of dictionaries in direct joins against the rules, row by row, in plain Python.
 
-Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary"; rulings D-003-10, D-003-11. The
+Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary". The
 rules: what is in the cache (stream) answers; a key
 that is not there, or whose time is over, is asked of the source as it is now; what is found is remembered (written to
 the cache stream with UPDATE_FROM_SOURCE true); nothing found is not remembered.

@@ -116,7 +116,7 @@ BACK = {
 
 
 class Rule:
-    """Which rows are late, in plain Python (RW-37, D-002-05)."""
+    """Which rows are late, in plain Python (RW-37)."""
 
     def __init__(self):
         self.number = dict.fromkeys(DELAYS)

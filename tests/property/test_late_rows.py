@@ -1,6 +1,4 @@
-"""Late rows, end to end: what a view shows equals the rule applied by hand, delivery by delivery (RW-37, RA-08,
-D-002-05).
-"""
+"""Late rows, end to end: what a view shows equals the rule applied by hand, delivery by delivery (RW-37, RA-08)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The joins of the Lenses dialect on random histories, against plain Python: late records, tombstones, restarts, any
 cut into epochs.
 
-LS-06 to LS-11, LS-18 to LS-30, LS-43, D-004-05, D-004-08 to D-004-10.
+LS-06 to LS-11, LS-18 to LS-30, LS-43.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """SQLstream's joins on random histories, against the rules in plain Python; SQLstream, "JOIN clause", SS-18 to SS-37,
-SS-47 to SS-71, D-001-12 to D-001-19.
+SS-47 to SS-71.
 
 Rows come in random transactions, and some are earlier than what was before them: these are rejected and counted. After
 each FLUSH what came out so far is what the rules say of the rows so far: how rows were cut into epochs changes nothing.

@@ -1,5 +1,4 @@
-"""Timeplus' enrichment joins on random histories, against rules in plain Python; Timeplus' document, D-003-05,
-D-003-06.
+"""Timeplus' enrichment joins on random histories, against rules in plain Python; Timeplus' document.
 
 Inserts are cut into transactions and FLUSHes as they come; what comes out must not depend on it. TP-36 to TP-41, TP-55
 to TP-60.

@@ -1,6 +1,6 @@
 """Chains of queries over topics on random histories, against plain Python: through WITH, and through topics in between.
 
-LS-05, LS-10, LS-38 to LS-41, D-004-05, D-004-08. Records are cut into transactions and FLUSHes as they come.
+LS-05, LS-10, LS-38 to LS-41. Records are cut into transactions and FLUSHes as they come.
 """
 
 from __future__ import annotations

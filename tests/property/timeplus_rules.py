@@ -1,8 +1,8 @@
 """Timeplus' joins in plain Python, row by row, from Timeplus' document's rules and their rulings alone: no state but
 the rows themselves.
 
-What a query is made of are parts, each with its rows as they are now (a multiset): a stream from when the query started
-(D-003-17), its content at that moment (`table(…)`, TP-17), its newest rows (TP-16, TP-55 to TP-59), and joins. When a
+A query consists of parts, each with its present rows (a multiset): a stream from the start of the query,
+its content at that moment (`table(…)`, TP-17), its newest rows (TP-16, TP-55 to TP-59), and joins. When a
 row has come to a stream, every part is told; a join in both directions is its nested loops over what its sides have now
 (TP-21 to TP-30), one that enriches adds what the rows that are new on its left meet at that moment (TP-36 to TP-41).
 """
@@ -28,7 +28,7 @@ class Stream:
     rows: list[Row] = field(default_factory=list)
 
     def write(self, row: Row, sign: int = 1) -> None:
-        """A row comes; sign -1: the row of its key goes, if there is one (D-003-09)."""
+        """A row comes; sign -1: the row of its key goes, if there is one."""
         if self.key:
             self.rows = [r for r in self.rows if r[: self.key] != row[: self.key]]
         if sign > 0:
@@ -103,9 +103,7 @@ class Newest(Part):
 
 @dataclass
 class Both(Part):
-    """A join in both directions: pairs of all rows that fit; left, full: and with NULLs those that fit none
-    (D-003-12).
-    """
+    """A join in both directions: pairs of all rows that fit; left, full: and with NULLs those that fit none."""
 
     left: Part
     right: Part

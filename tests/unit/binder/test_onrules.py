@@ -1,4 +1,4 @@
-"""What ON may say in Lenses' dialect. LS-12 to LS-16, D-004-07."""
+"""What ON may say in Lenses' dialect. LS-12 to LS-16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-up joins whose answers serve again for a while, against a dictionary of answers. TP-19, TP-44, D-003-11."""
+"""Look-up joins whose answers serve again for a while, against a dictionary of answers. TP-19, TP-44."""
 
 from __future__ import annotations
 

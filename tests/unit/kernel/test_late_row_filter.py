@@ -59,7 +59,7 @@ def test_times_of_other_types():
 
 
 def test_the_late_rows_alone_and_history_in_which_nothing_is_late():
-    """A bound without a clock of its own: what a backfill reads was there before (WITHIN of Lenses, D-004-08)."""
+    """A bound without a clock of its own: what a backfill reads was there before (WITHIN of Lenses)."""
     schema, rows = schema_of(INTEGER, TIMESTAMP), [(1, at(9)), (2, at(10)), (3, None)]
     for late, filling, found in [
         (True, False, [1]),

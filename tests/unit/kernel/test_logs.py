@@ -1,4 +1,4 @@
-"""Changes as a log: of each key what came, or that it is gone. LS-10, D-004-05."""
+"""Changes as a log: of each key what came, or that it is gone. LS-10."""
 
 from __future__ import annotations
 

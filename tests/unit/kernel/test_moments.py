@@ -1,6 +1,6 @@
 """Cut and Arrivals: what a query sees of its inputs by when it came.
 
-Timeplus, "Multi-JOINs and ASOF JOINs", rulings D-003-06 and D-003-17.
+Timeplus, "Multi-JOINs and ASOF JOINs".
 """
 
 from __future__ import annotations

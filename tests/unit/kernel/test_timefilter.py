@@ -153,7 +153,7 @@ def test_what_has_come_out_stays(comparison):
 
 
 def test_rows_without_time_may_come_at_once():
-    """Lenses' pairs of a join of streams; records without partner wait by their time (D-004-08)."""
+    """Lenses' pairs of a join of streams; records without partner wait by their time."""
     for seed in range(6):
         history = random_history(random.Random(seed), 40)
         plain = replace(filter_of("<"), append_only=True, stays=True)

@@ -137,9 +137,7 @@ def test_no_two_names_differ_in_case_alone(connection, text):
 
 
 def test_history_is_what_the_reader_s_dialect_says():
-    """SQLstream and Timeplus begin with what comes after a view was made, SQLstream's only where there is a ROWTIME
-    (rulings D-003-17, D-001-21).
-    """
+    """SQLstream and Timeplus begin with what comes after a view was made, SQLstream's only where there is a ROWTIME."""
     with watersmeet.connect(runtime="inprocess") as connection:
         connection.execute("""CREATE TABLE log (a int) APPEND ONLY; INSERT INTO log VALUES (1);
                               SET dialect = 'sqlstream'; CREATE STREAM s (a INTEGER); INSERT INTO s (a) VALUES (1);

@@ -1,6 +1,6 @@
 """ASOF joins as views: random histories against the reference, shapes of conditions, plans.
 
-RW-20 to RW-28, D-000-04, D-000-05.
+RW-20 to RW-28.
 """
 
 from __future__ import annotations

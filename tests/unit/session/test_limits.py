@@ -1,6 +1,6 @@
 """Views over a limit stop, the others go on.
 
-What joins keep: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append" (TP-24, D-003-14). What they make in
+What joins keep: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append" (TP-24). What they make in
 one epoch: max_join_amplification_rows.
 """
 

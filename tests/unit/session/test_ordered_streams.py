@@ -1,6 +1,4 @@
-"""Rows of SQLstream's streams come in the order of ROWTIME; others are rejected and counted (SQLstream's document;
-D-001-21).
-"""
+"""Rows of SQLstream's streams come in the order of ROWTIME; others are rejected and counted (SQLstream's document)."""
 
 from __future__ import annotations
 

@@ -243,9 +243,7 @@ def test_a_join_that_keeps_everything_says_so():
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_what_was_replaced_before_a_query_started_has_not_come(tmp_path, monkeypatch, compacted):
-    """LATEST and ASOF count the content at the start and what is written later, whatever is kept of history
-    (D-003-17).
-    """
+    """LATEST and ASOF count the content at the start and what is written later, whatever is kept of history."""
     if compacted:
         monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 1)
     with connect(tmp_path / "db") as connection:

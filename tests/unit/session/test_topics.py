@@ -237,7 +237,7 @@ def test_select_table_shows_what_a_topic_would_get(tmp_path):
 
 
 def test_on_without_an_equality_says_so(tmp_path):
-    """D-004-10."""
+    """Without an equality the join is by the keys."""
     with connected(tmp_path / "db") as connection:
         connection.execute("CREATE TABLE a (_key int, x string) FORMAT (INT, AVRO)")
         connection.execute("CREATE TABLE b (_key int, y string) FORMAT (INT, AVRO)")

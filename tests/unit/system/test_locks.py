@@ -15,7 +15,7 @@ def test_the_wrong_order_is_caught():
         guard, external = threads.lock("guard"), threads.lock("external")
     with external, guard, external:
         pass
-    with guard, pytest.raises(AssertionError, match="outside is taken by a thread that holds guard"), external:
+    with guard, pytest.raises(AssertionError, match="external is taken by a thread that holds guard"), external:
         pass
     with external, guard:  # what was refused is not held
         pass
