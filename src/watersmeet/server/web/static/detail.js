@@ -9,6 +9,7 @@ import { planned } from "./plan.js";
 import { colored, quoted } from "./sql.js";
 
 const HISTORY_MS = 10000;
+const LISTED = 8; // of the relations that it reads, or that read it; the others are folded
 
 let opened = null;
 
@@ -149,7 +150,9 @@ class Detail {
 
   overview() {
     const found = this.relation;
-    const listed = (title, relations) => (relations.length ? h("p", { class: "listed" }, h("span", { class: "quiet" }, title), relations.map((r) => link(this.go, r))) : null);
+    const links = (relations) => h("p", { class: "listed" }, relations.map((r) => link(this.go, r)));
+    const listed = (title, relations) => (relations.length === 0 ? null : [h("h3", {}, title), links(relations.slice(0, LISTED)),
+      relations.length > LISTED ? h("details", {}, h("summary", {}, `${whole(relations.length - LISTED)} more`), links(relations.slice(LISTED))) : null]);
     return h("div", {}, this.facts, this.time, h("div", { class: "charts" }, this.charts.map(([, chart]) => chart.element)),
       listed("Reads", found.reads), listed("Read by", found.read_by),
       h("h3", {}, "Columns"), h("table", { class: "plain" }, h("tbody", {}, found.columns.map((c) => h("tr", {}, h("td", {}, c.name), h("td", { class: "quiet" }, c.type), h("td", { class: "quiet" }, [c.nullable ? "" : "not null", found.key.includes(c.name) ? "key" : ""].filter(Boolean).join(", ")))))));

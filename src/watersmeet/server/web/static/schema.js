@@ -102,10 +102,11 @@ export function completing(field, back, changed) {
   function place() {
     let left = shown.from;
     const walker = document.createTreeWalker(back, NodeFilter.SHOW_TEXT);
-    while (walker.nextNode() && left > walker.currentNode.length) left -= walker.currentNode.length;
-    const range = document.createRange();
-    range.setStart(walker.currentNode, Math.min(left, walker.currentNode.length));
-    const [spot, room] = [range.getBoundingClientRect(), list.parentElement.getBoundingClientRect()];
+    while (walker.nextNode() && left >= walker.currentNode.length) left -= walker.currentNode.length;
+    const range = document.createRange(); // of the next character: an empty range has no place at the start of a line
+    range.setStart(walker.currentNode, left);
+    range.setEnd(walker.currentNode, left + 1);
+    const [[spot], room] = [range.getClientRects(), list.parentElement.getBoundingClientRect()];
     list.style.left = `${Math.max(0, Math.min(spot.left - room.left, room.width - list.offsetWidth))}px`;
     list.style.top = `${spot.bottom - room.top + 4}px`;
   }

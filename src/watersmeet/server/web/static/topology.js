@@ -17,6 +17,9 @@ const ABOVE = 52;
 const AGAIN_MS = 2000;
 const CLOSE = 0.55; // a selection is not shown smaller than this, also if not all of its neighbors fit
 const ROUND = 8; // the corners of arrows
+const NARROW = matchMedia("(max-width: 820px)"); // such screens have the graph from top to bottom
+const BESIDE = 18; // between boxes from top to bottom
+const BETWEEN = 62; // between their layers
 
 const KINDS = {
   table: "M1 1h12v12H1zM1 5h12M5 5v8",
@@ -71,6 +74,46 @@ function way(points) {
   return d;
 }
 
+/** The graph from top to bottom, for narrow screens: as many boxes in a row as let it be largest. */
+function upright(graph, { width, height }) {
+  const columns = new Map();
+  for (const box of graph.boxes) columns.set(box.x, [...(columns.get(box.x) ?? []), box]);
+  const layers = [...columns.keys()].sort((a, b) => a - b).map((x) => columns.get(x).sort((a, b) => a.y - b.y));
+  const wide = Math.max(0, ...graph.boxes.map((b) => b.width));
+  const high = Math.max(0, ...graph.boxes.map((b) => b.height));
+  const placed = [1, 2, 3].map((most) => {
+    const all = most * (wide + BESIDE) - BESIDE;
+    const boxes = new Map();
+    let y = 0;
+    for (const layer of layers) {
+      for (let i = 0; i < layer.length; i += most, y += high + BESIDE) {
+        const row = layer.slice(i, i + most);
+        const left = (all - row.length * (wide + BESIDE) + BESIDE) / 2;
+        row.forEach((box, n) => boxes.set(box.id, { ...box, x: left + n * (wide + BESIDE), y, width: wide, height: high }));
+      }
+      y += BETWEEN - BESIDE;
+    }
+    return { boxes, width: all, height: y - BETWEEN, scale: Math.min(1, width / all, height / (y - BETWEEN)) };
+  }).reduce((a, b) => (b.scale > a.scale ? b : a));
+  const side = placed.width + BESIDE;
+  const arrows = graph.arrows.map((a) => {
+    const [from, to] = [placed.boxes.get(a.from), placed.boxes.get(a.to)];
+    const [x0, y0, x1, y1] = [from.x + wide / 2, from.y + high, to.x + wide / 2, to.y];
+    const [left, right, gap] = [Math.min(x0, x1), Math.max(x0, x1), BESIDE / 2];
+    const blocked = [...placed.boxes.values()].some((b) => b.y > from.y && b.y < to.y && b.x < right && b.x + wide > left);
+    // Around the boxes in between, along the right side.
+    const around = [[x0, y0 + gap], [side, y0 + gap], [side, y1 - gap], [x1, y1 - gap]];
+    return { ...a, label: "", points: [[x0, y0], ...(blocked ? around : []), [x1, y1]] };
+  });
+  return { ...graph, boxes: graph.boxes.map((b) => placed.boxes.get(b.id)), arrows, width: side, height: placed.height };
+}
+
+/** An arrow from above to below. */
+function down([[x0, y0], [x1, y1]]) {
+  const middle = (y0 + y1) / 2;
+  return `M${x0} ${y0}C${x0} ${middle} ${x1} ${middle} ${x1} ${y1}`;
+}
+
 class Topology {
   constructor(main, go) {
     this.go = go;
@@ -103,6 +146,7 @@ class Topology {
       if (!this.fitted) this.fit();
       this.moved();
       this.keep();
+      if (this.version >= 0 && this.narrow !== NARROW.matches) this.load();
     });
     this.resized.observe(this.svg);
   }
@@ -118,12 +162,14 @@ class Topology {
     try {
       graph = await get(`/api/topology?${new URLSearchParams([...(around ? [["around", around]] : []), ...unfold.map((name) => ["unfold", name])])}`);
     } catch (cause) {
-      this.say(cause.message);
+      if (!this.graph.boxes.length) this.say(cause.message);
       return;
     }
     if (page !== this || around !== this.around || unfold !== this.unfold) return;
     const first = this.version < 0;
     this.version = graph.version;
+    this.narrow = NARROW.matches;
+    if (this.narrow && graph.boxes.length <= MANY) graph = upright(graph, { width: innerWidth - 2 * MARGIN, height: innerHeight - 3 * ABOVE });
     if (JSON.stringify(graph.boxes) === JSON.stringify(this.graph.boxes) && JSON.stringify(graph.arrows) === JSON.stringify(this.graph.arrows)) return;
     this.graph = graph;
     this.draw();
@@ -150,7 +196,7 @@ class Topology {
   draw() {
     this.boxes.clear();
     const arrows = this.graph.arrows.map((a) => s("g", { class: "arrow", "data-from": a.from, "data-to": a.to },
-      s("path", { d: way(a.points), "marker-end": "url(#head)" }),
+      s("path", { d: this.narrow && a.points.length === 2 ? down(a.points) : way(a.points), "marker-end": "url(#head)" }),
       a.label ? s("text", { x: a.points.at(-1)[0] - 12, y: a.points.at(-1)[1] - 5, "text-anchor": "end" }, a.label) : null));
     this.arrows = new Map();
     for (const arrow of arrows) for (const id of new Set([arrow.dataset.from, arrow.dataset.to])) this.arrows.set(id, [...(this.arrows.get(id) ?? []), arrow]);
@@ -318,7 +364,7 @@ class Topology {
 
   /** The least scale at which a selection is shown: lower on narrow screens. */
   get least() {
-    return this.room.width < 600 ? 0.34 : CLOSE;
+    return NARROW.matches ? 0.34 : CLOSE;
   }
 
   /** Marks the arrows of a box, which stand above the boxes where there are many. */
