@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ class Catalog:
     relations that have precedence in name lookup. functions: of SQL, by id. callable: ids of those that the text of the
     current view or function can call; None: all that are not dropped. roles: by name. granted: ids of the relations
     that the session may see; None: all. retention_us: how long history is kept, in microseconds; None: the default.
+    ran: by id of the changed relation, or "", digests of the statements of scripts that ran before.
     """
 
     version: int = 0
@@ -72,6 +73,7 @@ class Catalog:
     roles: dict[str, Role] = field(default_factory=dict)
     granted: frozenset[str] | None = None
     retention_us: int | None = None
+    ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
     """By id, relations and their JSON forms: catalogs that follow each other have nearly all of them in common."""
 
@@ -192,6 +194,12 @@ class Catalog:
         """A catalog with another retention of history."""
         return replace(self, version=self.version + 1, retention_us=retention_us)
 
+    def with_ran(self, ran: Mapping[str, Sequence[str]]) -> Catalog:
+        """A catalog with further digests of statements that ran, without those of dropped relations."""
+        known = {"", *self.relations, *self.functions}
+        found = {i: (*self.ran.get(i, ()), *ran.get(i, ())) for i in {**self.ran, **ran} if i in known}
+        return replace(self, ran=found)
+
     def new_id(self, kind: type[Relation]) -> str:
         """The id of the next relation, which is a `kind`."""
         return f"{kind.family[0]}{self.next_number}"
@@ -239,7 +247,9 @@ class Catalog:
     def to_json(self) -> Any:
         """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
         functions, roles = tuple(self._kept_functions()), tuple(self._kept_roles())
-        stored = _Stored(self.version, self.next_number, self.schemas, (), functions, roles, self.retention_us)
+        stored = _Stored(
+            self.version, self.next_number, self.schemas, (), functions, roles, self.retention_us, self.ran
+        )
         forms = self._forms
         for relation in self.relations.values():
             known = forms.get(relation.id)
@@ -261,6 +271,7 @@ class Catalog:
             functions={f.id: f for f in stored.functions},
             roles={r.name: r for r in stored.roles},
             retention_us=stored.retention_us,
+            ran=stored.ran,
         )
 
 
@@ -275,6 +286,7 @@ class _Stored:
     functions: tuple[SqlFunction, ...] = ()
     roles: tuple[Role, ...] = ()
     retention_us: int | None = None
+    ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 #: Each is stored under the name of its `entry`.

@@ -42,7 +42,7 @@ from watersmeet.cli.options import (
     app,
 )
 from watersmeet.cli.output import Deadline, errors_output, log_as_json, output, reporting
-from watersmeet.errors import Error, error
+from watersmeet.errors import error
 from watersmeet.system import passwords
 from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT
@@ -55,6 +55,7 @@ _COMPLETING: Final = "_WATERSMEET_COMPLETE"
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
     from watersmeet import testing
+    from watersmeet.cli import migrating
     from watersmeet.cli import run as runner
     from watersmeet.cli import shell as prompt
     from watersmeet.dialects import parsing
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 else:
     parsing = lazy_import("watersmeet.dialects.parsing")
     epochs = lazy_import("watersmeet.runtime.failures")
+    migrating = lazy_import("watersmeet.cli.migrating")
     runner = lazy_import("watersmeet.cli.run")
     prompt = lazy_import("watersmeet.cli.shell")
     testing = lazy_import("watersmeet.testing")
@@ -111,14 +113,34 @@ def run(
             Deadline() as deadline,
             _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
         ):
-            try:
-                code = runner.run_scripts(
-                    connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
-                )
-            except Error as err:
-                if err.condition == "DUPLICATE_OBJECT" and err.hint is None and path is not None:
-                    err.hint = f"To go on with a database: watersmeet run --path {path}"
-                raise
+            code = runner.run_scripts(
+                connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
+            )
+    raise typer.Exit(code)
+
+
+@app.command(
+    examples=[
+        "watersmeet migrate shop.sql --path shop",
+        "watersmeet migrate shop.sql --path shop --yes --runtime inprocess",
+    ]
+)
+def migrate(
+    files: ScriptsArgument,
+    path: RequiredPath,
+    yes: Annotated[bool, typer.Option("--yes", help="Change the database without asking.")] = False,
+    dialect: DialectOption = DEFAULT_DIALECT,
+    parallelism: ParallelismOption = None,
+    runtime: RuntimeOption = RuntimeName.spark,
+    transaction: TransactionOption = True,
+) -> None:
+    """Show what scripts would change in a database, and change it.
+
+    Runs new statements, and replaces views, sinks and functions with another definition. Asks before it changes
+    anything.
+    """
+    with reporting(), _connect(path, dialect, parallelism, runtime, PermissionsName.private) as connection:
+        code = migrating.migrate(connection, runner.read_scripts(files or ()), yes=yes, transaction=transaction)
     raise typer.Exit(code)
 
 

@@ -22,12 +22,15 @@ from rich.table import Table
 from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error
 from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
 from watersmeet.cli.results import Follower, drain, follow, print_result
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import Status
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
+from watersmeet.session.connections.scripts import check_script
 from watersmeet.session.status import Rates
 from watersmeet.system.process import lazy_import
 
@@ -43,6 +46,11 @@ class Script:
 
     file: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return self.file.rpartition("/")[2]
 
     @contextmanager
     def naming(self) -> Iterator[None]:
@@ -167,15 +175,28 @@ def print_notices(cursor: Cursor, err: Console) -> None:
 
 
 def run_all(
-    connection: Connection, scripts: Sequence[Script], console: Console, *, transaction: bool, as_json: bool
+    connection: Connection,
+    scripts: Sequence[Script],
+    console: Console,
+    *,
+    transaction: bool,
+    as_json: bool,
+    replaces: bool = False,
 ) -> list[Follower]:
-    """Runs scripts; the queries that still run. Before it raises an error it shows what those gave."""
+    """Runs scripts; the queries that still run. Before it raises an error it shows what those gave.
+
+    replaces: as in `Connection.execute_script`; otherwise nothing runs if a definition differs.
+    """
     out = output()
     running: list[Cursor] = []
     try:
+        if not replaces:
+            check_scripts(connection, scripts)
         for script in scripts:
             with script.naming(), connection.settings_kept():
-                results = connection.execute_script(script.text, transaction=transaction)
+                results = connection.execute_script(
+                    script.text, transaction=transaction, name=script.name, replaces=replaces
+                )
                 while True:
                     with console.status("running …") if console.is_terminal else contextlib.nullcontext():
                         cursor = next(results, None)
@@ -193,6 +214,16 @@ def run_all(
                 connection.flush()
             drain(_followers(running, out, as_json=as_json))
         raise
+
+
+def check_scripts(connection: Connection, scripts: Sequence[Script]) -> None:
+    """DUPLICATE_OBJECT if scripts define objects in another way than the database does."""
+    database = connection.opened
+    if database.catalog.relations or database.catalog.functions:
+        for script in scripts:
+            with script.naming():
+                session = Session(database, Variables(connection.dialect))
+                check_script(session, script.name, script.text, script.file, str(database.layout.root))
 
 
 def _followers(running: Sequence[Cursor], out: Console, *, as_json: bool) -> list[Follower]:

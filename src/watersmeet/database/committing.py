@@ -111,9 +111,10 @@ def _commit(session: Session, transaction: Transaction) -> None:
         )
     check_writers(transaction, database.catalog, database.log)
     catalog = None
-    if transaction.definitions:
+    if transaction.definitions or transaction.ran:
         check_definitions(transaction, database.catalog)
-        catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
+        seen = transaction.definitions.seen(database.catalog).with_ran(transaction.ran)
+        catalog = replace(seen, version=database.catalog.version + 1)
     streams = {r.id for r in database.catalog.relations.values() if isinstance(r, Stream)}
     changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
     changes, overtaken = in_order_at_commit(session, changes)

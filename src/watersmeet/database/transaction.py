@@ -210,6 +210,8 @@ class Transaction:
     cursors: frozenset[str] = frozenset()
     local: dict[str, str | None] = field(default_factory=dict)
     savepoints: list[Savepoint] = field(default_factory=list)
+    ran: dict[str, list[str]] = field(default_factory=dict)
+    """Digests of statements, as in the catalog."""
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """See `Definitions.drop`; rows written to them are discarded."""

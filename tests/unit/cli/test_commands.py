@@ -288,12 +288,29 @@ def test_once_reads_what_is_there(call, shop, tmp_path):
     ]
 
 
-def test_the_same_script_again_says_how_to_go_on(call, shop, tmp_path):
-    db = ("--path", tmp_path / "db")
-    call("run", shop, "--once", *db, *INPROCESS)
-    result = call("run", shop, "--once", *db, *INPROCESS)
-    assert result.exit_code == 1
-    assert f"hint: To go on with a database: watersmeet run --path {tmp_path / 'db'}" in result.stderr
+def test_the_same_script_again_runs_what_is_new(call, shop, tmp_path):
+    db = ("--path", tmp_path / "db", *INPROCESS)
+    call("run", shop, "--once", *db)
+    result = call("run", shop, "--once", *db)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"NOTICE: {shop.name}: 4 statements skipped, because the database has their effect\n"
+    changed = shop.read_text().replace("sum(amount) AS total", "sum(amount) AS total, count(*) AS orders")
+    shop.write_text(f"CREATE TABLE new (a int);{changed}")
+    refused = call("run", shop, "--once", *db)
+    assert refused.exit_code == 1
+    assert 'materialized view "totals" already exists with another definition' in refused.stderr
+    hint = f"hint: watersmeet migrate {shop} --path {tmp_path / 'db'} shows what would change"
+    assert hint in refused.stderr
+    shown = call("migrate", shop, *db)
+    assert (shown.exit_code, shown.stdout.splitlines()[:3]) == (
+        0,
+        [f"{shop}: 2 to change", "  line 1: CREATE TABLE new (a int)", '  replace materialized view "totals"'],
+    )
+    assert shown.stderr == "nothing was changed; --yes changes it\n"
+    assert call("migrate", shop, "--yes", *db).exit_code == 0
+    result = call("query", "SELECT * FROM totals ORDER BY name", "--path", tmp_path / "db", "--json")
+    assert json_lines(result.stdout)[0] == {"name": "Ann", "total": "2.5", "orders": 1}
+    assert call("migrate", shop, *db).stdout == f"{shop}: nothing to change\n"
 
 
 @pytest.mark.parametrize("rebuild", [(), ("--rebuild",)])

@@ -5,11 +5,10 @@ Only this module decides which relations of a catalog have a delivery.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -137,24 +136,19 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
     """The target can't be reached for now, or refused for a reason that passes: the delivery is tried again."""
 
 
-class Target(abc.ABC):
+class Target(Protocol):
     """The external system or directory that one sink writes. Not thread-safe.
 
     Law: a target always contains each batch once or not at all, whatever happens between two calls: `deliver` writes
     rows and their offset in one step, and `open` returns the offset that was written last.
     """
 
-    def look(self) -> None:  # noqa: B027 - of targets that have something to check
-        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
-
-    @abc.abstractmethod
     def open(self, generation: int) -> SinkOffset | None:
         """Fences all earlier writers, then returns the offset of the newest batch; None if the target has no batch.
 
         The offset may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
 
-    @abc.abstractmethod
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         """Writes batches, in this order, and the offset of the last one. Returns when the target has acknowledged all.
 
@@ -163,10 +157,10 @@ class Target(abc.ABC):
         `Error`, such as of a row that the target never accepts, stops the sink.
         """
 
-    def rest(self) -> None:  # noqa: B027 - of targets that buffer
+    def rest(self) -> None:
         """Writes buffered rows while nothing is to be delivered. Called repeatedly. Unavailable; WRITER_FENCED."""
 
-    def close(self) -> None:  # noqa: B027 - of targets that hold something
+    def close(self) -> None:
         """Cancels writes and releases all resources. May be called again."""
 
 
@@ -191,7 +185,14 @@ class Connector:
     options: OptionSet | None = None
 
 
-Made = TypeVar("Made", bound=Target)
+class CheckedTarget(Target, Protocol):
+    """A target that a statement can check before its sink is created."""
+
+    def look(self) -> None:
+        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
+
+
+Made = TypeVar("Made", bound=CheckedTarget)
 
 
 @contextmanager
@@ -240,17 +241,6 @@ def connector_for(
         None if change is None else changed,
         options,
     )
-
-
-def check_form(delivery: Delivery) -> None:
-    """CONNECTOR_OPTION for a FORMAT, of a target that writes columns."""
-    form = delivery.format
-    if form.rows == "debezium" or form.encoding != "json" or form.options:
-        raise error(
-            "CONNECTOR_OPTION",
-            f"connector {delivery.connector['connector'].lower()} writes columns, not messages",
-            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
-        )
 
 
 #: By column of a topic, the part of a message that it is.

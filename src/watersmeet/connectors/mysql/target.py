@@ -27,7 +27,6 @@ from watersmeet.connectors.base.targets import (
     RowChange,
     SinkBatch,
     Unavailable,
-    check_form,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
@@ -35,6 +34,7 @@ from watersmeet.connectors.databases.targets import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
+    check_form,
     database_connector,
     named_table,
     table_specs,

@@ -46,6 +46,7 @@ class LimitSink(Statement):
     """`ALTER SINK name SET SINK_RATE_LIMIT = limit`."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
     limit: str

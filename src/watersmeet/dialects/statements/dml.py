@@ -35,6 +35,7 @@ class CopyFrom(Copy):
     """`COPY table [(columns)] FROM 'path' [(options)]`."""
 
     takes: ClassVar[str | None] = ADMIN
+    once: ClassVar[bool] = True
 
     table: Name
 

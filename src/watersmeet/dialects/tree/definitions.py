@@ -213,6 +213,7 @@ class AlterPump(Statement):
     """`ALTER PUMP name, … START` or `STOP`; for `schema.*`, `every` is the schema, and `names` is empty."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
     start: bool
@@ -248,6 +249,7 @@ class StartSink(Statement):
     """`ALTER SINK name START`: a stopped sink resumes."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
     if_exists: bool = False
@@ -258,6 +260,7 @@ class Alter(Statement):
     """`ALTER kind name …` of a relation."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     kind: DropWord
     name: Name
@@ -348,6 +351,7 @@ class DropSchema(Statement):
     """`DROP SCHEMA names [CASCADE]`."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
     if_exists: bool = False
@@ -359,6 +363,7 @@ class Drop(Statement):
     """`DROP kind names [CASCADE]`."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     kind: DropWord
     names: tuple[Name, ...]
@@ -392,6 +397,8 @@ class Merge(Statement):
 
     insert: writes the missing rows.
     """
+
+    once: ClassVar[bool] = True
 
     insert: Insert
     clauses: MergeClauses

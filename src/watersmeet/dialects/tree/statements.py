@@ -26,12 +26,13 @@ class Statement:
 
     takes: the fixed role that it requires; None: none. Rights on relations are checked where its names are looked up.
     defines: it waits for views while other threads run statements; only one such statement runs at a time. tells: it
-    changes nothing, so its columns can be found by running it.
+    changes nothing, so its columns can be found by running it. once: a script given again does not run it again.
     """
 
     takes: ClassVar[str | None] = WRITER
     defines: ClassVar[bool] = False
     tells: ClassVar[bool] = False
+    once: ClassVar[bool] = False
 
     text: str
     sql: str
@@ -66,6 +67,7 @@ class StopProcessor(Statement):
     """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: the writer of the topic ends, its records stay."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
 
@@ -75,6 +77,7 @@ class StartProcessor(Statement):
     """`START PROCESSOR topic`: a writer of records to Kafka that was stopped by an error resumes."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
 
@@ -94,6 +97,7 @@ class Insert(Statement):
     """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: select items, None without RETURNING."""
 
     takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
 
     table: Name
     columns: tuple[Name, ...]
@@ -106,6 +110,7 @@ class Update(Statement):
     """`UPDATE table SET column = expression, … [WHERE where]`."""
 
     takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
 
     table: Name
     alias: str | None
@@ -119,6 +124,7 @@ class Delete(Statement):
     """`DELETE FROM table [WHERE where]`."""
 
     takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
 
     table: Name
     alias: str | None

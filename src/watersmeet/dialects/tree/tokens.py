@@ -39,6 +39,11 @@ def folded(text: str, folding: Folding) -> str:
     return text.lower() if folding == "lower" else text.upper() if folding == "upper" else text
 
 
+def spelling(tokens: Sequence[Token]) -> str:
+    """The words of a statement, apart by one space, in upper case unless they stand in quotes."""
+    return " ".join(repr(w.text) if w.token_type in _QUOTED else w.text.upper() for w in words_of(tokens))
+
+
 def words_of(tokens: Sequence[Token]) -> list[Token]:
     """The tokens, with those of several words (`PRIMARY KEY`) split into one each."""
     words: list[Token] = []

@@ -184,7 +184,9 @@ class Connection:
         """Runs statements on a new cursor."""
         return self.cursor().execute(operation, parameters)
 
-    def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
+    def execute_script(
+        self, text: str, *, transaction: bool = False, name: str | None = None, replaces: bool = False
+    ) -> Iterator[Cursor]:
         """Run the statements of a script, yielding a cursor with the result of each as soon as it is done.
 
         Nothing is run if the text can't be parsed. An error ends the script; earlier statements stay in effect.
@@ -192,9 +194,12 @@ class Connection:
         transaction: the script is one transaction, including its definitions: an error, or closing the iterator before
         its end, undoes all of it. FLUSH commits the statements before it. A script with BEGIN, COMMIT or ROLLBACK of
         its own is run as written.
+        name: of the script's file. The script may be given again: a CREATE is skipped if its object exists with the
+        same definition, and each other change is made once for each name and text (docs/OPERATIONS.md).
+        replaces: with a name, a view with another definition is replaced.
         """
         run = execute_whole if transaction else execute_each
-        for result in run(self._session, text, self._lock):
+        for result in run(self._session, text, self._lock, name, replaces=replaces):
             cursor = self.cursor()
             cursor._accept(result)
             yield cursor

@@ -22,6 +22,7 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
+from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
 from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
@@ -41,26 +42,33 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
         return replace(result, notices=tuple(session.notices))
 
 
-def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
+def execute_each(
+    session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
+) -> Iterator[Result]:
     """Runs the statements of `text` and yields the result of each, with its notices. None runs if one can't be
     parsed.
+
+    name, replaces: as in `Connection.execute_script`.
     """
-    with session.numbered():
-        statements = _parsed(session, text, ())
+    statements, script = _read(session, text, name, replaces=replaces)
     for statement in statements:
-        yield execute_statement(session, statement, lock)
+        yield from _execute_new(session, statement, lock, script)
+    yield from _summary(script)
 
 
-def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
+def execute_whole(
+    session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
+) -> Iterator[Result]:
     """Like `execute_each`, in one transaction. An error, or a caller that stops iterating, undoes everything since the
     last FLUSH, which commits the statements before it. The detail of the error says so.
 
     A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
     """
-    with session.numbered():
-        statements = _parsed(session, text, ())
+    statements, script = _read(session, text, name, replaces=replaces)
     if session.transaction is not None or any(isinstance(s, CONTROL) for s in statements):
-        yield from execute_each(session, text, lock)
+        for statement in statements:
+            yield from _execute_new(session, statement, lock, script)
+        yield from _summary(script)
         return
     flushed: st.Statement | None = None
     transaction: Transaction | None = None
@@ -71,8 +79,9 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
                 flushed, transaction = statement, None
             elif transaction is None:
                 transaction = session.transaction = committing.new_transaction(session)
-            yield execute_statement(session, statement, lock)
+            yield from _execute_new(session, statement, lock, script)
         commit_whole(session, lock)
+        yield from _summary(script)
     except Error as err:
         if transaction is None or not transaction.committed:
             left = _left(flushed)
@@ -82,6 +91,60 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
         if session.transaction is not None:
             with lock:
                 committing.rollback(session)
+
+
+def _read(
+    session: Session, text: str, name: str | None, *, replaces: bool
+) -> tuple[list[st.Statement], ScriptRun | None]:
+    with session.numbered():
+        statements = _parsed(session, text, ())
+    return statements, None if name is None else ScriptRun(session, name, statements, replaces=replaces)
+
+
+def _execute_new(
+    session: Session, statement: st.Statement, lock: threading.RLock, script: ScriptRun | None
+) -> Iterator[Result]:
+    """The result of a statement; none if the script ran before and the statement is not to run again."""
+    if script is None:
+        yield execute_statement(session, statement, lock)
+        return
+    given = statement.statements if isinstance(statement, st.Unit) else (statement,)
+    steps = [script.step(s) for s in given]
+    for step in steps:
+        if step.action == "changed":
+            notice = f"{step.title} is defined in another way than in {script.name}, and stays as it is"
+            yield Result("", notices=(notice,))
+    running = [s.statement for s in steps if s.runs]
+    script.skipped += len(steps) - len(running)
+    if not running:
+        return
+    before = [script.target(s) for s in running]
+    if isinstance(statement, st.Unit):
+        statement = replace(statement, statements=tuple(running))
+    elif script.replaces and steps[0].action == "differs" and isinstance(statement, df.Create):
+        check_replacing(session, steps[0])
+        statement = replace(statement, replaces=True)
+    alone = session.transaction is None and any(s.once or isinstance(s, df.CreateProcessor) for s in running)
+    if alone:  # what it does and the note about it are one commit
+        session.transaction = committing.new_transaction(session)
+    try:
+        result = execute_statement(session, statement, lock)
+        with committing.own_transaction(session) if script.notes(running) else nullcontext():
+            for ran, target in zip(running, before, strict=True):
+                script.note(ran, target)
+        if alone:
+            commit_whole(session, lock)
+        yield result
+    finally:
+        if alone and session.transaction is not None:
+            with lock:
+                committing.rollback(session)
+
+
+def _summary(script: ScriptRun | None) -> Iterator[Result]:
+    if script is not None and script.skipped:
+        count = f"{script.skipped} statement{'s' if script.skipped > 1 else ''}"
+        yield Result("", notices=(f"{script.name}: {count} skipped, because the database has their effect",))
 
 
 def _left(flushed: st.Statement | None) -> str:

@@ -90,10 +90,14 @@ class RoleOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateRole(Statement):
-    """`CREATE ROLE | USER | GROUP name [WITH] options`. word: which of these."""
-
+class _OfRoles(Statement):
     takes: ClassVar[str | None] = ADMIN
+    once: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRole(_OfRoles):
+    """`CREATE ROLE | USER | GROUP name [WITH] options`. word: which of these."""
 
     name: Name
     options: RoleOptions
@@ -102,13 +106,11 @@ class CreateRole(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlterRole(Statement):
+class AlterRole(_OfRoles):
     """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
 
     settings: value None: the default. resets: all others are reset.
     """
-
-    takes: ClassVar[str | None] = ADMIN
 
     name: Name
     options: RoleOptions = RoleOptions()
@@ -123,20 +125,16 @@ class AlterRole(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenameRole(Statement):
+class RenameRole(_OfRoles):
     """`ALTER ROLE name RENAME TO new`."""
-
-    takes: ClassVar[str | None] = ADMIN
 
     name: Name
     new: Name
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropRole(Statement):
+class DropRole(_OfRoles):
     """`DROP ROLE names`."""
-
-    takes: ClassVar[str | None] = ADMIN
 
     names: tuple[Name, ...]
     word: str
@@ -144,14 +142,12 @@ class DropRole(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grant(Statement):
+class Grant(_OfRoles):
     """`GRANT privileges ON relations TO roles`, `REVOKE … FROM …`.
 
     relations: empty with `schemas`, which stand for their relations. open_to_all: the privileges are those that
     everybody has.
     """
-
-    takes: ClassVar[str | None] = ADMIN
 
     gives: bool
     privileges: tuple[Privilege, ...]
@@ -162,10 +158,8 @@ class Grant(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrantRole(Statement):
+class GrantRole(_OfRoles):
     """`GRANT roles TO members`, `REVOKE roles FROM members`."""
-
-    takes: ClassVar[str | None] = ADMIN
 
     gives: bool
     roles: tuple[Name, ...]

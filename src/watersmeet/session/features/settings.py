@@ -177,6 +177,7 @@ class Truncate(Statement):
     """`TRUNCATE [TABLE] names`. There are no sequences or foreign keys to consider."""
 
     takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
 

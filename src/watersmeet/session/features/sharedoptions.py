@@ -43,6 +43,7 @@ class CreateSecret(Statement):
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
     value: str = field(repr=False)
@@ -55,6 +56,7 @@ class DropSecret(Statement):
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
     if_exists: bool = False

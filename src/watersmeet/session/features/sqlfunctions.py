@@ -184,6 +184,7 @@ class DropFunction(Statement):
     """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: the types after each name, None without."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
     signatures: tuple[tuple[SqlType, ...] | None, ...]

@@ -261,6 +261,7 @@ class AlterRetention(Statement):
     """`ALTER SUBSCRIPTION name SET retention = value`. value_span: of the setting."""
 
     defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
 
     name: Name
     retention: str
