@@ -93,7 +93,7 @@ _unasked = _replaced(Cleaner, "run", _run_unasked)
 
 @contextlib.contextmanager
 def _late_and_unasked() -> Iterator[None]:
-    with _unasked(), mock.patch.object(retention, "_state_files", _Late):
+    with _unasked(), mock.patch.object(retention, "state_files", _Late):
         yield
 
 

@@ -62,7 +62,9 @@ if TYPE_CHECKING:
     from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
     from watersmeet.session.connections.connection import Connection
+    from watersmeet.store import backup as backups
 else:
+    backups = lazy_import("watersmeet.store.backup")
     parsing = lazy_import("watersmeet.dialects.parsing")
     epochs = lazy_import("watersmeet.runtime.failures")
     migrating = lazy_import("watersmeet.cli.migrating")
@@ -142,6 +144,25 @@ def migrate(
     with reporting(), _connect(path, dialect, parallelism, runtime, PermissionsName.private) as connection:
         code = migrating.migrate(connection, runner.read_scripts(files or ()), yes=yes, transaction=transaction)
     raise typer.Exit(code)
+
+
+@app.command(
+    examples=[
+        "watersmeet backup shop shop-copy",
+        "watersmeet backup s3://bucket/shop s3://bucket/shop-copy",
+    ]
+)
+def backup(
+    path: Annotated[str, typer.Argument(help="Directory or URL of the database.", metavar="PATH")],
+    target: Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="TARGET")],
+) -> None:
+    """Copy a database, also while another process writes it.
+
+    The copy has the content of one commit. An interrupted copy can't be opened.
+    """
+    with reporting():
+        commit = backups.copy_database(path, target)
+        typer.echo(f"{target} has commit {commit} of {path}")
 
 
 @app.command(

@@ -301,7 +301,7 @@ class Layout:
 
     def _create(self, permissions: FilePermissions) -> str:
         if isinstance(self.root, Path):
-            _make_root(self.root, permissions)
+            make_root(self.root, permissions)
         # FORMAT is written first: a non-empty directory without it is not a database.
         value = {"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}
         text = json.dumps({**value, "check": _format_check(DATABASE_FORMAT_VERSION, value["id"])}) + "\n"
@@ -327,7 +327,8 @@ def _format_check(version: int, identity: object) -> str:
     return f"{zlib.crc32(f'{version} {identity}'.encode()):08x}"
 
 
-def _make_root(root: Path, permissions: FilePermissions) -> None:
+def make_root(root: Path, permissions: FilePermissions) -> None:
+    """Makes the directory of a database."""
     private = permissions == "private"
     try:
         root.parent.mkdir(parents=True, exist_ok=True)

@@ -206,7 +206,7 @@ class Cleaner:
         last = log.read(head) if head else None
         # First: once another writer has taken over, and cleaned up, these commits may be deleted, and their state in
         # use.
-        state = _state_files(log, last, self._segments)
+        state = state_files(log, last, self._segments)
         before = read_low_water(layout)
         there = self._count(head, newest, before)
         announced = self._agree_on_low_water(newest, history, before)
@@ -409,7 +409,7 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
     try:
-        state = _state_files(log, last, segments)
+        state = state_files(log, last, segments)
     except Error as damage:
         if damage.condition != "STATE_DAMAGED":
             raise
@@ -547,7 +547,7 @@ def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
         storage.remove_files(deleted)
 
 
-def _state_files(log: CommitLog, last: Commit | None, segments: SegmentFiles) -> set[str]:
+def state_files(log: CommitLog, last: Commit | None, segments: SegmentFiles) -> set[str]:
     """The segment and run files of the state of the two newest epochs."""
     numbers = {last.last_epoch, last.epoch_before} - {0} if last else ()
     sections = {section for number in numbers for section in log.read(number).sections}

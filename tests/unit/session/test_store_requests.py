@@ -239,7 +239,7 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
         connection.execute("ALTER SYSTEM SET retention = 0")
         change_and_clean_up(connection, [50, 51])
         log, content_files = database.log, database._compactor.last.files
-        needed = content_files | retention._state_files(log, log.read(log.head()), database.segments)
+        needed = content_files | retention.state_files(log, log.read(log.head()), database.segments)
         commits = [log.read(int(name[-17:-5])) for name in store.objects if "/commits/" in name]
         assert len(commits) < 20
         needed = needed.union(*(commit.changed_files for commit in commits))
