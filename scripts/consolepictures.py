@@ -1,8 +1,9 @@
 """Pictures of the console: `python -m scripts.consolepictures FOLDER [SCENE]`.
 
 Scenes: `shop`, the pictures of the documentation: orders arrive, a file has two broken lines, one view is stopped and
-one is late; `five` and `hundred`: as many views, on a screen and a phone, light and dark, and each after its server was
-killed. People look at the pictures; tests/unit/server/test_console.py tests what they show.
+one is late; then a hundred views, a phone, and no server. `five` and `hundred`: as many views, on a screen and a phone,
+light and dark, and each after its server was killed. People look at the pictures; tests/unit/server/test_console.py
+tests what they show.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from scripts.browser import Browser, chromium
 from selenium.webdriver.common.keys import Keys
 
@@ -111,9 +114,10 @@ def feed(connection: watersmeet.Connection, folder: Path, ended: threading.Event
 
 
 def save(browser: Browser, folder: Path, name: str) -> None:
-    """Takes a picture, as soon as all transitions have ended."""
+    """Takes a picture in 192 colors, as soon as all transitions have ended."""
     time.sleep(1)
-    browser.driver.save_screenshot(str(folder / f"{name}.png"))
+    picture = Image.open(BytesIO(browser.driver.get_screenshot_as_png()))
+    picture.convert("RGB").quantize(192).save(folder / f"{name}.png", optimize=True)
 
 
 def take_shop(browser: Browser, url: str, folder: Path) -> None:
@@ -134,9 +138,25 @@ def take_shop(browser: Browser, url: str, folder: Path) -> None:
     browser.keys(Keys.CONTROL, Keys.ENTER)
     browser.click('.result [role="tab"]', "Chart")
     save(browser, folder, "console-worksheet-dark")
-    browser.open(f"{url}/#/topology?relation=unpaid", width=390, height=700)
-    browser.find(".drawer .facts dd")
-    save(browser, folder, "console-phone")
+
+
+def take_states(browser: Browser, folder: Path) -> None:
+    """The pictures of the documentation with a hundred views, on a phone, and without a server."""
+    with served(HUNDRED) as (url, _):
+        browser.open(f"{url}/#/topology?unfold=*", height=820)
+        browser.until(lambda: browser.all(".node[data-health]"))
+        save(browser, folder, "console-hundred")
+        browser.open("about:blank")
+        browser.open(f"{url}/#/topology?relation=readings", width=390, height=844)
+        browser.find(".drawer .facts dd")
+        save(browser, folder, "console-phone")
+    with served(FIVE) as (url, process):
+        browser.open(f"{url}/#/topology", height=640, scheme="dark")
+        browser.until(lambda: browser.all('.node[data-health="fresh"]'))
+        process.send_signal(signal.SIGKILL)
+        browser.until(lambda: browser.find("#notice").is_displayed())
+        time.sleep(20)
+        save(browser, folder, "console-unreachable-dark")
 
 
 def shop(browser: Browser, into: Path) -> None:
@@ -228,6 +248,7 @@ def main() -> None:
         for name in sys.argv[2:] or ["shop", *SCENES]:
             if name == "shop":
                 shop(browser, into)
+                take_states(browser, into)
             else:
                 take_scene(browser, into, name)
 

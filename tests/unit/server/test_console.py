@@ -100,7 +100,7 @@ def test_topology_by_mouse_and_by_keys(shop, browser):
     assert browser.complaints() == []
 
 
-def test_without_a_server_all_is_grey(browser):
+def test_without_a_server_all_is_grey(browser, axe):
     with watersmeet.connect(runtime="inprocess") as connection:
         for _ in connection.execute_script(SHOP):
             pass
@@ -121,6 +121,8 @@ def test_without_a_server_all_is_grey(browser):
         assert [n.get_attribute("data-health") for n in browser.all(".node")] == ["unknown"] * 5
         assert all(browser.text(m).startswith("unknown since ") for m in browser.all(".node .metrics"))
         assert browser.find("#pulse").text == "no connection"
+        browser.run(axe)
+        assert browser.driver.execute_async_script(AXE) == []
         browser.click("#pages a", "Relations")
         assert all("unknown since" in row.text for row in browser.all("tbody tr"))
         with serve(port):
@@ -214,7 +216,9 @@ def test_worksheet_helps(shop, browser):
     browser.click(".commands button", "Explain")
     names = browser.until(lambda: [n.text for n in browser.all(".result .operator b")])
     assert "hash group by" in names
-    assert "__internal" not in browser.find(".result .plan").text
+    plan = browser.find(".result .plan").text
+    assert "joined" in plan
+    assert "__internal" not in plan
     browser.click('.result [role="tab"]', "Text")
     assert "BatchQuery" in browser.find(".result .code").text
     assert len(browser.all(".schema .relations > li")) == 5

@@ -191,7 +191,11 @@ def test_explain(run, fails, example):
             "FROM t WHERE t.a = v.a)"
         )
     )
-    assert isinstance(json.loads("\n".join(r[0] for r in run("EXPLAIN (FORMAT JSON) SELECT a FROM v"))), list)
+    plan = "".join(r[0] for r in run("EXPLAIN (FORMAT JSON) SELECT b FROM t"))
+    (node,) = json.loads(plan)
+    while node["children"]:
+        (node,) = node["children"]
+    assert (node["extra_info"]["Table"], node["extra_info"]["Projections"]) == ("t", "b"), "as the catalog calls them"
     assert "digraph" in str(run("EXPLAIN (FORMAT DOT) SELECT a FROM v"))
     assert run("EXPLAIN SELECT a FROM v")[0] == ("BatchQuery { engine: DuckDB }",)
     assert run("EXPLAIN (LOGICAL) CREATE MATERIALIZED VIEW x AS SELECT a FROM v WHERE a > 1")

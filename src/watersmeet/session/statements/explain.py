@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +26,9 @@ from watersmeet.session.statements.select import read_now
 
 #: The name of EXPLAIN's column.
 TITLE: Final = "QUERY PLAN"
+
+#: A column as DuckDB's tables have it.
+_COLUMN: Final = re.compile(r"\bc\d+\b")
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
@@ -116,7 +122,31 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
     _check_known(session, query, statement)
     sql = f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}"
     lines = _printed(rows_read(session, lambda: reading(session, query, newest=False), sql, statement.text))
+    if kind == "json":
+        plan = json.loads("\n".join(lines))
+        _name_scans(session, plan)
+        lines = json.dumps(plan, indent=4, ensure_ascii=False).split("\n")
     return ["BatchQuery { engine: DuckDB }", *_asked(session, query), *lines] if kind == "text" else lines
+
+
+def _name_scans(session: Session, plan: list[dict[str, Any]]) -> None:
+    """Gives the relations and columns that DuckDB's plan scans their names in the catalog."""
+    for node in plan:
+        _name_scans(session, node["children"])
+        info = node["extra_info"]
+        relation = session.catalog.relations.get(str(info.get("Table", "")).rpartition(".")[2])
+        if relation is None:
+            continue
+        names = {f"c{i}": c.name for i, c in enumerate(relation.columns)}
+        info["Table"] = relation.shown
+        info.update((field, _with_names(info[field], names)) for field in ("Projections", "Filters") if field in info)
+
+
+def _with_names(text: str | list[str], names: Mapping[str, str]) -> str | list[str]:
+    """Texts of DuckDB with the names of columns."""
+    if isinstance(text, list):
+        return [_COLUMN.sub(lambda m: names.get(m[0], m[0]), t) for t in text]
+    return _COLUMN.sub(lambda m: names.get(m[0], m[0]), text)
 
 
 def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[str]:

@@ -46,11 +46,12 @@ export function planned(plan) {
 
 /** A tree of EXPLAIN (FORMAT JSON) for `node`. */
 function explained(tree) {
-  // DuckDB packs values before it sorts and groups them: two projections that nobody has written.
-  const own = tree.extra_info && String(tree.extra_info.Projections ?? "").includes("__internal_");
+  // DuckDB packs values before it sorts and groups them, and reorders columns: projections that nobody has written.
+  const projected = [tree.extra_info?.Projections ?? []].flat();
+  const own = tree.name.trim() === "PROJECTION" && projected.every((p) => /^#\d+$/.test(p) || p.includes("__internal_"));
   if (own && tree.children.length === 1) return explained(tree.children[0]);
-  const fields = tree.fields ?? Object.fromEntries(Object.entries(tree.extra_info ?? {}).map(([name, value]) =>
-    (name === "Estimated Cardinality" ? ["about", `${value} rows`] : [name.toLowerCase(), [value].flat().join(", ").replaceAll(/\bmemory\._watersmeet\./g, "")])));
+  const fields = tree.fields ?? Object.fromEntries(Object.entries(tree.extra_info ?? {}).filter(([name, value]) => name !== "Type" && !/^(#\d+(, )?)+$/.test([value].flat().join(", ")))
+    .map(([name, value]) => (name === "Estimated Cardinality" ? ["about", `${value} rows`] : [name.toLowerCase(), [value].flat().join(", ")])));
   return { name: tree.name, fields, flags: tree.flags ?? [], shared_with: [], metrics: {}, inputs: tree.children.map(explained) };
 }
 

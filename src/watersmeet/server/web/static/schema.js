@@ -26,7 +26,7 @@ export function sidebar(insert) {
 
   function item(relation, open) {
     const columns = h("ul", { class: "columns", hidden: !open }, relation.columns.map((c) =>
-      h("li", {}, h("button", { type: "button", class: "insert", onclick: () => insert(quoted(c.name)) }, c.name), h("span", { class: "quiet" }, c.type))));
+      h("li", {}, h("button", { type: "button", class: "insert", onclick: () => insert(quoted(c.name)) }, c.name), h("span", { class: "quiet", title: c.type }, c.type))));
     const toggle = h("button", { type: "button", class: "toggle", "aria-expanded": String(open), "aria-label": `Columns of ${relation.name}`, onclick: () => {
       columns.hidden = !columns.hidden;
       mark(toggle, "aria-expanded", String(!columns.hidden));
