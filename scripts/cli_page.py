@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from watersmeet.cli.commands import app
 from watersmeet.cli.options import examples_of
+from watersmeet.cli.shell import COMMANDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "CLI.md"
 
@@ -40,7 +41,10 @@ def _lines(name: str, command: Any) -> Iterator[str]:
         yield from (_row(f"`{_word(a)}`", a.help) for a in arguments)
     if options:
         yield from ("", "| option | environment variable | default | meaning |", "|---|---|---|---|")
-        yield from (_row(_spelling(o), f"`{o.envvar}`", _default(o), o.help) for o in options)
+        yield from (_row(_spelling(o), f"`{o.envvar}`" if o.envvar else "", _default(o), o.help) for o in options)
+    if name == "shell":
+        yield from ("", "| command | effect |", "|---|---|")
+        yield from (_row(f"`{word} {usage}`".replace(" `", "`"), effect) for word, (usage, effect) in COMMANDS.items())
 
 
 def _row(*cells: str) -> str:

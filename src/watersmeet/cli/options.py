@@ -24,12 +24,12 @@ _AS_WRITTEN: Final = "\b\n"
 
 
 class _Command(TyperCommand):
-    """A command whose options have environment variables, which its help names."""
+    """A command whose options have environment variables, which its help names; repeatable options have none."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         for parameter in self.params:
-            if isinstance(parameter, TyperOption):
+            if isinstance(parameter, TyperOption) and not parameter.multiple:  # whose variable would be cut at spaces
                 parameter.envvar = variable_of(parameter.opts)
                 parameter.show_envvar = True
 

@@ -32,7 +32,7 @@ def test_help_has_examples_and_names_environment_variables(name):
     examples = examples_of(command.epilog)
     assert examples
     assert all(example in shown for example in examples)
-    options = [p for p in command.params if p.param_type_name == "option"]
+    options = [p for p in command.params if p.param_type_name == "option" and not p.multiple]
     assert [p.name for p in options if f"env var: {p.envvar}" not in words] == []
 
 
