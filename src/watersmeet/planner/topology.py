@@ -81,7 +81,7 @@ def _is_plain(relation: Relation) -> bool:
 
 
 def _uses(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
-    """The arrows to a view. What it reads through a plain view has its arrow to the plain view."""
+    """The arrows to a view. Relations that it reads through a plain view have their arrow to the plain view."""
     plain = {i: catalog.upstream([i]) for i in view.depends_on if _is_plain(catalog.relations[i])}
     read = set()
     for arrow in _arrows(view, catalog, producers):

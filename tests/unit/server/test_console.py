@@ -139,6 +139,20 @@ def test_without_a_server_all_is_grey(browser, axe):
             browser.until(lambda: browser.run("return window.seen.at(-1)"), "it connects again")
 
 
+def test_a_database_without_a_writer_is_grey(tmp_path, browser):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        for _ in connection.execute_script(SHOP):
+            pass
+    with (
+        watersmeet.connect(tmp_path / "db", read_only=True) as connection,
+        BackgroundServer(connection.opened, Endpoint(port=0, http_port=0)) as server,
+    ):
+        browser.open(f"http://127.0.0.1:{server.http_port}")
+        said = r"No process writes this database. Its newest commit is \d+ s old."
+        browser.until(lambda: re.fullmatch(said, browser.find("#notice").text))
+        assert browser.find(node("totals")).get_attribute("data-health") == "unknown"
+
+
 def test_groups_neighbors_and_addresses(serving, browser):
     views = "".join(f"CREATE MATERIALIZED VIEW v{i:03} AS SELECT id FROM customers WHERE id = {i};" for i in range(100))
     plain = "CREATE VIEW large AS SELECT * FROM orders WHERE amount > 5; CREATE MATERIALIZED VIEW big AS SELECT o.id,"

@@ -1,4 +1,4 @@
-"""The console's JSON of the topology: boxes and arrows with their positions, for what a user may see."""
+"""The console's JSON of the topology: boxes and arrows with their positions, of the relations that a user may see."""
 
 from __future__ import annotations
 

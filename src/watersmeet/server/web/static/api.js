@@ -1,4 +1,4 @@
-// Requests to the server. What fails is an ApiError with the server's account of it.
+// Requests to the server. A failure is an ApiError with the server's error.
 
 export class ApiError extends Error {
   constructor(status, said) {

@@ -1,4 +1,4 @@
-// Charts: lines over the last hour, and lines or bars of a result. Plain SVG, in the colours of the theme.
+// Charts: lines over the last hour, and lines or bars of a result. Plain SVG, in the colors of the theme.
 
 import { h, s, say } from "./dom.js";
 import { clock, short } from "./format.js";
@@ -30,7 +30,7 @@ export function paths(points) {
   return found.map((p) => (p.includes("L") ? p : `${p}h1`));
 }
 
-/** A chart of a series of `/history`: title, unit as a function of a number, and an element to which it is drawn. */
+/** A chart of a series of `/history`: title, unit as a function of a number, and the element that shows it. */
 export function hour(title, shown) {
   const value = h("output", {});
   const graph = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "graph", role: "img" });
@@ -41,7 +41,7 @@ export function hour(title, shown) {
   let step = 10;
 
   function draw(all, end_s, step_s) {
-    // What is not known yet is left out, down to ten minutes.
+    // Unknown steps at the start are left out, but at least ten minutes are shown.
     const first = all.findIndex((v) => v !== null);
     const values = all.slice(Math.min(first < 0 ? all.length : first, all.length - LEAST_STEPS));
     [series, end, step] = [values, end_s, step_s];
@@ -94,7 +94,7 @@ function number(text) {
 const NUMERIC = /^(smallint|integer|bigint|real|double|numeric)/;
 const TIMES = /^(date|timestamp)/;
 
-/** What of a result can be drawn: the column along, and those that are drawn; null if there is none. */
+/** The columns of a chart of a result: x, and up to six y; null if no column has numbers. */
 export function drawable(columns) {
   const numbers = columns.flatMap((c, i) => (NUMERIC.test(c.type) ? [i] : []));
   const time = columns.findIndex((c) => TIMES.test(c.type));

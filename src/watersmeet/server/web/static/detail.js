@@ -1,4 +1,4 @@
-// One relation, opened beside the page: metrics, the last hour, its SQL, its plan, what was set aside.
+// The details of one relation: metrics, the last hour, its SQL, its plan, its dead letters.
 
 import { get } from "./api.js";
 import { h, mark, say, tabbed } from "./dom.js";
@@ -99,7 +99,7 @@ class Detail {
     this.title.focus({ preventScroll: true });
   }
 
-  /** How many rows the sources that it reads have set aside, as far as those are known here. */
+  /** The number of dead letters of the sources that it reads. */
   deadOf(found) {
     const reads = new Set(found.reads.map((r) => r.id));
     return known.sources.filter((x) => reads.has(x.id)).reduce((sum, x) => sum + x.dead, 0);
@@ -134,7 +134,7 @@ class Detail {
     const behind = f.watermark ? behindClock(f.watermark) : null;
     const holder = [...known.sources].find((x) => x.name === f.held_back_by);
     this.time.replaceChildren(
-      f.watermark ? h("span", {}, "Event time has come to ", h("b", {}, f.watermark), behind === null ? "" : `, ${duration(behind)} behind the clock`) : h("span", {}, "Event time has not begun"),
+      f.watermark ? h("span", {}, "Event time has reached ", h("b", {}, f.watermark), behind === null ? "" : `, ${duration(behind)} behind the clock`) : h("span", {}, "Event time has not begun"),
       f.held_back_by ? h("span", {}, f.watermark ? "; held back by " : ": it waits for ", holder ? link(this.go, holder) : h("b", {}, f.held_back_by)) : "", ".");
   }
 
@@ -161,7 +161,7 @@ class Detail {
   sql() {
     const { sql, dialect, connector } = this.relation;
     const options = Object.entries(connector);
-    return h("div", {}, h("p", { class: "quiet" }, `In the dialect ${dialect}.`), h("pre", { class: "code", tabindex: "0" }, sql ? colored(sql) : "It has no text."),
+    return h("div", {}, h("p", { class: "quiet" }, `In the dialect ${dialect}.`), h("pre", { class: "code", tabindex: "0" }, sql ? colored(sql) : "It has no SQL."),
       options.length ? [h("h3", {}, "Connector"), h("table", { class: "plain" }, h("tbody", {}, options.map(([name, value]) => h("tr", {}, h("td", {}, name), h("td", { class: "mono" }, String(value))))))] : null);
   }
 
@@ -182,7 +182,7 @@ class Detail {
     get(`/api/relations/${encodeURIComponent(this.name)}/letters`).then(({ letters }) => {
       list.replaceChildren(...(letters.length ? letters.map((l) => h("article", { class: "letter" },
         h("p", {}, h("b", {}, l.place), l.number === null ? "" : l.is_message ? `, offset ${whole(l.number)}` : `, line ${whole(l.number)}`, h("span", { class: "quiet" }, ` · ${l.source}`)),
-        h("p", { class: "reason" }, l.reason), l.text ? h("pre", { class: "code small", tabindex: "0" }, l.text) : null)) : [h("p", { class: "quiet" }, "Nothing was set aside.")]));
+        h("p", { class: "reason" }, l.reason), l.text ? h("pre", { class: "code small", tabindex: "0" }, l.text) : null)) : [h("p", { class: "quiet" }, "There are no dead letters.")]));
     }, (cause) => list.replaceChildren(h("p", { class: "problem" }, cause.message)));
     return list;
   }

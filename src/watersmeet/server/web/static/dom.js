@@ -1,4 +1,4 @@
-// Elements. Texts are always texts: nothing here takes HTML.
+// Elements. Texts stay texts: no function accepts HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,12 +20,12 @@ export const h = (tag, properties, ...children) => filled(document.createElement
 /** An element of SVG. */
 export const s = (tag, properties, ...children) => filled(document.createElementNS(SVG, tag), properties, children);
 
-/** Sets a text, if it is another one: what stays is not drawn anew. */
+/** Sets a text if it differs, so that equal texts are not drawn again. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Sets an attribute, if it has another value; null takes it away. */
+/** Sets an attribute if it differs; null removes it. */
 export function mark(node, name, value) {
   if (value === null || value === undefined) {
     if (node.hasAttribute(name)) node.removeAttribute(name);

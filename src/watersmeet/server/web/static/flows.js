@@ -1,4 +1,4 @@
-// Sources and sinks: where rows come from and go to, how far that is, and what is in the way.
+// Sources and sinks: states, rates, offsets, backlogs, problems.
 
 import { h, mark, say } from "./dom.js";
 import { behindClock, duration, healthName, rate, short, size, whole } from "./format.js";
@@ -6,7 +6,7 @@ import { isLost, known, on } from "./live.js";
 
 const backlog = (x) => (x.backlog_messages != null ? `${short(x.backlog_messages)} messages` : x.backlog_bytes != null ? size(x.backlog_bytes) : "–");
 
-function place(x) {
+function offsets(x) {
   if (x.offsets?.length) return x.offsets.map(([p, o]) => `${p}: ${whole(o)}`).join("   ");
   return x.files === undefined ? "" : `${whole(x.files)} files`;
 }
@@ -14,8 +14,8 @@ function place(x) {
 const SOURCES = [
   ["Source", (x) => x.name], ["Connector", (x) => x.connector?.connector ?? "table"], ["State", (x) => (isLost() ? "unknown" : x.state ?? "running")],
   ["Rows/s", (x, f) => (f ? short(f.rows_in) : ""), true], ["Rows read", (x) => short(x.rows), true], ["Left to read", backlog, true],
-  ["Set aside", (x) => whole(x.dead), true], ["Late", (x) => whole(x.late), true],
-  ["Event time", (x) => (x.watermark ? `${x.watermark} (${duration(behindClock(x.watermark))} ago)${x.idle ? ", idle" : ""}` : "")], ["Place", place], ["Problem", (x) => x.reason ?? x.problem ?? ""],
+  ["Dead letters", (x) => whole(x.dead), true], ["Late", (x) => whole(x.late), true],
+  ["Event time", (x) => (x.watermark ? `${x.watermark} (${duration(behindClock(x.watermark))} ago)${x.idle ? ", idle" : ""}` : "")], ["Offsets", offsets], ["Problem", (x) => x.reason ?? x.problem ?? ""],
 ];
 const SINKS = [
   ["Sink", (x) => x.name], ["Connector", (x) => x.connector], ["State", (x) => (isLost() ? "unknown" : x.state ?? "unknown")], ["Rows delivered", (x) => (x.delivered_rows === null ? "–" : short(x.delivered_rows)), true],
@@ -26,7 +26,7 @@ const SINKS = [
 let page = null;
 
 export function show(main, query, go) {
-  page = [table("Sources", SOURCES, "No source is read.", go), table("Sinks", SINKS, "There is no sink.", go)];
+  page = [table("Sources", SOURCES, "There is no source.", go), table("Sinks", SINKS, "There is no sink.", go)];
   main.append(h("section", { class: "sheet padded" }, page.map((t) => t.element)));
   const draw = () => {
     page[0].draw(known.sources);

@@ -1,4 +1,4 @@
-// All that is live: one stream of events for this tab, and what is known by it.
+// The stream of events of this tab, and the newest state of the database.
 
 import { get } from "./api.js";
 
@@ -11,7 +11,7 @@ export const known = { session: null, database: null, version: 0, metrics: new M
 /** Whether there was a connection and is none, so that all values are old. */
 export const isLost = () => known.heard > 0 && !known.connected;
 
-/** Tells `snapshot` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
+/** Sends `snapshot` ({ changed: Set of ids, gone, version }), `connected`, `rows` and `ended`. */
 export const bus = new EventTarget();
 
 export let clientSession = "";

@@ -1,4 +1,4 @@
-// The frame of the console: who is logged in, pages, the bar, keys.
+// The frame of the console: login, pages, the bar, keys.
 
 import { get, login, post, ApiError } from "./api.js";
 import { h, mark, say } from "./dom.js";
@@ -23,14 +23,14 @@ const $ = (id) => document.getElementById(id);
 let leave = null;
 let shown = null;
 
-/** The page and what is chosen on it, from the address: `#/topology?relation=orders`. */
+/** The page and the selection, from the address: `#/topology?relation=orders`. */
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const page = PAGES.find(([name]) => name === path) ?? PAGES[0];
   return { page, query: new URLSearchParams(query ?? "") };
 }
 
-/** Goes to a page, or changes what is chosen on this one: a name, several, or null for none. */
+/** Goes to a page, or changes the selection on this one. changes: by parameter a name, several, or null for none. */
 export function go(page, changes = {}) {
   const here = place();
   const query = page && page !== here.page[0] ? new URLSearchParams() : here.query;

@@ -1,4 +1,4 @@
-// A small picture of the whole topology: what part of it is seen, and where something is wrong.
+// A small picture of the whole topology, with the visible part and the colors of all boxes.
 
 import { h } from "./dom.js";
 import { healthName } from "./format.js";
@@ -7,11 +7,11 @@ import { known } from "./live.js";
 const WIDTH = 176;
 const HEIGHT = 128;
 
-/** element: to be shown; draw(graph, view, svg). move(x, y) is called with the place that was pointed at. */
+/** element: to be shown; draw(graph, view, svg). move(x, y): called with the position of the pointer. */
 export function overview(move) {
   const canvas = h("canvas", { class: "overview", width: WIDTH * 2, height: HEIGHT * 2, "aria-hidden": "true", hidden: true });
   const context = canvas.getContext("2d");
-  // Elements that have the colours of the theme, as the canvas knows no style sheets.
+  // Elements with the colors of the theme, as a canvas has no style sheets.
   const probes = Object.fromEntries(["fresh", "late", "stale", "unknown", "ink"].map((name) => [name, h("i", { class: `probe ${name}` })]));
   let placed = { scale: 1, left: 0, upper: 0 };
   let asked = 0;
@@ -26,7 +26,7 @@ export function overview(move) {
   function paint(graph, view, svg) {
     asked = 0;
     const room = { width: svg.clientWidth, height: svg.clientHeight };
-    // Where all is seen anyway, and can be read, there is nothing to find.
+    // It is hidden while all boxes are visible and readable.
     canvas.hidden = graph.width * view.scale <= room.width && graph.height * view.scale <= room.height && view.scale >= 0.5;
     if (canvas.hidden || !graph.width) return;
     const colors = Object.fromEntries(Object.entries(probes).map(([name, probe]) => [name, getComputedStyle(probe).color]));

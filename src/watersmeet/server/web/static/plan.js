@@ -1,4 +1,4 @@
-// The plan of a view as a tree, with what its operators did.
+// Plans as trees: of a view with the metrics of its operators, and of EXPLAIN.
 
 import { h } from "./dom.js";
 import { count, short, size } from "./format.js";
@@ -25,7 +25,7 @@ function node(tree, most) {
   const flags = [...tree.flags.map((f) => f.replaceAll("_", " ")), ...(tree.shown_before ? ["shown above"] : [])];
   return h("li", {},
     h("div", { class: "operator" }, h("p", {}, h("b", {}, called(tree.name)), flags.map((f) => h("span", { class: "flag" }, f)),
-      tree.shared_with.length ? h("span", { class: "flag", title: "It works for these relations, too" }, `shared with ${tree.shared_with.join(", ")}`) : null),
+      tree.shared_with.length ? h("span", { class: "flag", title: "Its state also serves these relations" }, `shared with ${tree.shared_with.join(", ")}`) : null),
       fields.length ? h("dl", {}, fields.map(([name, value]) => [h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, value)])) : null,
       Object.keys(tree.metrics).length ? metrics(tree.metrics, most) : null),
     tree.inputs.length ? h("ul", {}, tree.inputs.map((i) => node(i, most))) : null);
@@ -35,7 +35,7 @@ function summary(plan) {
   if (!plan.epochs) return "No epoch has run yet.";
   const each = milliseconds(plan.duration_us / plan.epochs);
   const own = plan.share === null ? "" : `, of which these operators have ${(100 * plan.share).toFixed(plan.share < 0.1 ? 1 : 0)} %`;
-  return `Rows over the last ${count(plan.epochs, "epoch")}, time of one of them. An epoch takes ${each}${own}. What is kept is as of the newest.`;
+  return `Rows over the last ${count(plan.epochs, "epoch")}, time of one of them. An epoch takes ${each}${own}. State is as of the newest.`;
 }
 
 export function planned(plan) {

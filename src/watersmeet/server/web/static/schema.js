@@ -64,7 +64,7 @@ function used(statement) {
   return found;
 }
 
-/** What may stand at the caret: { from, options: [{ text, shown, what }] }. asked: also with nothing typed. */
+/** Suggestions at the caret: { from, options: [{ text, shown, what }] }. asked: also with nothing typed. */
 export function suggestions(text, caret, asked) {
   const none = { from: caret, options: [] };
   if (isProse(text, caret)) return none;

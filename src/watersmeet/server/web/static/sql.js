@@ -1,4 +1,4 @@
-// SQL in colours: keywords, texts, numbers, comments. It knows no grammar: any dialect will do.
+// Highlighting of SQL: keywords, texts, numbers, comments. It needs no grammar, so it fits all dialects.
 
 export const WORDS = new Set(("ADD AFTER ALL ALTER AND ANY APPEND AS ASC ASOF BEGIN BETWEEN BY CASCADE CASE CAST CHANGELOG COMMIT CONNECTION COPY CREATE CROSS DATABASE DEFAULT "
   + "DELETE DESC DESCRIBE DICTIONARY DISTINCT DROP ELSE EMIT ENCODE END EXCEPT EXISTS EXPLAIN EXTERNAL FALSE FETCH FILTER FLUSH FOR FORMAT FROM FULL GRANT GROUP HAVING HOP IF IN "
@@ -23,7 +23,7 @@ export function parts(text) {
   return found;
 }
 
-/** The text in colours, as nodes. */
+/** The highlighted text, as nodes. */
 export function colored(text) {
   return parts(text).map(([kind, part]) => {
     if (!kind) return document.createTextNode(part);

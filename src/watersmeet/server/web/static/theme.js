@@ -1,4 +1,4 @@
-// Before anything is drawn: the theme that was chosen, or none, for that of the system.
+// Sets the chosen theme before anything is drawn; without one the system's applies.
 (() => {
   const chosen = localStorage.getItem("watersmeet.theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

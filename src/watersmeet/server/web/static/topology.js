@@ -178,7 +178,7 @@ class Topology {
     this.keep();
   }
 
-  /** The catalog has changed: after a while, as more may follow. */
+  /** Loads the graph after a change of the catalog, with a delay, as more changes may follow. */
   update({ changed, version }) {
     if (version !== undefined && version !== this.version && !this.waiting) {
       this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, AGAIN_MS);
@@ -211,7 +211,7 @@ class Topology {
     const nodes = this.graph.boxes.map((box) => this.box(box));
     this.scene.replaceChildren(...arrows, ...nodes);
     this.svg.classList.toggle("many", nodes.length > MANY);
-    this.say(this.graph.boxes.length ? "" : [h("h2", {}, "Nothing here yet"), h("p", {}, "Tables, sources, views and sinks appear here as they are created."), h("a", { class: "button", href: "#/worksheet" }, "Open a worksheet")]);
+    this.say(this.graph.boxes.length ? "" : [h("h2", {}, "No relations yet"), h("p", {}, "Tables, sources, views and sinks appear here as they are created."), h("a", { class: "button", href: "#/worksheet" }, "Open a worksheet")]);
     this.scope.hidden = !this.around && !this.unfold.length;
     this.scope.replaceChildren(...(this.around ? [h("span", {}, `Upstream and downstream of ${this.around}`), h("button", { type: "button", class: "button", onclick: () => this.go(null, { around: null }) }, "Show all")] : []),
       ...(this.unfold.length ? [h("button", { type: "button", class: "button", onclick: () => this.go(null, { unfold: null }) }, "Fold groups")] : []));
@@ -235,7 +235,7 @@ class Topology {
     },
     ...(group ? [8, 4].map((by) => s("rect", { x: by, y: by, width: box.width, height: box.height, rx: 7, class: "frame" })) : []),
     s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.health, parts.done,
-    // The spaces separate the words for those who listen.
+    // The spaces separate the words for screen readers.
     s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name), " ",
     s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), " ", parts.metrics, parts.glyph,
     s("text", { x: 18, y: box.height / 2 + 9, class: "big", "font-size": Math.min(26, Math.round((box.width - 34) / (box.name.length * 0.62))), "aria-hidden": "true" }, box.name));
@@ -281,14 +281,14 @@ class Topology {
     this.note(drawn, text, healthName(stale ? 2 : late ? 1 : found.some((f) => f.health === null) ? null : 0), "unfold");
   }
 
-  /** Writes a box: its line of metrics, its color, its name for those who listen. */
+  /** Writes a box: its line of metrics, its color, its name for screen readers. */
   note(drawn, text, health, more) {
     say(drawn.metrics, text);
     mark(drawn.node, "data-health", health);
     mark(drawn.node, "aria-label", `${drawn.box.name} ${drawn.box.what} ${text}${more ? `, ${more}` : ""}`);
   }
 
-  /** How many have problems: buttons that go to the first of them. */
+  /** The numbers of relations with problems, as buttons that go to the first one. */
   count() {
     const found = { stale: [], late: [], filling: [] };
     for (const [id, home] of this.homes) {
@@ -312,7 +312,7 @@ class Topology {
       } }, `${whole(found[name].length)} ${what}`)));
   }
 
-  /** Marks a relation, and what it is connected with. */
+  /** Marks a relation and its neighbors. */
   choose(name, drawn = false) {
     if (this.chosen === name && !drawn) return;
     this.chosen = name;
@@ -367,7 +367,7 @@ class Topology {
     return NARROW.matches ? 0.34 : CLOSE;
   }
 
-  /** Marks the arrows of a box, which stand above the boxes where there are many. */
+  /** Marks the arrows of a box. With many boxes, they are drawn above the boxes. */
   near(name, id) {
     for (const arrow of this.scene.querySelectorAll(`.arrow.${name}`)) arrow.classList.remove(name);
     for (const arrow of this.arrows.get(id) ?? []) {

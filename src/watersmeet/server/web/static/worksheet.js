@@ -15,7 +15,7 @@ const DRAW_MS = 200;
 const sheet = { text: "", dialect: null, results: [], busy: false, running: new Map(), ran: "", time: 0 };
 let page = null;
 
-/** What came of a query before the answer that names it. */
+/** Events of queries that arrived before the answer with the query's id. */
 const early = new Map();
 
 function told(query, act) {
@@ -48,7 +48,7 @@ export function changed() {
   }
 }
 
-/** The rows of a query that runs on. */
+/** The rows of a running query. */
 class Running {
   constructor(query, result) {
     this.query = query;
@@ -138,7 +138,7 @@ class Worksheet {
     this.old();
   }
 
-  /** Results of another text are dimmed, so that nobody takes them for those of this one. */
+  /** Dims results of an earlier text. */
   old() {
     const old = sheet.results.length > 0 && (sheet.busy || sheet.text.trim() !== sheet.ran.trim());
     this.results.classList.toggle("old", old);
@@ -164,7 +164,7 @@ class Worksheet {
     this.stop.disabled = !sheet.busy && !sheet.running.size;
   }
 
-  /** What is selected, or all of it; and where that begins. */
+  /** The selected text, or the whole text; and where it begins. */
   chosen() {
     const { selectionStart: from, selectionEnd: to, value } = this.text;
     return to > from && value.slice(from, to).trim() ? [value.slice(from, to), from] : [value, 0];
@@ -234,7 +234,7 @@ class Worksheet {
     return { ...result, plan: prefix !== "" && result.columns?.length === 1 };
   }
 
-  /** Follows the views that are named: alone, or by a query of one. */
+  /** Subscribes to the named views: names, or a query of one view. */
   follow() {
     const text = this.chosen()[0].trim().replace(/;\s*$/, "");
     const name = '(?:"(?:[^"]|"")+"|\\w+)(?:\\.(?:"(?:[^"]|"")+"|\\w+))?';
@@ -312,7 +312,7 @@ function problem(error) {
     h("p", { class: "said" }, error.message), error.detail ? h("p", {}, error.detail) : null, error.hint ? h("p", { class: "hint" }, error.hint) : null);
 }
 
-/** Rows as a table. sign: the column that says whether a row came (1) or went (-1). */
+/** Rows as a table. sign: the column that is 1 for inserted and -1 for deleted rows. */
 function grid(columns, rows, sign = null) {
   const number = columns.map((c) => /^(smallint|integer|bigint|real|double|numeric)/.test(c.type));
   return h("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", { class: "list grid" },
