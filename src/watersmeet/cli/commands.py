@@ -85,7 +85,7 @@ else:
 def run(
     files: ScriptsArgument = None,
     path: PathOption = None,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     once: Annotated[bool, typer.Option("--once", help="End when all available input is processed.")] = False,
@@ -107,10 +107,10 @@ def run(
     if not files and path is None:
         raise typer.BadParameter("give a script, or --path to resume a database")
     with reporting(as_json=as_json), _watched(log_format, log_level, telemetry=telemetry):
-        scripts = runner.read_scripts(files or ())
+        scripts = runner.read_scripts(files or (), dialect)
         for script in scripts:
             with script.naming():
-                parsing.parse(script.text, dialect)  # nothing is run if one of them can't be read
+                parsing.parse(script.text, script.dialect)  # nothing is run if one of them can't be read
         with (
             Deadline() as deadline,
             _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
@@ -131,7 +131,7 @@ def migrate(
     files: ScriptsArgument,
     path: RequiredPath,
     yes: Annotated[bool, typer.Option("--yes", help="Change the database without asking.")] = False,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     transaction: TransactionOption = True,
@@ -142,7 +142,9 @@ def migrate(
     anything.
     """
     with reporting(), _connect(path, dialect, parallelism, runtime, PermissionsName.private) as connection:
-        code = migrating.migrate(connection, runner.read_scripts(files or ()), yes=yes, transaction=transaction)
+        code = migrating.migrate(
+            connection, runner.read_scripts(files or (), dialect), yes=yes, transaction=transaction
+        )
     raise typer.Exit(code)
 
 
@@ -186,7 +188,7 @@ def shell(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only read, also while another process writes. Needs no Spark.")
     ] = False,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     permissions: PermissionsOption = PermissionsName.private,
@@ -200,11 +202,11 @@ def shell(
         raise typer.BadParameter("--read-only needs --path")
     with reporting():
         if read_only:
-            opened = watersmeet.connect(path, dialect=dialect, read_only=True)
+            opened = watersmeet.connect(path, dialect=dialect or DEFAULT_DIALECT, read_only=True)
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
         with opened as connection:
-            code = prompt.run_shell(connection, texts or (), file)
+            code = prompt.run_shell(connection, texts or (), file, folders=dialect is None)
     raise typer.Exit(code)
 
 
@@ -257,7 +259,7 @@ def serve(
     allow_files: Annotated[
         bool, typer.Option("--allow-files", help="Allow statements of clients to read files of this machine.")
     ] = False,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     parallelism: ParallelismOption = None,
     runtime: RuntimeOption = RuntimeName.spark,
     transaction: TransactionOption = True,
@@ -273,13 +275,13 @@ def serve(
     if read_only and files:
         raise typer.BadParameter("--read-only runs no scripts")
     with reporting(), _watched(log_format, log_level, telemetry=telemetry):
-        scripts = runner.read_scripts(files or ())
+        scripts = runner.read_scripts(files or (), dialect)
         endpoint = service.Endpoint(
             host,
             port,
             certificate,
             key,
-            dialect,
+            dialect or DEFAULT_DIALECT,
             allow_files,
             clients.Limits(
                 connections=connections,
@@ -292,7 +294,7 @@ def serve(
         endpoint = endpoint.hardened(require_tls=require_tls)
         endpoint.check()
         if read_only:
-            opened = watersmeet.connect(path, dialect=dialect, read_only=True)
+            opened = watersmeet.connect(path, dialect=dialect or DEFAULT_DIALECT, read_only=True)
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
         with Deadline() as deadline, opened as connection:
@@ -425,7 +427,7 @@ def _watched(log_format: LogFormat, log_level: str, *, telemetry: bool) -> Itera
 
 def _connect(
     path: str | None,
-    dialect: str,
+    dialect: str | None,
     parallelism: int | None,
     runtime: RuntimeName,
     permissions: PermissionsName,
@@ -437,7 +439,7 @@ def _connect(
     with console.status("starting Spark …") if shown else contextlib.nullcontext():
         return watersmeet.connect(
             path,
-            dialect=dialect,
+            dialect=dialect or DEFAULT_DIALECT,
             parallelism=parallelism,
             runtime=runtime.value,
             rebuild=rebuild,

@@ -38,7 +38,7 @@ def migrate(
     problems: list[Error] = []
     for script in scripts:
         with script.naming():
-            session = Session(connection.opened, Variables(connection.dialect))
+            session = Session(connection.opened, Variables(script.dialect))
             steps = [s for s in steps_of(session, script.name, script.text, replaces=True) if s.changes]
         out.print(f"{script.file}: {len(steps) or 'nothing'} to change", style="bold", markup=False)
         for step in steps:

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import watersmeet
 from watersmeet.objectstores.base import is_url
-from watersmeet.values import DIALECTS
+from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -90,12 +90,6 @@ def _existing(files: list[str] | None) -> list[str] | None:
     return files
 
 
-def _dialect(name: str) -> str:
-    if name not in DIALECTS:
-        raise typer.BadParameter(f'unknown dialect "{name}"; the dialects are {", ".join(DIALECTS)}')
-    return name
-
-
 ScriptsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -110,7 +104,12 @@ PathOption = Annotated[
 ]
 RequiredPath = Annotated[str, typer.Option("--path", help="Directory or URL of the database.")]
 DialectOption = Annotated[
-    str, typer.Option("--dialect", help=f"The first dialect: {', '.join(DIALECTS)}.", callback=_dialect)
+    str | None,
+    typer.Option(
+        "--dialect",
+        help=f"First dialect: {', '.join(DIALECTS)}. Default: that of the script's folder, else {DEFAULT_DIALECT}.",
+        autocompletion=lambda: [*DIALECTS],
+    ),
 ]
 ParallelismOption = Annotated[
     int | None,

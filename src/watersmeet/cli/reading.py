@@ -67,7 +67,7 @@ def query(
         str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN; - reads standard input.", metavar="SQL")
     ],
     path: RequiredPath,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print rows as CSV with a line of names.")] = False,
     as_json: JsonOption = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print rows as a table in Markdown.")] = False,
@@ -90,7 +90,7 @@ def query(
     block_import("pandas")
     with (
         reporting(as_json=as_json),
-        watersmeet.connect(path, dialect=dialect, read_only=True) as connection,
+        watersmeet.connect(path, dialect=dialect or DEFAULT_DIALECT, read_only=True) as connection,
         _written_to(file),
     ):
         try:
@@ -154,7 +154,7 @@ def explain(
         str, typer.Argument(help="A SQL script, its URL, or SQL; - reads standard input.", metavar="SQL")
     ],
     path: PathOption = None,
-    dialect: DialectOption = DEFAULT_DIALECT,
+    dialect: DialectOption = None,
     parallelism: ParallelismOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -163,14 +163,14 @@ def explain(
     Also those of pumps and processors. With --path, relations of that database can be named. Nothing is stored.
     """
     with reporting(as_json=as_json):
-        script = _script(source)
+        script = _script(source, dialect)
         buckets = parallelism or saved_plans.default_parallelism("spark")  # the plan that `run` would make
         options: dict[str, Any] = {"read_only": True} if path else {"parallelism": buckets, "runtime": "inprocess"}
         with (
-            watersmeet.connect(path, dialect=dialect, **options) as connection,
+            watersmeet.connect(path, dialect=script.dialect, **options) as connection,
             script.naming() if script.file else contextlib.nullcontext(),
         ):
-            session = context.Session(connection.opened, variables.Variables(dialect))
+            session = context.Session(connection.opened, variables.Variables(script.dialect))
             is_query = path is not None or script.file == ""
             plans = explaining.explain_script(session, script.text, batch=is_query)
         if as_json:
@@ -184,13 +184,13 @@ def explain(
             errors_output().print("the script makes no materialized view, and no query of it runs on", style="yellow")
 
 
-def _script(source: str) -> runner.Script:
+def _script(source: str, dialect: str | None) -> runner.Script:
     """The script of a file or URL, or the text itself, which has no file."""
     if is_url(source) or Path(source).is_file():
-        return runner.Script(source, runner.read_script(source))
+        return runner.read_scripts([source], dialect)[0]
     if source != _STDIN and not any(c.isspace() for c in source):
         raise typer.BadParameter(f"{source} is neither a file nor SQL")
-    return runner.Script("", _text(source))
+    return runner.Script("", _text(source), dialect or DEFAULT_DIALECT)
 
 
 @app.command(examples=["watersmeet status --path shop", "watersmeet status --path shop --json"])

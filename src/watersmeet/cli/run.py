@@ -33,6 +33,7 @@ from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.scripts import check_script
 from watersmeet.session.status import Rates
 from watersmeet.system.process import lazy_import
+from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 if TYPE_CHECKING:
     from watersmeet.server import service
@@ -42,10 +43,11 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text of SQL, and the name of the file that it is from."""
+    """A text of SQL, the name of its file, and the dialect in which it begins."""
 
     file: str
     text: str
+    dialect: str = DEFAULT_DIALECT
 
     @property
     def name(self) -> str:
@@ -63,9 +65,11 @@ class Script:
             raise
 
 
-def read_scripts(paths: Iterable[str]) -> list[Script]:
+def read_scripts(paths: Iterable[str], dialect: str | None = None) -> list[Script]:
     """The scripts of files and objects at URLs, and of folders, whose `*.sql` count in the order of their names.
     INVALID_PARAMETER.
+
+    dialect: that of all scripts; None: the name of the folder of each, if it is one of a dialect.
     """
     found: list[Script] = []
     for path in paths:
@@ -73,8 +77,14 @@ def read_scripts(paths: Iterable[str]) -> list[Script]:
         files = sorted(map(str, Path(path).glob("*.sql"))) if folder else [path]
         if not files:
             raise error("INVALID_PARAMETER", f"{path} has no *.sql files")
-        found += [Script(file, read_script(file)) for file in files]
+        found += [Script(file, read_script(file), dialect or dialect_of(file) or DEFAULT_DIALECT) for file in files]
     return found
+
+
+def dialect_of(path: str) -> str | None:
+    """The dialect that has the name of the folder of a file."""
+    folder = path.split("/")[-2] if is_url(path) else Path(path).absolute().parent.name
+    return folder if folder in DIALECTS else None
 
 
 def read_script(path: str) -> str:
@@ -194,6 +204,7 @@ def run_all(
             check_scripts(connection, scripts)
         for script in scripts:
             with script.naming(), connection.settings_kept():
+                connection.execute(f"SET dialect = '{script.dialect}'")
                 results = connection.execute_script(
                     script.text, transaction=transaction, name=script.name, replaces=replaces
                 )
@@ -222,7 +233,7 @@ def check_scripts(connection: Connection, scripts: Sequence[Script]) -> None:
     if database.catalog.relations or database.catalog.functions:
         for script in scripts:
             with script.naming():
-                session = Session(database, Variables(connection.dialect))
+                session = Session(database, Variables(script.dialect))
                 check_script(session, script.name, script.text, script.file, str(database.layout.root))
 
 

@@ -21,7 +21,7 @@ from watersmeet.cli.editor import ENDED, Names, is_complete, prompt_session
 from watersmeet.cli.output import Interrupts, errors_output, exit_code, output, print_error
 from watersmeet.cli.progress import status_of
 from watersmeet.cli.results import Follower, follow
-from watersmeet.cli.run import Script, print_notices, print_outcome, read_script
+from watersmeet.cli.run import Script, dialect_of, print_notices, print_outcome, read_script
 from watersmeet.dialects.parsing import split_statements
 from watersmeet.errors import Error, did_you_mean, error, error_from_json
 from watersmeet.session.connections.connection import Connection
@@ -74,10 +74,16 @@ def help_text() -> str:
 
 
 class Shell:
-    """One session. code: the exit code of the first statement or command that failed, else 0."""
+    """One session. code: the exit code of the first statement or command that failed, else 0.
 
-    def __init__(self, connection: Connection, out: Console | None = None, err: Console | None = None) -> None:
+    folders: whether a script begins in the dialect that has the name of its folder.
+    """
+
+    def __init__(
+        self, connection: Connection, out: Console | None = None, err: Console | None = None, *, folders: bool = True
+    ) -> None:
         self.connection = connection
+        self._folders = folders
         connection.show_own_writes()
         self.code = 0
         self._out = out or output()
@@ -277,7 +283,18 @@ class Shell:
                 interrupts.armed = False
 
     def _include(self, path: str) -> None:
-        """Runs a script, until an error. Lines of commands are commands."""
+        """Runs a script, until an error. Afterwards the dialect is as before, if the script's folder has changed it."""
+        dialect = dialect_of(path) if self._folders else None
+        if dialect is None or dialect == self.connection.dialect:
+            self._run_script(path)
+            return
+        before = self.connection.dialect
+        self.connection.execute(f"SET dialect = '{dialect}'")
+        self._run_script(path)
+        self.connection.execute(f"SET dialect = '{before}'")
+
+    def _run_script(self, path: str) -> None:
+        """Lines of a script that begin with a backslash are commands."""
         try:
             text = read_script(os.path.expanduser(path))
         except Error as err:
@@ -347,9 +364,9 @@ class Shell:
         return {r.shown: [c.name for c in r.columns] for r in catalog.shown if r.is_named}
 
 
-def run_shell(connection: Connection, texts: Sequence[str] = (), file: Path | None = None) -> int:
-    """A shell that runs texts and a file, if there are any, else standard input; its exit code."""
-    shell = Shell(connection)
+def run_shell(connection: Connection, texts: Sequence[str], file: Path | None, *, folders: bool) -> int:
+    """A shell that runs texts and a file, if there are any, else standard input; its exit code. folders: of `Shell`."""
+    shell = Shell(connection, folders=folders)
     if texts or file is not None:
         return shell.run(texts, file)
     if not sys.stdin.isatty():

@@ -513,3 +513,25 @@ def test_a_reader_can_not_start_a_query_that_runs(call, tmp_path):
         f"hint: watersmeet query only reads. watersmeet shell --path {tmp_path}/db and watersmeet run FILE"
         in result.stderr
     )
+
+
+def test_a_script_begins_in_the_dialect_of_its_folder(call, tmp_path):
+    (tmp_path / "timeplus").mkdir()
+    (tmp_path / "timeplus" / "1.sql").write_text("SELECT to_string(1) AS x")
+    (tmp_path / "2.sql").write_text("SELECT 1::varchar AS y")
+    result = call("run", "timeplus", "2.sql", "--json", *INPROCESS)
+    assert json_lines(result.stdout) == [{"x": "1"}, {"y": "1"}]
+    result = call("run", "timeplus", "--dialect", "lenses", *INPROCESS)
+    assert (result.exit_code, "to_string" in result.stderr) == (1, True)
+    explained = call("explain", "timeplus/1.sql")
+    assert (explained.exit_code, "makes no materialized view" in explained.stderr) == (0, True)
+
+
+def test_a_shell_returns_to_its_dialect_after_a_script(call, tmp_path):
+    (tmp_path / "timeplus").mkdir()
+    (tmp_path / "timeplus" / "1.sql").write_text("SELECT to_string(1) AS x;")
+    result = call(
+        "shell", *INPROCESS, "-c", "\\i timeplus/1.sql", "-c", "SELECT 2::varchar AS y", "-f", "timeplus/1.sql"
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.count("│ x │") == 2
