@@ -1,8 +1,8 @@
 """Watersmeet: streaming SQL joins that follow every insert, update and delete.
 
-`connect()` gives a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this package
-is light: the session, and with it the SQL front-end and DuckDB, are imported when they are first used, because every
-Spark worker imports the package too.
+`connect()` returns a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this
+package is cheap: the session, and with it the SQL front end and DuckDB, are imported when they are first used, because
+every Spark worker also imports the package.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __version__ = "0.1.0"
 
 #: PEP 249.
 apilevel: Final = "2.0"
-#: PEP 249: threads may share the module and connections. The statements of one connection run one after the other.
+#: PEP 249: threads may share the module and connections. The statements of one connection run sequentially.
 threadsafety: Final = 2
 #: PEP 249: parameters are question marks.
 paramstyle: Final = "qmark"

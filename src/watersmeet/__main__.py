@@ -6,7 +6,8 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Run as a file, Python would look for its own modules in this folder first, and find ours of the same names.
+    # If this file is run by its path, Python searches its folder first for the standard library's modules, and would
+    # find Watersmeet's modules of the same names.
     sys.path[:] = [place for place in sys.path if place != os.path.dirname(__file__)]
     from watersmeet.cli import main
 

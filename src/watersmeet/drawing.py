@@ -1,8 +1,8 @@
 """Diagrams: a layered layout (columns of boxes from left to right, arrows between them), written as SVG without scripts
 and fonts, or as DOT for Graphviz.
 
-Longest-path layers, then barycenters until arrows cross least: Sugiyama, Tagawa, Toda, "Methods for visual
-understanding of hierarchical system structures" (1981). Long arrows from one box share a way until they part. In
+Layers by longest paths, then barycenters until arrows cross least: Sugiyama, Tagawa, Toda, "Methods for visual
+understanding of hierarchical system structures" (1981). Long arrows from one box share a path until they separate. In
 pictures with many boxes, high columns are folded into several; arrows pass between the boxes, without labels.
 """
 
@@ -20,7 +20,7 @@ _ORDER_SWEEPS: Final = 12
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a column: of a box, or of an arrow that passes (`box` None)."""
+    """A place in a column: of a box, or of a passing arrow (`box` None)."""
 
     column: int
     box: str | None
@@ -199,7 +199,7 @@ class PlacedArrow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A diagram with places for all its parts."""
+    """A diagram with the positions of all its parts."""
 
     diagram: Diagram
     width: float
@@ -282,7 +282,7 @@ class _Layout:
         return lefts, runs
 
     def _edge(self, column: int) -> float:
-        """Where the curves to the right of a column begin."""
+        """The x at which the curves to the right of a column begin."""
         return self._lefts[column + 1] - self._runs[column + 1] - _CURVE
 
     def _arrow(self, arrow: Arrow, way: Sequence[Slot]) -> PlacedArrow:
@@ -332,10 +332,10 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
     return shares * size * (_BOLD if bold else 1.0)
 
 
-#: How wide the picture shall be, against its height.
+#: The target ratio of width to height.
 _ASPECT: Final = 1.7
 
-#: Pictures that are not higher than this, or not higher than wide, stay as they are.
+#: Pictures below this height, or wider than high, are not folded.
 _LOW: Final = 1600.0
 
 _BESIDE: Final = 24.0  # between two columns that were one
@@ -380,7 +380,7 @@ def _columns(picture: Picture) -> list[list[PlacedBox]]:
     found: dict[float, list[PlacedBox]] = {}
     for box in picture.boxes:
         found.setdefault(box.x, []).append(box)
-    # The height that arrows need, each with a place of its own, is not needed here.
+    # Arrows need no height of their own in this layout.
     least = min(b.height for b in picture.boxes)
     return [[replace(b, height=least) for b in sorted(found[x], key=lambda b: b.y)] for x in sorted(found)]
 
@@ -438,7 +438,7 @@ _FONT: Final = "Inter, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
 def to_svg(picture: Picture) -> str:
-    """The picture as a document of its own."""
+    """The picture as a standalone document."""
     width, height = round(picture.width), round(picture.height)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     parts = [

@@ -1,8 +1,8 @@
 """Text tests, shipped so that users can test their views: the records of a file, their comparison, and a runner.
 
 A file whose first record is `dialect NAME` is in the rich form (rows written `a | b`, relations fed by `insert`,
-continuous results by `expect`). Other files are sqllogictests of DuckDB (values separated by tabs), of RisingWave
-(by spaces), or in the oldest form (one value a line), `query II rowsort`; long results may be given by their number and
+continuous results by `expect`). Other files are sqllogictests of DuckDB (values separated by tabs), of RisingWave (by
+spaces), or in the oldest form (one value a line), `query II rowsort`; long results may be given by their number and
 hash. Rows are compared by value, as multisets unless an order is required. The text of an error is a part of it or a
 regular expression.
 
@@ -35,7 +35,7 @@ Row = tuple[str, ...]
 
 
 def written(value: Any) -> str:
-    """The one spelling of a Python value: numbers without trailing zeros, times in ISO form without zone."""
+    """The canonical text of a Python value: numbers without trailing zeros, times in ISO form without zone."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -59,7 +59,7 @@ def written(value: Any) -> str:
 
 
 def read(text: str, like: Sequence[Any]) -> str:
-    """The one spelling of a written value in a column whose real values are `like`."""
+    """The canonical text of a written value in a column whose actual values are `like`."""
     text = text.strip()
     if text == NULL:
         return NULL
@@ -112,7 +112,7 @@ Values = tuple[Any, ...]
 _EMPTY: Final = ("(empty)", "(empty string)")
 _HASH: Final = re.compile(r"(\d+) values hashing to ([0-9a-f]{32})")
 
-#: Words of RisingWave's client and layers around a message.
+#: Words that RisingWave's client and layers put around a message.
 _WRAPPING: Final = re.compile(r"db error: ERROR: .*|Caused by.*:|")
 
 _NUMBERED: Final = re.compile(r"\d+: ")
@@ -141,14 +141,14 @@ def mismatch(
 
 
 def error_matches(pattern: str, text: str) -> bool:
-    """True if the error `text` is the one that `pattern` means."""
+    """True if the error `text` matches `pattern`."""
     if not pattern or pattern in text or _squeezed(pattern) in _squeezed(text):
         return True
     if pattern.startswith("<REGEX>:"):
         return re.search(pattern.removeprefix("<REGEX>:"), text, re.DOTALL) is not None
     if pattern.startswith("db error:"):
         lines = [line.strip() for line in pattern.split("\n") if not _WRAPPING.fullmatch(line.strip())]
-        # Where causes are numbered, the last one is the first to have happened.
+        # If causes are numbered, the last one is the original cause.
         begin = max((i for i, line in enumerate(lines) if _NUMBERED.match(line)), default=0)
         lines = [_LAYER.sub("", line).removeprefix("HINT: ") for line in lines[begin:]]
         return bool(lines) and all(_squeezed(line).lower() in _squeezed(text).lower() for line in lines)
@@ -260,7 +260,7 @@ _DIRECTIVES: Final = (
     "skipif", "sleep", "start", "state", "statement", "stop", "subtest", "system", "watermark",
 )  # fmt: skip
 
-#: Our names in `onlyif` and `skipif`.
+#: Watersmeet's names in `onlyif` and `skipif`.
 _OURSELVES: Final = ("watersmeet", DEFAULT_DIALECT)
 
 _TRAILING_COMMENT: Final = re.compile(r"\s+#.*$")
@@ -312,7 +312,7 @@ def parse_file(path: Path) -> Script:
 
 
 def _included(path: Path, text: str, above: tuple[Path, ...]) -> list[Record]:
-    """The records of a text, those of files that it includes in place."""
+    """The records of a text, with those of included files in their place."""
     if path.resolve() in above:
         raise ScriptError(f"{path}: a file that includes itself")
     records: list[Record] = []
@@ -351,7 +351,7 @@ def _goes_on(block: list[tuple[int, str]], following: list[str]) -> bool:
 
 
 def _record(block: list[tuple[int, str]], path: Path) -> Record | None:
-    """The record of a block; None if it is not for us."""
+    """The record of a block; None if it is for another system."""
     while block and block[0][1].startswith(("onlyif", "skipif")):
         condition, _, label = block.pop(0)[1].strip().partition(" ")
         if (label.strip() in _OURSELVES) != (condition == "onlyif"):
@@ -431,7 +431,7 @@ def _substituted(record: Record, name: str, value: str) -> Record:
     )
 
 
-#: Directives of other systems that change nothing.
+#: Directives of other systems without effect.
 SILENT: Final = ("dialect", "hash-threshold", "control", "require", "sleep", "subtest")
 
 
@@ -505,7 +505,7 @@ def succeeds(connection: Connection, record: Record) -> bool:
 
 
 def expect_error(connection: Connection, record: Record) -> None:
-    """Executes a statement that must be refused, with the text that the record has."""
+    """Executes a statement that must fail with the error of the record."""
     wanted = " ".join(record.arguments[1:])
     err = refusal(connection, record)
     pattern = wanted or "\n".join(record.expected or ()).strip()
@@ -514,7 +514,7 @@ def expect_error(connection: Connection, record: Record) -> None:
 
 
 def refusal(connection: Connection, record: Record) -> Error:
-    """The error of a statement that must be refused."""
+    """The error of a statement that must fail."""
     try:
         connection.cursor().execute(record.sql)
     except Error as err:
@@ -534,6 +534,8 @@ def _query(connection: Connection, record: Record) -> None:
 
 
 def flush(connection: Connection) -> None:
-    """Waits until all views show what was committed; within a transaction there is nothing that they could show."""
+    """Waits until all views reflect all commits; without effect within a transaction, whose changes views don't
+    show.
+    """
     if connection.autocommit:
         connection.cursor().execute("FLUSH")

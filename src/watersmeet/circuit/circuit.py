@@ -98,7 +98,9 @@ class Circuit:
 
     @cached_property
     def is_timed(self) -> bool:
-        """True if time alone can change what operators give or keep: then every bucket runs in every epoch."""
+        """True if time alone can change the output or the state of an operator: then every bucket runs in every
+        epoch.
+        """
         return any(o.is_timed for o in self.operators)
 
     def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
@@ -120,8 +122,8 @@ class Circuit:
         return {s.relation_id: below[s.id] for s in self.sinks}
 
     def without(self, relation_ids: Container[str]) -> Circuit:
-        """The circuit without the sinks of these relations, and without what only they read; itself if it has none of
-        them.
+        """The circuit without the sinks of these relations, and without the operators that only these read; itself if
+        it has none of them.
         """
         kept = {s.id for s in self.sinks if s.relation_id not in relation_ids}
         if len(kept) == len(self.sinks):
@@ -153,7 +155,7 @@ class Circuit:
     @staticmethod
     def from_json(value: Any) -> Circuit:
         """The inverse of `to_json`. KeyError, TypeError, ValueError if `value` is not the form of a circuit."""
-        # Both are in the same order: every circuit is made so.
+        # Both are in the same order: every circuit is stored this way.
         operators = (operator_of(i, o) for i, o in zip(value["stages"], value["operators"], strict=True))
         return Circuit(value["buckets"], tuple(operators), value["stages"])
 
@@ -182,7 +184,7 @@ _ROW_BY_ROW: Final = (Cut, LateRowFilter, Map, Repeat, Unnest)
 
 @dataclass(frozen=True)
 class Meeting:
-    """Exchanges by key whose rows meet in one stage, and the joins there.
+    """Exchanges by key whose rows are joined in one stage, and the joins in that stage.
 
     spread_sides: those whose keys can be split.
     """
@@ -194,7 +196,9 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Roles:
-    """What an exchange does with the rows of split keys: by hash, those that are spread, and those that are copied."""
+    """The treatment of split keys' rows in an exchange: the hashes of keys that are spread, and of those that are
+    copied.
+    """
 
     split: tuple[int, ...] = ()
     copied: tuple[int, ...] = ()
@@ -206,7 +210,7 @@ class Roles:
 
 
 def meetings(circuit: Circuit) -> list[Meeting]:
-    """What meets in the circuit, where keys can be split."""
+    """The meetings in the circuit, where keys can be split."""
     if circuit.buckets == 1:
         return []
     found = []
@@ -220,7 +224,7 @@ def meetings(circuit: Circuit) -> list[Meeting]:
 
 
 def roles(circuit: Circuit, split: Split) -> dict[str, Roles]:
-    """By exchange, what becomes of the rows of split keys."""
+    """By exchange, the treatment of the rows of split keys."""
     found: dict[str, Roles] = {}
     for meeting in meetings(circuit) if split else ():
         for exchange in meeting.exchanges:
@@ -238,8 +242,8 @@ def arrangements_of(exchange: str, circuit: Circuit) -> list[Arrange]:
 
 
 def _connected(circuit: Circuit) -> Iterable[list[Operator]]:
-    """The operators above stage 0 with the exchanges that they read, those together that read each other; in the order
-    of the circuit.
+    """The operators above stage 0 with the exchanges that they read, grouped by connected parts; in the order of the
+    circuit.
     """
     leaders: dict[str, str] = {}
 
@@ -261,7 +265,7 @@ def _connected(circuit: Circuit) -> Iterable[list[Operator]]:
 
 
 def _can_spread(side: str, operators: Sequence[Operator], circuit: Circuit) -> bool:
-    """Whether keys of an exchange can be split, so that what comes out of the operators comes out once."""
+    """Whether keys of an exchange can be split without changing the output of the operators."""
     where: dict[str, _Where | None] = {}
     for o in operators:
         where[o.id] = _where(o, side, where, circuit)
@@ -272,14 +276,14 @@ def _can_spread(side: str, operators: Sequence[Operator], circuit: Circuit) -> b
 
 
 def _where(op: Operator, side: str, below: Mapping[str, _Where | None], circuit: Circuit) -> _Where | None:
-    """Where the output of an operator is; None if it would be wrong."""
+    """The distribution of an operator's output; None if the output would be wrong."""
     if isinstance(op, Exchange):
         if op.id == side:
             return "split" if op.mode == "hash" and op.keys else None
         return "copied" if op.mode == "broadcast" or (op.mode == "hash" and op.keys) else None
     given = [below[i] for i in op.inputs]
     if isinstance(op, Arrange):
-        # What moves when a key is split, or is no more, shows by itself where it goes.
+        # If a key is split, or no longer split, the rows that move determine their target themselves.
         is_plain = isinstance(circuit.by_id[op.inputs[0]], Exchange) and not op.order and not op.newest
         return given[0] if is_plain else None
     if isinstance(op, (*_ROW_BY_ROW, Sink)):

@@ -29,7 +29,7 @@ OTHERS: Final = ""
 
 @dataclass(frozen=True)
 class StateDistribution:
-    """The buckets in which the rows of a trace are.
+    """The distribution of a trace's rows over the buckets.
 
     how: `keyed`: each row is in the bucket of its `keys`, positions in the trace; without keys in bucket 0. `anywhere`:
     each row is in any one bucket; `keys` are all columns. `copied`: every bucket has all rows. `pooled`: each bucket
@@ -195,9 +195,9 @@ class Rebuild(Mode):
 
 @dataclass(frozen=True)
 class Rescale(Mode):
-    """Moves the state of all operators to another number of buckets, and does nothing else.
+    """Moves the state of all operators to another number of buckets, and has no other effect.
 
-    distributions: by stateful operator, by trace (or `OTHERS`), where its rows are.
+    distributions: by stateful operator, by trace (or `OTHERS`), the distribution of its rows.
     """
 
     kind: ClassVar[str] = "rescale"
@@ -209,9 +209,9 @@ class Rescale(Mode):
 
 @dataclass(frozen=True)
 class SplitKeys(Mode):
-    """Moves the rows of keys whose split begins or ends, and does nothing else.
+    """Moves the rows of keys whose split begins or ends, and has no other effect.
 
-    split: by spread side, the hashes of its keys, see `splitting`.
+    split: by spread side, the hashes of its keys, see `runtime.splitting`.
     """
 
     kind: ClassVar[str] = "splitkeys"

@@ -571,8 +571,8 @@ class Upsert(PassThrough):
 
 @dataclass(frozen=True)
 class Sort(PassThrough):
-    """The changes of each epoch in `order`, stably. order: over the input's columns, of which the output has the first
-    ones.
+    """The changes of each epoch in `order`, stably. order: over the input's columns, of which the output has only the
+    first ones.
     """
 
     kind: ClassVar[str] = "sort"

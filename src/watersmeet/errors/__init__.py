@@ -1,7 +1,7 @@
 """Errors: one constructor, one renderer, named conditions.
 
-Every refusal is an `Error` with a condition of `CONDITIONS`. The class hierarchy is PEP 249's, so that database tools
-can handle the errors. Messages start in lower case and have no full stop; detail and hint are sentences.
+Every expected error is an `Error` with a condition of `CONDITIONS`. The class hierarchy is PEP 249's, so that database
+tools can handle the errors. Messages start in lower case and have no full stop; detail and hint are sentences.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
 }
 
 
-#: Of a longer line only the part around the error is shown.
+#: For a longer line only the part around the error is shown.
 _LINE_CHARACTERS: Final = 160
 _BEFORE_CHARACTERS: Final = 60
 

@@ -13,7 +13,7 @@ _NAMES: Final = (
     "access_key_id", "credentials.access", "account_key", "api_key", "private_key", "token", "credential",
     "credentials", "service.account", "jaas.config", ".pem",
 )  # fmt: skip
-#: Begins the names of options that are headers of requests; all of them are secret.
+#: The prefix of options that are headers of requests; all of them are secret.
 _HEADER: Final = "headers."
 #: The option whose value is properties of the client.
 _PROPERTIES: Final = "properties"
@@ -23,11 +23,11 @@ _PARAMETER: Final = rf"[?&;](?:[\w.-]*(?:{_ENDINGS}|signature)|sig|key|apikey)="
 #: A URL with a secret.
 _URL: Final = re.compile(rf"(?://|^)[^/?#@]*:[^/?#@]+@|{_PARAMETER}", re.IGNORECASE)
 
-#: Begins a reference instead of a value: `password = SECRET name`. The name is not secret.
+#: The beginning of a reference instead of a value: `password = SECRET name`. The name is not secret.
 _REFERENCE: Final = "secret"
 #: Common words of messages: a value that is one of them is concealed only in quotes.
 _WORDS: Final = ("secret", "password", "token", "credential", "credentials")
-#: Shorter values are concealed only in the statement: messages may have them as parts of other words.
+#: Shorter values are concealed only in the statement: in messages they may be parts of other words.
 _LEAST_CHARACTERS: Final = 4
 #: Limits of the search, for its time: characters of a value; values, after which the rest of the text is concealed.
 _MOST_CHARACTERS, _MOST_PLACES = 8_000, 1_000

@@ -1,4 +1,4 @@
-"""Calls of aggregate functions as they are written, and their arguments, orders and result types."""
+"""Calls of aggregate functions, their arguments, orders and result types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMER
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
-#: DuckDB lists them with the aggregates.
+#: Window functions that DuckDB lists as aggregates.
 _OF_WINDOWS: Final = frozenset(
     {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
 )
@@ -31,16 +31,16 @@ _WITHIN: Final = ("mode", "percentile_cont", "percentile_disc")
 #: Functions whose result depends on the order of the rows.
 _ORDERED: Final = ("array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value")
 _OF_ONE_ROW: Final = ("first_value", "last_value")
-#: Functions for which DISTINCT changes nothing.
+#: Functions on which DISTINCT has no effect.
 _IDEMPOTENT: Final = ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or")
-#: Types that have no order here.
+#: Types without an order.
 UNORDERED: Final = ("jsonb", "array", "struct")
 _ARGUMENTS: Final = {"string_agg": 2, "jsonb_object_agg": 2, "mode": 0}
 
 
 @dataclass(frozen=True)
 class Written:
-    """A call as it is written. name: lower case. order: of ORDER BY, or of WITHIN GROUP if `within`."""
+    """A call as written. name: lower case. order: of ORDER BY, or of WITHIN GROUP if `within`."""
 
     node: exp.Expression
     name: str
@@ -52,7 +52,7 @@ class Written:
 
 
 def written(node: exp.Expression) -> Written | None:
-    """The call that `node` is, also under FILTER and WITHIN GROUP; None for other nodes."""
+    """The call in `node`, which may be below FILTER and WITHIN GROUP; None for other nodes."""
     inner, condition, order, within = node, None, (), False
     if isinstance(inner, exp.Filter):
         inner, condition = inner.this, inner.expression.this
@@ -77,7 +77,7 @@ def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
 
 
 def check_over(name: str, node: exp.Expression, ctx: Context) -> None:
-    """SYNTAX_ERROR for a function that only makes sense in a window and stands without OVER (PostgreSQL 17, 9.22)."""
+    """SYNTAX_ERROR for a window function without OVER (PostgreSQL 17, 9.22)."""
     if name in _OF_WINDOWS:
         raise ctx.error("SYNTAX_ERROR", f"window function {name} requires an OVER clause", node)
 
@@ -101,7 +101,7 @@ def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
 
 
 def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -> SqlType:
-    """The result type of an aggregate over a type, as in PostgreSQL; DATATYPE_MISMATCH if it takes no such type."""
+    """The result type of an aggregate over a type, as in PostgreSQL; DATATYPE_MISMATCH for an unsupported type."""
     written_name, name = name, _SAME.get(name, name)
     if name == "count":
         return BIGINT
@@ -120,7 +120,7 @@ def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) ->
 
 
 def _typed(name: str, kind: SqlType) -> tuple[bool, SqlType]:
-    """Whether the function takes the type, and the result."""
+    """Whether the function accepts the type, and its result type."""
     if name in ("bool_and", "bool_or"):
         return kind == BOOLEAN, BOOLEAN
     if name in _BITS:
@@ -139,10 +139,10 @@ def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -
 
 
 def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
-    """The call with its arguments bound; `place` gives the context of a clause below the groups.
+    """The call with its arguments bound; `place` returns the context of a clause below the groups.
 
-    FEATURE_NOT_SUPPORTED for an aggregate function that views do not have, DATATYPE_MISMATCH for arguments that it does
-    not take.
+    FEATURE_NOT_SUPPORTED for an aggregate function that views do not support, DATATYPE_MISMATCH for unsupported
+    arguments.
     """
     ctx = place("the argument of an aggregate function")
     check_over(call.name, call.node, ctx)
@@ -168,7 +168,7 @@ class _Binder:
     ctx: Context
 
     def by_duckdb(self) -> AggregateCall:
-        """A function that only DuckDB knows, typed by DuckDB."""
+        """A function that only DuckDB has, typed by DuckDB."""
         call, ctx = self.call, self.ctx
         if call.within:
             raise ctx.not_supported(f"{call.name} WITHIN GROUP", call.node)
@@ -231,7 +231,7 @@ class _Binder:
         return AggregateCall("count", None, self.filter, distinct=False, type=BIGINT)
 
     def _known(self, value: Value) -> Value:
-        """A bare literal takes the type that the function is about."""
+        """A bare literal gets the default type of the function's arguments."""
         if not value.unknown:
             return value
         number = self.name in ("sum", "avg", "percentile_cont", *_DEVIATIONS)
@@ -268,7 +268,7 @@ class _Binder:
         return AggregateCall(self.name, scalar, self.filter, distinct=False, type=kind, order=order, constant=fraction)
 
     def _fraction(self) -> float | None:
-        """The direct argument: a number from 0 to 1, which has to be written out."""
+        """The direct argument: a literal from 0 to 1."""
         if len(self.call.arguments) != _ARGUMENTS.get(self.name, 1):
             raise self._mismatch([bind_value(a, self.ctx) for a in self.call.arguments])
         if self.name == "mode":
@@ -292,7 +292,7 @@ class _Binder:
         return tuple(items)
 
     def _in_arrival_order(self) -> tuple[SortKey, ...]:
-        """The order of the rows, for calls without ORDER BY; of lists where it is known."""
+        """The order of arrival, for calls without ORDER BY; for lists only where it is known."""
         rows, name = self.ctx.row_order, self.name
         if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg"):
             return ()

@@ -1,9 +1,9 @@
 """Calls of functions: by signature, by DuckDB's type, and of SQL functions, whose body replaces the call.
 
-A signature has the types of parameters, the type of the result, and a template: DuckDB SQL with `a0`, `a1` … for the
-arguments that gives PostgreSQL's value. It is chosen as PostgreSQL chooses among functions of one name (PostgreSQL 17,
-10.3): exact types first, then the first signature to which the arguments convert. SQL functions convert arguments and
-results in the same way.
+A signature has the types of parameters, the type of the result, and a template: DuckDB SQL over `a0`, `a1` … that
+computes PostgreSQL's result. It is chosen as PostgreSQL chooses among functions of one name (PostgreSQL 17, 10.3):
+exact types first, then the first signature to which the arguments convert. SQL functions convert arguments and results
+in the same way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Arguments = Sequence[Value]
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A call of a function by its name: bound arguments, the nodes that they were bound from, the call's own node."""
+    """A call of a function by its name: bound arguments, their nodes, the call's own node."""
 
     name: str
     arguments: Arguments
@@ -89,7 +89,7 @@ class FunctionCall:
         return self.ctx.not_supported(feature, self.node, hint=hint)
 
     def mismatch(self, detail: str) -> Error:
-        """PostgreSQL's error for a function that exists, but not with these argument types."""
+        """PostgreSQL's error for an existing function without a matching signature."""
         return self.ctx.error("DATATYPE_MISMATCH", f"function {self.shown} does not exist", self.node, detail=detail)
 
 
@@ -122,17 +122,17 @@ def check_count(c: FunctionCall, *counts: int) -> None:
         raise c.mismatch(f"It takes {' or '.join(map(str, counts))} {noun}, not {len(c.arguments)}.")
 
 
-#: Functions for which DuckDB's parser needs arguments.
+#: Functions for which DuckDB's parser requires arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
-#: Functions of the clock beside `clock.CLOCKS`.
+#: Functions of the clock in addition to `clock.CLOCKS`.
 _TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
 
 _RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
 
 
 def refuse_volatile(c: FunctionCall) -> None:
-    """FEATURE_NOT_SUPPORTED in a view: its content would not follow from its input."""
+    """FEATURE_NOT_SUPPORTED in a view, whose content must depend only on its inputs."""
     if c.ctx.volatile_allowed:
         return
     if c.name in CLOCKS:
@@ -174,7 +174,7 @@ def by_duckdb(c: FunctionCall) -> Value:
 
 
 def _typed(value: Value) -> exp.Expression:
-    """A value in a call whose type DuckDB computes. For a NULL array it would forget the type of elements."""
+    """A value in a call whose type DuckDB computes. DuckDB would lose the element type of a NULL array."""
     found = typed_null(value)
     if value.type.name == "array" and isinstance(found, exp.Cast) and isinstance(found.this, exp.Null):
         found.set("this", exp.Array(expressions=[]))
@@ -194,8 +194,8 @@ def constant_text(
 
 
 def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context, *, example: Any) -> Any:
-    """The value of a constant as a `kind`; `example` for a parameter that has no value yet. None for NULL, for a value
-    that does not become one by itself, and for an expression that is not constant. INVALID_VALUE.
+    """The value of a constant as a `kind`; `example` for a parameter without a value. None for NULL, for a value
+    without an implicit conversion, and for an expression that is not constant. INVALID_VALUE.
     """
     typed = cast(value, kind, ctx, node) if value.unknown or value.is_null else value
     if is_open(value.expression):
@@ -216,7 +216,7 @@ _TYPES: Final[dict[str, SqlType]] = {
     "timestamptz": TIMESTAMPTZ, "interval": INTERVAL, "jsonb": JSONB, "text[]": SqlType("array", element=VARCHAR),
 }  # fmt: skip
 
-#: Parameter type -> argument types that become it by themselves (PostgreSQL 17, 10.3 and table pg_cast).
+#: Parameter type -> argument types with an implicit conversion to it (PostgreSQL 17, 10.3 and table pg_cast).
 _IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
     "int": ("smallint",), "bigint": ("smallint", "integer"), "numeric": ("smallint", "integer", "bigint"),
     "double": ("smallint", "integer", "bigint", "numeric", "real"), "timestamp": ("date",),
@@ -244,13 +244,13 @@ def signature(parameters: str, result: str, template: str) -> Signature:
 
 
 def builders(functions: Functions) -> dict[str, Builder]:
-    """For each function what binds a call of it."""
+    """By function, the builder that binds a call of it."""
     return {name: _builder(name, signatures) for name, signatures in functions.items()}
 
 
 def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
     """A template of `count`, the length of a value, of DuckDB's type `kind`. It fails for values above 64 MiB: a row
-    with a large number must not take the memory of all others.
+    with a large number must not exhaust the memory.
     """
     return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing(TOO_LONG, count, kind)} ELSE {count} END"
 
@@ -278,7 +278,7 @@ def apply(template: str, values: Sequence[Value], kind: SqlType, ctx: Context, n
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as err:
         raise ctx.error("INVALID_VALUE", first_line(err), node) from None
     except duckdb.Error:
-        found = ""  # a constant that DuckDB can't plan by itself
+        found = ""  # a constant that DuckDB can't plan alone
     if found.upper() == kind.duckdb.upper():
         return Value(expression, kind)
     return Value(duckdb_cast(expression, kind), kind)
@@ -323,7 +323,7 @@ class Argument(exp.Expression, exp.Func):  # type: ignore[misc]
 
 
 class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
-    """The body of a function with its arguments in it. expressions: the arguments that it does not read.
+    """The body of a function with its arguments. expressions: the arguments that it does not read.
 
     kind: the function's type. called: its name.
     """
@@ -345,7 +345,7 @@ def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) ->
 
 
 def _is_implicit(value: Value, kind: SqlType) -> bool:
-    """Whether PostgreSQL makes an argument a value of the type by itself."""
+    """Whether PostgreSQL converts an argument to the type implicitly."""
     numbers = value.type.is_numeric and (kind.is_float or (kind.name == "numeric" and not value.type.is_float))
     written = (value.is_number_literal and kind.is_numeric) or (bool(value.parts) and kind.name == "struct")
     return numbers or written or common_type([value.type, kind]) == kind

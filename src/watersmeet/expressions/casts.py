@@ -72,7 +72,7 @@ def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) 
 
 
 def _check_name(zone: exp.Literal, ctx: Context, node: exp.Expression) -> None:
-    """INVALID_PARAMETER for a zone that does not exist; a view would have NULL for every row."""
+    """INVALID_PARAMETER for a zone that does not exist; otherwise a view would have NULL in every row."""
     try:
         if is_zone_name(zone.name):
             ctx.check(call("timezone", zone, duckdb_cast(string("2000-01-01"), TIMESTAMP)))
@@ -93,7 +93,7 @@ def text_with_offset(text: exp.Expression) -> exp.Expression:
     return fill(_WITH_OFFSET, text)
 
 
-#: A value in quotes, a sign, or a value without quotes.
+#: A quoted value, a delimiter, or an unquoted value.
 _ELEMENT: Final = r'"(?:[^"\\]|\\.)*"|[{},]|(?:[^{},"\\]|\\.)+'
 
 _SIGNS: Final = {"{": "[", "}": "]", ",": ","}
@@ -114,7 +114,7 @@ def _part(part: str) -> str:
 
 
 def list_sql(text: str) -> str:
-    """SQL of DuckDB for `list_text` of the text that `text` is the SQL of."""
+    """SQL of DuckDB that computes `list_text`. text: SQL of the text."""
     pattern = _ELEMENT.replace("'", "''")
     cases = " ".join(f"WHEN '{sign}' THEN '{shown}'" for sign, shown in _SIGNS.items())
     part = (
@@ -138,8 +138,8 @@ def canonical(text: str) -> str:
     '{"b":{"c":2},"a":[3]}'
     """
     pieces: list[str] = []
-    #: Of the brackets around: at which pieces the members of an object begin, and the number of each key; None in an
-    #: array.
+    #: For the enclosing brackets: at which pieces the members of an object begin, and the index of each key; None for
+    #: an array.
     around: list[tuple[list[int], dict[str, int]] | None] = []
     dropped: list[tuple[int, int]] = []
     key_follows = False
@@ -163,13 +163,13 @@ def canonical(text: str) -> str:
                 dropped.append((starts[numbers[key]], starts[numbers[key] + 1]))
             numbers[key] = len(starts) - 1
             key_follows = False
-    for start, end in dropped:  # they may lie in each other
+    for start, end in dropped:  # they may be nested
         pieces[start:end] = [""] * (end - start)
     return "".join(pieces)
 
 
 def _plain(string: str) -> str:
-    """A string of JSON without escapes that it does not need."""
+    """A string of JSON without unnecessary escapes."""
     if "\\" not in string:
         return string
     plain = json.dumps(json.loads(string, strict=False), ensure_ascii=False)
@@ -197,7 +197,7 @@ _WIDENING: Final = {
     ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision"),
 }  # fmt: skip
 
-#: Explicit casts between families that exist; within a family every cast does.
+#: Explicit casts between families; within a family every cast exists.
 _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "number": ("varchar", "boolean", "jsonb"),
     "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "bytea", "array"),
@@ -211,7 +211,7 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "struct": ("varchar",),
 }
 
-#: Times with a zone that PostgreSQL reads and DuckDB does not: without seconds, with a space in front of the offset.
+#: Times with a zone that PostgreSQL reads and DuckDB does not: without seconds, with a space before the offset.
 _NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
 
 _SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
@@ -220,23 +220,23 @@ _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
 
-#: A text as an interval, without the signs that DuckDB does not read.
+#: A text as an interval, without signs that DuckDB does not read.
 _UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
 
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 _SPACED: Final = spaced_sql("a0")
 
-#: Texts in another form than a date, or a time of a day, have to be timestamps, of which that part is taken.
+#: Texts in another form than a date, or a time of day, must be timestamps, of which that part is used.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
 
-#: Texts as these are read by PostgreSQL's rules; all others as DuckDB reads them.
+#: Types whose texts are read by PostgreSQL's rules; those of other types as in DuckDB.
 _READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if the cast does not exist."""
+    """`value::target` as in PostgreSQL; DATATYPE_MISMATCH if the cast does not exist."""
     if value.is_null:
         infer_open(value.expression, target)
         return Value(duckdb_cast(value.expression, target), target, nullable=True)
@@ -277,9 +277,9 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
 
 
 def as_written(node: exp.Expression) -> exp.Expression | None:
-    """`text::type`, for people to read, if that is what `cast` made the expression of; else None.
+    """`text::type`, for messages, if `cast` made the expression from it; else None.
 
-    node: as it was made, or as its SQL is read again.
+    node: as made by `cast`, or parsed again from its SQL.
     """
     if isinstance(node, exp.Case):
         texts = [_inner(_inner(node.args.get("default")))]
@@ -297,7 +297,7 @@ def as_written(node: exp.Expression) -> exp.Expression | None:
 
 
 def _without_parentheses(node: exp.Expression) -> str:
-    """The SQL of an expression, if only to be compared: how often a part is wrapped makes no difference."""
+    """The SQL of an expression for comparisons, without any parentheses."""
     return str(node.sql(dialect="duckdb")).translate({ord("("): None, ord(")"): None})
 
 
@@ -357,7 +357,7 @@ def text_of(value: Value) -> exp.Expression:
     if kind == VARCHAR:
         return expression
     if kind.is_float:
-        # -0.0 equals 0.0, so it has to look the same.
+        # -0.0 equals 0.0, so it must have the same text.
         text = duckdb_cast(
             exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR
         )
@@ -448,7 +448,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
     if target in (TIMESTAMP, TIMESTAMPTZ):
-        source = source.strip()  # DuckDB takes no blanks after a day
+        source = source.strip()  # DuckDB accepts no blanks after a day
     if target == INTERVAL:
         source = _PLUS.sub(r"\1\2", source)
     if target == TIMESTAMPTZ:
@@ -460,7 +460,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         try:
             ctx.check(expression)
             if (target == DATE and not _DATE.fullmatch(written)) or (target == TIME and not _TIME.fullmatch(written)):
-                ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB leaves out what follows a date
+                ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB ignores text after a date
         except duckdb.Error:
             raise _invalid(written, target, ctx, node) from None
         if target.is_float and "inf" not in written.lower() and math.isinf(ctx.constant(expression)):
@@ -478,7 +478,9 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
 
 
 def _is_plain_number(written: str, target: SqlType) -> bool:
-    """Whether it is certainly a number that the type holds: DuckDB need not be asked for each of an INSERT."""
+    """Whether the text is certainly a number in the type's range, so that an INSERT need not call DuckDB for each
+    value.
+    """
     if not (target.is_float or target.name == "numeric") or len(written) > _SHORT or not _NUMBER.fullmatch(written):
         return False
     size = abs(float(written))
@@ -514,7 +516,7 @@ def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression |
 
 
 def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """`value` converted to `target` where PostgreSQL does it by itself (`target` is the common type)."""
+    """`value` converted to `target` where PostgreSQL converts implicitly (`target` is the common type)."""
     if value.unknown:
         return cast(value, target, ctx, node)
     if value.type == target and value.exact:
@@ -522,7 +524,7 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
     if value.type != target and value.type.name == target.name == "struct":
         return _struct(value, target, ctx, node)
     if value.is_number_literal and target.is_integer and value.type.is_integer:
-        # an integer literal adapts to the integers next to it
+        # an integer literal adapts to the adjacent integers
         return Value(value.expression, target, nullable=False, exact=False)
     nullable = value.nullable or (value.type != target and (value.type.name, target.name) not in _WIDENING)
     if value.is_number_literal:
@@ -548,7 +550,7 @@ def unify(
 
 
 def _meeting_type(values: Sequence[Value]) -> SqlType | None:
-    """The common type of values; a field of a row that is written out has none as long as it is a bare literal."""
+    """The common type of values; a literal field of a row constructor has no type yet."""
     known = [v for v in values if not v.unknown]
     if not known:
         return VARCHAR
@@ -561,7 +563,7 @@ def _meeting_type(values: Sequence[Value]) -> SqlType | None:
 
 
 def _field(row: Value, place: int) -> Value:
-    """A field of a row, if only by its type."""
+    """A field of a row, for its type only."""
     return row.parts[place] if row.parts else Value(exp.null(), row.type.fields[place][1])
 
 

@@ -1,9 +1,8 @@
 """now() in the conditions of a view: temporal filters.
 
-In WHERE, HAVING and ON a view may compare what it reads with the time of the epoch (RisingWave, "Temporal filters"):
-`input_expr cmp now_expr`, where now_expr never falls as time passes: now() with intervals added or taken away, cut down
-to the start of its minute, day, week, month. Everywhere else now() is refused, because nothing would say when it is
-read.
+In WHERE, HAVING and ON a view may compare a value with the time of the epoch (RisingWave, "Temporal filters"):
+`input_expr cmp now_expr`, where now_expr never falls as time passes: now() plus or minus intervals, truncated to its
+minute, day, week, month. Elsewhere now() is an error, because the time of its evaluation would be undefined.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
 
-#: Functions that give the time of the epoch (or its day).
+#: Functions that return the time of the epoch (or its day).
 CLOCKS: Final = frozenset({
     "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp",
     "transaction_timestamp",
@@ -35,7 +34,7 @@ _CLAUSES: Final = ("WHERE", "HAVING", "JOIN/ON")
 
 
 def is_clock(node: exp.Expression) -> bool:
-    """True for a call of now() and its like."""
+    """True for a call of now() or a similar function."""
     if isinstance(node, exp.Anonymous):
         return isinstance(node.this, str) and node.this.lower() in CLOCKS
     return isinstance(node, _BARE)
@@ -47,7 +46,7 @@ def reads_clock(node: exp.Expression) -> bool:
 
 
 def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
-    """The error of now() where a view can't have it, in RisingWave's words."""
+    """The error for now() elsewhere in a view, in RisingWave's words."""
     if ctx.clause in _CLAUSES:
         return _with_text(not_a_filter(node_span(node)), ctx)
     message = (
@@ -111,7 +110,7 @@ def _with_text(err: Error, ctx: Context) -> Error:
 
 
 class _Timeless(Context):
-    """Where now() may be called, and no column be read."""
+    """The context of an operand with now(), which reads no columns."""
 
     volatile_allowed = True
 

@@ -20,7 +20,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTE
 
 _MAX_DIGITS: Final = 38
 
-#: Numbers as they are written; those with more digits, or an exponent beyond this, are refused or rounded once.
+#: Numbers as written; those with more digits, or a larger exponent, are rejected or rounded once.
 _EXACT: Final = decimal.Context(
     prec=4096, Emax=4096, Emin=-4096, rounding=ROUND_HALF_UP, traps=[InvalidOperation, Overflow]
 )
@@ -33,9 +33,8 @@ _INTEGER_ORDER: Final = ("smallint", "integer", "bigint")
 class Value:
     """A bound expression.
 
-    unknown: a bare string literal or NULL, whose type follows from where it stands.
-    exact: the expression's DuckDB type is `type.duckdb`; else `finish` has to cast it.
-    parts: the fields of a row that is written out, as they were before they got types.
+    unknown: a bare string literal or NULL, whose type follows from its context. exact: the expression's DuckDB type is
+    `type.duckdb`; otherwise `finish` must cast it. parts: the fields of a row constructor before they had types.
     """
 
     expression: exp.Expression
@@ -52,7 +51,7 @@ class Value:
 
     @property
     def is_number_literal(self) -> bool:
-        """True for a number that is written out; it adapts to the number type next to it."""
+        """True for a number literal; it adapts to the adjacent number type."""
         node = self.expression
         if isinstance(node, exp.Neg):
             node = node.this
@@ -62,7 +61,7 @@ class Value:
         """The scalar, of exactly its type."""
         if self.exact and not self.is_null:
             return Scalar(self.expression, self.type, self.nullable)
-        found = exp.null() if self.is_null else self.expression  # an open parameter is a NULL, too
+        found = exp.null() if self.is_null else self.expression  # an open parameter is also a NULL
         return Scalar(duckdb_cast(found, self.type), self.type, self.nullable)
 
 
@@ -81,7 +80,8 @@ def duckdb_cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
     written = expression.copy()
     number = written.this if isinstance(written, exp.Neg) else written
     if kind.is_float and isinstance(number, exp.Literal) and not number.is_string:
-        # from text: DuckDB reads a number with a point as a decimal, whose cast is off by one in the last bit at times
+        # from text: DuckDB reads a number with a decimal point as a decimal, whose cast is sometimes wrong in the last
+        # bit
         written = string(number.this if number is written else f"-{number.this}")
     return exp.Cast(this=written, to=_duckdb_type(kind).copy())
 
@@ -107,7 +107,7 @@ def number(value: int | str) -> exp.Expression:
 
 
 def wrap(expression: exp.Expression) -> exp.Expression:
-    """The expression in parentheses where an operator next to it could tear it apart."""
+    """The expression in parentheses, if an adjacent operator could bind more tightly."""
     if isinstance(expression, (exp.Binary, exp.Unary, exp.Between, exp.In, exp.Predicate, exp.Interval)):
         return exp.Paren(this=expression.copy())
     return expression.copy()
@@ -205,7 +205,7 @@ def integer_literal(value: int) -> Value | None:
 
 def decimal_literal(text: str) -> Value | None:
     """A literal of type numeric, or, if that has not enough digits, of the `numeric(38, s)` that holds it; None beyond
-    38 digits before the point. Further digits after the point are rounded.
+    38 digits before the decimal point. Excess decimals are rounded.
     """
     try:
         value = _EXACT.create_decimal(text)
@@ -222,7 +222,7 @@ def decimal_literal(text: str) -> Value | None:
     kind = NUMERIC
     if len(fraction) > DEFAULT_SCALE or len(digits) > _digits(NUMERIC):
         kind = SqlType("numeric", _MAX_DIGITS, min(len(fraction), _MAX_DIGITS - len(digits)))
-    # DuckDB takes a zero in front of the point for one of the 38 digits
+    # DuckDB counts a zero before the decimal point as one of the 38 digits
     plain = f"{digits or ('0' if len(fraction) < _MAX_DIGITS else '')}.{fraction}" if fraction else f"{digits or 0}.0"
     if not fraction and len(digits) == _MAX_DIGITS:
         plain = digits
@@ -230,15 +230,15 @@ def decimal_literal(text: str) -> Value | None:
 
 
 class Sets(Protocol):
-    """Takes the set-returning functions of a select list."""
+    """Collects the set-returning functions of a select list."""
 
     def add(self, name: str, array: Value, node: exp.Expression) -> Value:
-        """The value in each row of a function with the rows `array`."""
+        """Adds a function with the rows `array`; returns its value in each row."""
         ...
 
 
 class WindowFunctions(Protocol):
-    """Takes the window functions of a select list."""
+    """Collects the window functions of a select list."""
 
     def add(self, node: exp.Window, ctx: Context) -> Value:
         """The value of a window function."""
@@ -246,7 +246,7 @@ class WindowFunctions(Protocol):
 
 
 class RowOrder:
-    """The order in which the rows of a FROM came; this one: they have none."""
+    """The order in which the rows of a FROM arrived. This class: no order."""
 
     @property
     def known(self) -> tuple[SortKey, ...] | None:
@@ -276,10 +276,9 @@ UNORDERED: Final = RowOrder()
 class Context:
     """Base of the contexts of expressions. Subclasses resolve columns.
 
-    text: the SQL text that the tree's spans are in. batch: whether it is in a query that ends. volatile_allowed:
-    False in views, whose content must follow only from their input. sets: takes set-returning functions; None where
-    they are not allowed. windowing: the same for window functions. row_order: that of the rows, in dialects that have
-    one.
+    text: the SQL text that the tree's spans are in. batch: whether it is in a batch query. volatile_allowed: False in
+    views, whose content must depend only on their inputs. sets: collects set-returning functions; None where they are
+    not allowed. windowing: the same for window functions. row_order: that of the rows, in dialects that have one.
     """
 
     oracle: Oracle = ORACLE
@@ -302,7 +301,7 @@ class Context:
         raise self.error("UNDEFINED_COLUMN", f'column "{node.name}" does not exist', node)
 
     def special(self, node: exp.Expression) -> Value | None:
-        """The value of a node that this place treats in its own way (an aggregate, a subquery), else None."""
+        """The value of a node that this context treats specially (an aggregate, a subquery), else None."""
         del node
         return None
 
@@ -313,7 +312,7 @@ class Context:
         raise self.error("COLUMN_NOT_GROUPED", f"window functions are not allowed in {self.clause}", node)
 
     def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
-        """The value of a set-returning function in each of its rows. array: makes the array of them."""
+        """The value of a set-returning function in each of its rows. array: computes the array of its rows."""
         if self.sets is not None:
             return self.sets.add(name, array(), node)
         raise self.error(
@@ -357,11 +356,11 @@ class Context:
         try:
             self.oracle.constant(sql)
         except duckdb.OutOfRangeException:
-            self.oracle.arrow_constant(sql)  # only Python can't hold it
+            self.oracle.arrow_constant(sql)  # only Python can't represent it
 
 
 def typed_null(value: Value) -> exp.Expression:
-    """An argument for asking DuckDB for the type of a call: constants unchanged, else a typed NULL."""
+    """A placeholder argument for computing the type of a call: constants unchanged, else a typed NULL."""
     if next(value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window), None) is None:
         return value.expression.copy()
     kind = value.type.duckdb
@@ -369,7 +368,7 @@ def typed_null(value: Value) -> exp.Expression:
 
 
 def first_line(err: duckdb.Error) -> str:
-    """DuckDB's message without its kind and without what follows the first line."""
+    """DuckDB's message without its kind, and only the first line."""
     line = str(err).splitlines()[0]
     return line.split(": ", 1)[1] if ": " in line else line
 
@@ -406,7 +405,7 @@ def fill(template: str, *arguments: exp.Expression) -> exp.Expression:
 
 
 class _Templates(DuckDB):  # type: ignore[misc]
-    """DuckDB's SQL in which functions stay as they are written: sqlglot would put operators in their place."""
+    """DuckDB's SQL in which functions stay as written: sqlglot would replace them by operators."""
 
     class Parser(DuckDB.Parser):  # type: ignore[misc]
         """The grammar."""

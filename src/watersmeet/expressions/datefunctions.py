@@ -36,7 +36,7 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
     return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
 
 
-#: Fields that are computed of the microseconds, and their factors.
+#: Fields computed from microseconds, and their factors.
 _OF_MICROSECONDS: Final = {
     "second": "0.000001", "seconds": "0.000001", "millisecond": "0.001", "milliseconds": "0.001",
 }  # fmt: skip
@@ -59,7 +59,7 @@ _SIGNS: Final[dict[str, str]] = {
     "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
 }  # fmt: skip
 
-#: Offsets as to_char writes them: times are shown in UTC, and strftime leaves out the minutes.
+#: Offsets in to_char: times are shown in UTC, and strftime omits the minutes.
 _OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM": "00"}
 
 #: Names: the case of the pattern is that of the result.
@@ -87,7 +87,7 @@ _ORDINAL: Final = (
 
 @dataclass(frozen=True)
 class _Piece:
-    """A pattern (`word`, as it is written) or plain text (`word` is empty)."""
+    """A pattern (`word`, as written) or plain text (`word` is empty)."""
 
     word: str
     text: str
@@ -221,7 +221,7 @@ def _date_trunc(c: FunctionCall) -> Value:
         zone = c.cast(2, VARCHAR)
         local = at_time_zone(zone, value, c.ctx, c.nodes[2])
         truncated = Value(_truncated(field, local, TIMESTAMP), TIMESTAMP)
-        if field in _WITHIN_DAY:  # in an hour that comes twice, it stays in its own
+        if field in _WITHIN_DAY:  # a repeated hour keeps its offset
             return Value(fill("a0 - (a1 - a2)", value.expression, local.expression, truncated.expression), kind)
         return at_time_zone(zone, truncated, c.ctx, c.nodes[2])
     return Value(duckdb_cast(_truncated(field, value, kind), kind), kind)
@@ -315,7 +315,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 def _age(c: FunctionCall) -> Value:
     if len(c.arguments) == 1:
-        refuse_volatile(c)  # it counts from today
+        refuse_volatile(c)  # it depends on the current day
         midnight = Value(duckdb_cast(duckdb_cast(call("now"), DATE), TIMESTAMP), TIMESTAMP)
         c = c.over([midnight, c.arguments[0]], [c.nodes[0], c.nodes[0]])
     return _BY_SIGNATURE["age"](c)

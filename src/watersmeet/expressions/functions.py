@@ -33,7 +33,7 @@ from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
-#: Functions that DuckDB has and that a database must not offer.
+#: Functions of DuckDB that a database must not offer.
 _FORBIDDEN: Final = frozenset({
     "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log", "pg_sleep",
     "current_connection_id", "current_query_id", "current_transaction_id", "txid_current", "in_search_path",
@@ -45,7 +45,7 @@ _FORBIDDEN: Final = frozenset({
 
 _FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "icu_")
 
-#: Functions whose value does not follow from their arguments.
+#: Functions whose value does not depend only on their arguments.
 _VOLATILE: Final = frozenset({
     "clock_timestamp", "current_date", "current_time", "current_timestamp", "gen_random_uuid", "localtime",
     "localtimestamp", "now", "proctime", "random", "statement_timestamp", "today", "transaction_timestamp", "uuid",
@@ -53,7 +53,7 @@ _VOLATILE: Final = frozenset({
     "current_database", "current_schema", "current_role", "current_catalog",
 })  # fmt: skip
 
-#: Aggregate functions that DuckDB calls otherwise.
+#: Aggregate functions with another name in DuckDB.
 _AGGREGATES: Final = frozenset({
     "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
 })  # fmt: skip
@@ -65,7 +65,7 @@ def function(c: FunctionCall) -> Value:
     check_function(name, c.node, c.ctx)
     if is_set_function(name):
         return c.ctx.rows_of(name, lambda: set_function(c), c.node)
-    if name in LENIENT_FUNCTIONS:  # put there by a grammar
+    if name in LENIENT_FUNCTIONS:  # inserted by a grammar
         return LENIENT_FUNCTIONS[name](c)
     if name in _VOLATILE or c.ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(c)
@@ -75,7 +75,7 @@ def function(c: FunctionCall) -> Value:
 
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
-    """UNDEFINED_FUNCTION unless there is a function of one row called so; its arguments need not be known."""
+    """UNDEFINED_FUNCTION unless there is a scalar function with that name; its arguments need not be known."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
         raise _undefined(name, node, ctx)
     if is_set_function(name) or name in LENIENT_FUNCTIONS or name in _SPECIAL:
@@ -109,9 +109,9 @@ def _extreme(c: FunctionCall) -> Value:
 
 
 def _resized(arguments: Sequence[Value]) -> Sequence[Value]:
-    """The arguments of a function that makes an array as long as its second one says.
+    """The arguments of a function that makes an array with the length of its second argument.
 
-    If the number is too large, also the array is NULL: DuckDB returns an empty one if only the number is.
+    If the number is too large, the array is also NULL: DuckDB returns an empty one if only the number is.
     """
     if len(arguments) < 2 or arguments[1].unknown:
         return arguments
@@ -231,7 +231,7 @@ def _similar(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None 
 
 
 def _of_parts(name: str, node: Any, parts: tuple[str, ...], ctx: Context, bind: Bind) -> Value:
-    """A function of those parts of a node that it has."""
+    """A function of those parts of a node that exist."""
     nodes = [n for part in parts if (n := node.args.get(part)) is not None]
     return function(FunctionCall(name, [bind(n, ctx) for n in nodes], nodes, node, ctx))
 

@@ -1,6 +1,6 @@
 """Functions with ClickHouse's argument rules: a fraction for an integer, seconds or a text for a time, IP addresses.
 
-Their names begin with `$`: grammars substitute them for functions of their dialects, no text can name them. All IP
+Their names begin with `$`: grammars substitute them for functions of their dialects, and no text can name them. All IP
 addresses are in the space of IPv6, where those of IPv4 are `::ffff:0:0/96` (RFC 4291, section 2.2); texts with a zone
 (`fe80::1%eth0`) are not addresses.
 """
@@ -55,7 +55,7 @@ def address_sql(text: str) -> str:
 
 
 def _padded(groups: str) -> str:
-    """Groups with all their digits, and without colons."""
+    """Groups with leading zeros, and without colons."""
     return (
         f"CASE WHEN {groups} = '' THEN '' ELSE "
         f"array_to_string(list_transform(string_split({groups}, ':'), lambda _g: lpad(_g, 4, '0')), '') END"
@@ -63,12 +63,12 @@ def _padded(groups: str) -> str:
 
 
 def network_sql(digits: str) -> str:
-    """The key under which ranges of addresses are kept: the first 16 bits, of IPv4 those of the address itself."""
+    """The key of stored address ranges: the first 16 bits; for IPv4 those of the IPv4 address."""
     return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN '4' || {digits}[25:28] ELSE '6' || {digits}[1:4] END"
 
 
 def rest_sql(digits: str) -> str:
-    """The bits of an address that `network_sql` leaves out."""
+    """The bits of an address after those of `network_sql`."""
     return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {digits}[29:32] ELSE {digits}[5:32] END"
 
 
@@ -76,7 +76,7 @@ _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day"
 
 
 def _truncated(c: FunctionCall) -> Value:
-    """A number without its fraction, cut towards zero; anything else as it is."""
+    """A number truncated towards zero; other values unchanged."""
     value = c.arguments[0]
     if value.unknown or not value.type.is_numeric or value.type.is_integer:
         return value
@@ -84,7 +84,7 @@ def _truncated(c: FunctionCall) -> Value:
 
 
 def _condition(c: FunctionCall) -> Value:
-    """A number as a condition: it holds unless it is 0; anything else as it is."""
+    """A number as a condition: true unless it is 0; other values unchanged."""
     value = c.arguments[0]
     if value.type.is_numeric and (value.is_number_literal or not value.unknown):
         return Value(fill("(a0 <> 0)", value.finish().expression), BOOLEAN, value.nullable)
@@ -92,7 +92,7 @@ def _condition(c: FunctionCall) -> Value:
 
 
 def _number(c: FunctionCall) -> Value:
-    """1 or 0 for a condition; anything else as it is."""
+    """1 or 0 for a condition; other values unchanged."""
     value = c.arguments[0]
     if value.unknown or value.type != BOOLEAN:
         return value
@@ -100,7 +100,7 @@ def _number(c: FunctionCall) -> Value:
 
 
 def _moment(c: FunctionCall) -> Value:
-    """A time of a text, of seconds since 1970, or of a date; digits and a time zone that follow change nothing."""
+    """A time from a text, seconds since 1970, or a date; arguments for digits and time zone have no effect."""
     value = c.arguments[0]
     if not value.unknown and value.type.is_numeric:
         seconds = duckdb_cast(value.expression, SqlType("numeric", 38, 6) if not value.type.is_float else value.type)
@@ -110,7 +110,7 @@ def _moment(c: FunctionCall) -> Value:
 
 
 def _day(c: FunctionCall) -> Value:
-    """A date of a text, of days since 1970, or of a time."""
+    """A date from a text, days since 1970, or a time."""
     value = c.arguments[0]
     if not value.unknown and value.type.is_integer:
         return Value(fill("(DATE '1970-01-01' + CAST(a0 AS INTEGER))", value.expression), DATE, value.nullable)
@@ -118,7 +118,7 @@ def _day(c: FunctionCall) -> Value:
 
 
 def _date_diff(c: FunctionCall) -> Value:
-    """How many boundaries of the unit lie between two times: above 0 where the second one is later."""
+    """The number of boundaries of the unit between two times: above 0 if the second one is later."""
     unit = c.text(0, example="day").lower()
     if unit not in _PARTS:
         raise c.error("INVALID_VALUE", f'unit "{unit}" not recognized', hint=did_you_mean(unit, _PARTS))
@@ -129,7 +129,7 @@ def _date_diff(c: FunctionCall) -> Value:
 
 
 def _json_text(c: FunctionCall) -> Value:
-    """The text at a path of a JSON document: '' where there is nothing, or no document; objects as they are."""
+    """The text at a path of a JSON document: '' if there is nothing, or no valid document; objects unchanged."""
     document, path = c.cast(0, VARCHAR), c.arguments[1].expression
     found = fill(
         "CASE WHEN json_valid(a0) THEN coalesce(json_extract_string(a0, a1), '') WHEN a0 IS NOT NULL THEN '' END",
@@ -169,7 +169,9 @@ def _concat(c: FunctionCall) -> Value:
 
 
 def _substring(c: FunctionCall) -> Value:
-    """A part of a text by its first character and its length; from the end for a first one below 0, nothing for 0."""
+    """A part of a text by its first character and its length; a negative first character counts from the end, 0 returns
+    ''.
+    """
     if c.arguments[0].type != VARCHAR or any(not a.type.is_integer for a in c.arguments[1:]):
         raise c.mismatch("It takes a string and whole numbers.")
     text = c.cast(0, VARCHAR)
@@ -184,7 +186,7 @@ def _substring(c: FunctionCall) -> Value:
 
 
 def _element(c: FunctionCall) -> Value:
-    """The element of an array at a position from 1 on, or from -1 on from its end; NULL outside of the array."""
+    """The element of an array by its position, from 1, or from -1 backwards; NULL outside of the array."""
     array, place = c.arguments
     if array.type.name != "array" or array.type.element is None:
         raise c.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array")
@@ -194,7 +196,7 @@ def _element(c: FunctionCall) -> Value:
 
 
 def _int_div(c: FunctionCall) -> Value:
-    """The whole part of a quotient, cut towards zero."""
+    """The integer quotient, truncated towards zero."""
     parts = [a if a.type.is_integer and not a.unknown else cast(a, DOUBLE, c.ctx, c.node) for a in c.arguments]
     whole = all(p.type.is_integer for p in parts)
     text = (
@@ -212,7 +214,7 @@ def _as_date(c: FunctionCall) -> Value:
 
 
 def _emit_version(c: FunctionCall) -> Value:
-    """A call where emissions have no numbers."""
+    """The error for a call where emissions have no numbers."""
     raise c.ctx.error(
         "FEATURE_NOT_SUPPORTED",
         "emit_version() is not supported here",

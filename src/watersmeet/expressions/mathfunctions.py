@@ -1,4 +1,4 @@
-"""Mathematical functions (PostgreSQL 17, 9.3): of numeric they are numeric, of other numbers double precision."""
+"""Mathematical functions (PostgreSQL 17, 9.3): numeric for numeric arguments, double precision for other numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _double(template: str) -> list[Signature]:
 
 
 def _both(template: str) -> list[Signature]:
-    """A function of one number: DuckDB computes it as double."""
+    """A function of one number, which DuckDB computes as double."""
     return [*_double(template), signature("numeric", "numeric", template.replace("a0", "CAST(a0 AS DOUBLE)"))]
 
 
 def _exact(template: str) -> list[Signature]:
-    """A function of one number that DuckDB also computes of decimals."""
+    """A function of one number, which DuckDB also computes for decimals."""
     return [*_double(template), signature("numeric", "numeric", template)]
 
 
@@ -46,8 +46,8 @@ def _to_degrees(exact: dict[str, int], template: str) -> list[Signature]:
 
 
 def _in_range(result: str, finite: str, other: str = "") -> str:
-    """A template that fails where `result` is infinite or 0 although the arguments are `finite`. It reads the arguments
-    x and y of a row, so that the expressions for them stand in the SQL once. other: cases before these.
+    """A template that fails where `result` is infinite or 0 although the arguments are `finite`. It names the arguments
+    x and y, so that their expressions occur only once in the SQL. other: cases before these.
     """
     return (
         f"CASE {other}WHEN isinf({result}) AND {finite} THEN {failing(OVERFLOW, result, 'DOUBLE')} "
@@ -87,7 +87,7 @@ def _same(template: str) -> list[Signature]:
 
 
 def _digits(name: str) -> str:
-    """`round(n, digits)`: DuckDB takes only constants, so there is a case for each number of digits."""
+    """`round(n, digits)`: DuckDB accepts only constants, so there is a case for each number of digits."""
     cases = " ".join(f"WHEN {d} THEN CAST({name}(a0, {d}) AS DECIMAL(38,10))" for d in range(-27, 10))
     return f"CASE WHEN a1 > 9 THEN a0 WHEN a1 < -27 THEN 0 ELSE CASE a1 {cases} END END"
 
@@ -125,7 +125,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "round": [signature("double", "double", "round_even(a0, 0)"), signature("numeric", "numeric", "round(a0)"),
               signature("numeric int", "numeric", _digits("round")),
               signature("double int", "double", "round(a0, a1)")],
-    # digits after the point without final zeros, which a numeric does not keep
+    # decimals without trailing zeros, which a numeric does not store
     "scale": [signature("numeric", "int", "length(rtrim(regexp_extract(CAST(a0 AS VARCHAR), '\\.(.*)', 1), '0'))")],
     "trim_scale": [signature("numeric", "numeric", "a0")],
     "trunc": [signature("double", "double", "trunc(a0)"), signature("numeric", "numeric", "trunc(a0)"),
@@ -136,7 +136,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 
 def _with_digits(c: FunctionCall) -> Value:
-    """`round` and `trunc`: to digits that are written out in one step."""
+    """`round` and `trunc`: with a literal number of digits in one step."""
     found = _BY_SIGNATURE[c.name](c)
     if len(c.arguments) == 2 and c.arguments[1].is_number_literal and found.type == NUMERIC:
         value = c.cast(0, NUMERIC)

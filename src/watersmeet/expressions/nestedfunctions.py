@@ -50,13 +50,13 @@ _WITHOUT_KEY: Final = (
     "lambda _e: NOT (json_type(_e) = 'VARCHAR' AND list_contains({0}, json_extract_string(_e, '$'))))) END"
 )
 
-#: Number `_i` (from 1) of the elements, without the one that the argument counts from 0 or from the end.
+#: Index `_i` (from 1) of the elements except one, which the argument counts from 0 or from the end.
 _WITHOUT_PLACE: Final = (
     "CASE json_type(a0) WHEN 'ARRAY' THEN to_json(list_filter(json_extract(a0, '$[*]'), lambda _e, _i: "
     "_i - 1 <> CASE WHEN a1 < 0 THEN json_array_length(a0) + a1 ELSE a1 END)) END"
 )
 
-#: The keys of an object, the texts in an array, a text.
+#: The keys of an object, the strings in an array, or a string.
 _TOP: Final = (
     "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN "
     "list_transform(list_filter(json_extract(a0, '$[*]'), "
@@ -65,7 +65,8 @@ _TOP: Final = (
     "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
 )
 
-#: Of the text DOC. Brackets outside strings as +1 and -1; the greatest sum so far is kept above 32 bits, the sum below.
+#: The nesting depth of the text DOC: brackets outside strings count +1 and -1; the greatest sum so far is in the high
+#: 32 bits, the sum in the low ones.
 _DEPTH: Final = (
     "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
     r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
@@ -74,8 +75,8 @@ _DEPTH: Final = (
     "CAST(0 AS BIGINT)) // 4294967296"
 )
 
-#: DuckDB compares and merges documents by recursion: some ten thousand levels end the process. A text that is shorter
-#: than this has fewer; of a longer one they are counted. It comes from a cast: values of columns are shallow.
+#: DuckDB compares and merges documents recursively: some ten thousand levels crash the process. A text below this
+#: length has fewer levels; those of a longer one are counted. It comes from a cast: values of columns are shallow.
 _SHALLOW: Final = (
     "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
     f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
@@ -96,7 +97,7 @@ def made_of(value: Value) -> Value:
 
 
 def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expression:
-    """A value from which DuckDB makes PostgreSQL's JSON."""
+    """A value that DuckDB converts to PostgreSQL's JSON."""
     text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
     if kind.name in ("timestamp", "timestamptz"):
         return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
@@ -120,7 +121,7 @@ def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expres
 
 
 def _is_converted(kind: SqlType) -> bool:
-    """Whether an array or struct has values that DuckDB writes otherwise."""
+    """Whether an array or struct has values whose JSON differs in DuckDB."""
     inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
     return any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
 
@@ -142,7 +143,7 @@ def joined(left: Value, right: Value) -> Value:
 
 
 def without(document: Value, part: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`document - part`: without a key, keys, or the element at a place."""
+    """`document - part`: without a key, keys, or the element at a position."""
     if part.type.is_integer:
         template = _WITHOUT_PLACE
     elif part.type == VARCHAR:
@@ -159,7 +160,7 @@ _TYPEOF: Final = (
     "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE CASE WHEN a0 IS NOT NULL THEN 'number' END END"
 )
 
-#: One key of a path: a place of an array, a key of an object.
+#: One key of a path: a position in an array, a key of an object.
 _STEP: Final = (
     "CASE WHEN json_type(a0) = 'ARRAY' THEN json_extract(a0, TRY_CAST(a1 AS BIGINT)) "
     "ELSE json_extract(a0, '$.\"' || replace(a1, '\"', '\\\"') || '\"') END"
@@ -190,7 +191,7 @@ def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
 
 
 def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Value:
-    """The same for keys that are computed."""
+    """The same for computed keys."""
     found = document.expression
     for key in keys:
         found = fill(_STEP, found, key)
@@ -283,7 +284,7 @@ def _sum(kind: SqlType) -> SqlType:
 
 
 def _shaped(shape: str, template: str, result: Result | SqlType) -> Builder:
-    """A function of arrays. shape: a letter an argument: `a` an array, `e` an element, `i` an integer."""
+    """A function of arrays. shape: a letter for each argument: `a` an array, `e` an element, `i` an integer."""
 
     def build(c: FunctionCall) -> Value:
         pairs = list(zip(c.arguments, shape, strict=True))
@@ -359,7 +360,7 @@ def _array_position(c: FunctionCall) -> Value:
     return (_POSITION if len(c.arguments) == 2 else _POSITION_FROM)(c)
 
 
-#: NULL is an array without elements to `||` and its kin (9.19).
+#: For `||` and similar functions NULL is an empty array (9.19).
 _APPENDED: Final = "list_append(coalesce(a0, []), a1)"
 
 _PREPENDED: Final = "list_prepend(a0, coalesce(a1, []))"

@@ -81,7 +81,7 @@ _TEMPORAL: Final[dict[tuple[str, str, str], SqlType | None]] = {
 
 
 def no_operator(ctx: Context, node: exp.Expression, sign: str, *types: SqlType) -> Error:
-    """PostgreSQL's refusal of an operator."""
+    """PostgreSQL's error for a missing operator."""
     shown = f" {sign} ".join(t.sql for t in types) if len(types) > 1 else f"{sign} {types[0].sql}"
     wanted = _castable(sign, *types) if len(types) == 2 else None
     hint = None if wanted is None else f"Cast one side, for example: (…)::{wanted.sql}."
@@ -198,7 +198,7 @@ def _plain(value: Value) -> Value:
 
 
 def _settle(sign: str, left: Value, right: Value, ctx: Context, node: exp.Expression) -> tuple[Value, Value]:
-    """Gives bare literals the type that the other side asks for."""
+    """Gives bare literals the type that the other side requires."""
     if left.unknown and right.unknown:
         raise ctx.error(
             "DATATYPE_MISMATCH", f"operator is not unique: unknown {sign} unknown", node, hint="Cast one side."
@@ -246,7 +246,7 @@ def _numbers(node: exp.Expression, sign: str, left: Value, right: Value, ctx: Co
 
 def _decimals(node: exp.Expression, sign: str, left: Value, right: Value) -> Value:
     if sign == "/":
-        # DuckDB divides decimals as doubles; 10 digits after the point are kept
+        # DuckDB divides decimals as doubles; the result has 10 decimals
         dividend, divisor = duckdb_cast(left.expression, DOUBLE), duckdb_cast(right.expression, DOUBLE)
         quotient = exp.Div(this=dividend, expression=_not_zero(divisor))
         return Value(duckdb_cast(quotient, NUMERIC), NUMERIC)
@@ -264,7 +264,7 @@ def _not_zero(expression: exp.Expression) -> exp.Expression:
 
 
 def _generic(node: exp.Expression, left: Value, right: Value, kind: SqlType, ctx: Context) -> Value:
-    """An operator as DuckDB knows it, cast to `kind` if DuckDB's result differs."""
+    """An operator of DuckDB, cast to `kind` if DuckDB's result type differs."""
     shape = type(node)
     expression = shape(this=wrap(left.expression), expression=wrap(right.expression))
     probe = shape(this=wrap(typed_null(left)), expression=wrap(typed_null(right)))
@@ -304,7 +304,7 @@ def bitwise(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     right = Value(duckdb_cast(right.expression, kind), kind)
     if sign == "#":
         return Value(call("xor", left.expression, right.expression), kind)
-    if sign == "<<":  # DuckDB refuses to shift negative numbers
+    if sign == "<<":  # DuckDB can't shift negative numbers
         shifted = fill("CASE WHEN a0 < 0 THEN -((-a0) << a1) ELSE a0 << a1 END", left.expression, right.expression)
         return Value(shifted, kind)
     return Value(type(node)(this=wrap(left.expression), expression=wrap(right.expression)), kind)
@@ -326,7 +326,7 @@ def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -
         raise no_operator(ctx, node, "||", left.type, right.type)
     sides = [cast(v, VARCHAR, ctx, node).expression if v.unknown else text_of(v) for v in (left, right)]
     expression = exp.DPipe(this=wrap(sides[0]), expression=wrap(sides[1]))
-    # DuckDB gives a NULL text no type of its own
+    # DuckDB gives a NULL text no type
     exact = not (left.is_null or right.is_null)
     return Value(expression, VARCHAR, left.nullable or right.nullable, exact=exact)
 
@@ -396,7 +396,7 @@ def _interval(node: Any, ctx: Context, _bind: Bind) -> Value:
 
 
 def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
-    """The text of an interval from unit to unit with its units."""
+    """The text of an `INTERVAL … unit TO unit`, with its units."""
     sign, bare = ("-", text[1:]) if text.startswith("-") else ("", text)
     if units == "YEAR TO MONTH" and re.fullmatch(r"\d+-\d+", bare):
         years, months = bare.split("-")
@@ -459,7 +459,7 @@ READERS: Final[dict[type, Reader]] = {
     exp.Overlaps: _overlaps,
 }
 
-#: The length of a unit in microseconds; None: it has none.
+#: The length of a unit in microseconds; None for one of variable length.
 UNITS: Final[dict[str, int | None]] = {
     **{unit.upper(): UNITS_US[unit] for unit in ("second", "minute", "hour", "day")},
     "MONTH": None,
@@ -475,7 +475,7 @@ def _length_us(unit: Unit) -> int | None:
 
 
 def floor(time: exp.Expression, unit: Unit, *, zoned: bool = False) -> exp.Expression:
-    """The start of the `unit` that a timestamp is in. zoned: it is a timestamptz."""
+    """The start of the `unit` that contains a timestamp. zoned: it is a timestamptz."""
     length_us = _length_us(unit)
     if length_us is None:
         assert isinstance(unit, str)
@@ -523,7 +523,7 @@ def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _ceil(node: Any, ctx: Context, bind: Bind) -> Value:
-    """A start of a unit stays: it is the end of the unit of the microsecond before."""
+    """The start of a unit is its own ceiling: it is the end of the unit of the preceding microsecond."""
     value, unit = _operand(node, ctx, bind)
     before = fill("a0 - INTERVAL '1 microsecond'", _timestamp(value))
     found = after(floor(before, unit, zoned=value.type == TIMESTAMPTZ), unit)
@@ -539,7 +539,7 @@ def _operand(node: Any, ctx: Context, bind: Bind) -> tuple[Value, Unit]:
 
 
 def _unit(node: Any, ctx: Context, bind: Bind) -> Unit:
-    """The unit that a time is rounded to. INVALID_VALUE."""
+    """The unit to which a time is rounded. INVALID_VALUE."""
     written = node.args["to"]
     if isinstance(written, exp.Interval):
         length_us = duration_us(bind(written, ctx).finish().expression)

@@ -47,7 +47,7 @@ from watersmeet.expressions.operators import (
 )
 from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
-#: SQL's words for the parts that a query, an item of FROM, a join or an expression can have.
+#: SQL's words for the parts of a query, an item of FROM, a join or an expression.
 _WORDS: Final = {
     "alias": "an alias", "all": "ALL", "by_name": "BY NAME", "catalog": "a name of three parts",
     "changelog": "changelog()", "cluster": "CLUSTER BY", "connect": "CONNECT BY", "cube": "CUBE",
@@ -83,7 +83,7 @@ def bind_value(node: exp.Expression, ctx: Context) -> Value:
 
 
 def _check_arguments(node: exp.Expression, ctx: Context) -> None:
-    """FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read: nothing is dropped in silence."""
+    """FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read, so that nothing is ignored silently."""
     if isinstance(node, _UNREAD):
         return
     for name, part in node.args.items():
@@ -120,7 +120,7 @@ def _literal(node: Any, ctx: Context) -> Value:
 
 
 def _text(node: Any, ctx: Context) -> Value:
-    if "\0" in node.this:  # as an escape: the statement itself holds none
+    if "\0" in node.this:  # as an escape, since the statement itself contains none
         raise ctx.error("CHARACTER_NOT_IN_REPERTOIRE", "text can't contain U+0000, the null character", node)
     return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
 
@@ -223,7 +223,9 @@ def _quantified(node: Any, ctx: Context) -> Value:
 
 
 def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
-    """`item = ANY (array)`: true for an element; else NULL if a NULL is involved. DuckDB's own form is a subquery."""
+    """`item = ANY (array)`: true if it is an element; otherwise NULL if a NULL is involved. DuckDB's own form is a
+    subquery.
+    """
 
     def is_null(of: exp.Expression) -> exp.Expression:
         return exp.Is(this=wrap(of), expression=exp.null())
@@ -360,7 +362,7 @@ def _anonymous(node: Any, ctx: Context) -> Value:
         if not nodes:
             raise ctx.not_supported("row() without fields", node)
         return nestedfunctions.row(nodes, ctx, bind_value)
-    check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
+    check_function(name, node, ctx)  # before its arguments, which may be invalid
     return function(FunctionCall(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx))
 
 
@@ -369,7 +371,7 @@ def _named(name: str) -> Callable[[Any, Context], Value]:
 
 
 def _if(node: Any, ctx: Context) -> Value:
-    """`if(…)`, which sqlglot reads as a CASE; branches of a CASE are no expressions."""
+    """`if(…)`, which sqlglot reads as a CASE, whose branches are not expressions."""
     raise ctx.error(
         "UNDEFINED_FUNCTION",
         "function if does not exist",
@@ -390,14 +392,14 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
 
 
 def _collate(node: Any, ctx: Context) -> Value:
-    """COLLATE with the order that texts have anyway: that of their bytes in UTF-8."""
+    """COLLATE with the only order of texts: that of their bytes in UTF-8."""
     if node.expression.name.lower() not in _COLLATIONS:
         raise ctx.not_supported(f"the collation {node.expression.name}", node, hint='Only "C" is supported.')
     return bind_value(node.this, ctx)
 
 
 def _subquery(node: Any, ctx: Context) -> Value:
-    """A subquery where the context has none."""
+    """The error for a subquery where none is allowed."""
     raise ctx.not_supported(f"a subquery in {ctx.clause}", node)
 
 
@@ -408,7 +410,7 @@ def _star(node: Any, ctx: Context) -> Value:
 def _bound(
     read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value],
 ) -> Callable[[Any, Context], Value]:
-    """A reader of another module, with the binder of its parts put in."""
+    """A reader of another module, with the binder passed for its parts."""
     return lambda node, ctx: read(node, ctx, bind_value)
 
 
@@ -426,7 +428,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
 
 _COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 
-#: Refused whole, so it does not matter what is in them.
+#: Rejected as a whole, so their parts are not checked.
 _UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {

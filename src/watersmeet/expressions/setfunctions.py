@@ -18,7 +18,7 @@ from watersmeet.expressions.context import Value, call, common_type, duckdb_cast
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
-#: Of a number or a time in a series.
+#: The size of a number or a time in a series.
 _ELEMENT_BYTES: Final = 8
 
 
@@ -29,7 +29,7 @@ def set_function(c: FunctionCall) -> Value:
 
 
 def is_set_function(name: str) -> bool:
-    """True for the names of set-returning functions, those that are refused among them."""
+    """True for the names of set-returning functions, including unsupported ones."""
     return name in _BUILDERS
 
 
@@ -40,9 +40,9 @@ def array_of(kind: SqlType) -> SqlType:
 
 @dataclass(frozen=True)
 class TableCall:
-    """An item of FROM that calls set-returning functions side by side.
+    """An item of FROM with one or more set-returning functions in parallel.
 
-    calls: name, arguments and place of each. alias, names: of the item.
+    calls: name, arguments and position of each. alias, names: of the item.
     """
 
     calls: tuple[tuple[str, tuple[exp.Expression, ...], exp.Expression], ...]
@@ -58,7 +58,7 @@ class TableCall:
 
 
 def table_call(node: exp.Expression) -> TableCall | None:
-    """The call that an item of FROM is; None if it is something else."""
+    """The call in an item of FROM; None for other items."""
     lateral = isinstance(node, exp.Lateral)
     inner = node.this if lateral else node
     number_of = None
@@ -82,7 +82,7 @@ def table_call(node: exp.Expression) -> TableCall | None:
     if isinstance(alias, exp.TableAlias):
         shown = name_of(alias.this) if alias.this is not None else None
         names = [name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or []]
-    if isinstance(number_of, exp.Identifier):  # sqlglot takes the last name for it
+    if isinstance(number_of, exp.Identifier):  # sqlglot takes the last name as its alias
         names.append(name_of(number_of))
     return TableCall(tuple(calls), shown, tuple(names), bool(number_of), lateral)
 
@@ -144,8 +144,8 @@ def _check_step(values: list[Value], c: FunctionCall) -> None:
 def _last(
     first: exp.Expression, last: exp.Expression, step: exp.Expression, kind: SqlType, measure: str = ""
 ) -> exp.Expression:
-    """The end of a series, which fails for a row that would make it too long. Series without a column are as long as
-    their author wants. measure: the DuckDB function that makes numbers of the bounds.
+    """The end of a series, which fails for a row whose series would be too long. Constant series have no limit.
+    measure: the DuckDB function that converts the bounds to numbers.
     """
     if not any(e.find(exp.Column) for e in (first, last, step)):
         return last
@@ -159,7 +159,7 @@ def _numbers(name: str, values: list[Value], kind: SqlType) -> Value:
         bounds[1] = _last(bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else number(1), BIGINT)
         series = call(name, *bounds)
         return Value(duckdb_cast(series, array_of(kind)), array_of(kind))
-    # start + i * step, because DuckDB's function has integers only
+    # start + i * step, because DuckDB's function supports only integers
     first = values[0].expression
     step = values[2].expression if len(values) == 3 else duckdb_cast(number(1), NUMERIC)
     last = _last(first, values[1].expression, step, NUMERIC)

@@ -21,7 +21,8 @@ from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, INTEGER, VARCHAR, Sq
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
 
-#: `substr` from a place before the text takes only what reaches into it; DuckDB counts negative places from the end.
+#: `substr` from a position before the text returns only the part within the text; DuckDB counts negative positions from
+#: the end.
 _FROM: Final = "substring(a0, CAST(greatest(a1, 1) AS BIGINT))"
 
 _FROM_FOR: Final = (
@@ -105,7 +106,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 
 def output(value: Value, ctx: Context, node: exp.Expression) -> exp.Expression:
-    """The text that a value is written as: like its cast, but booleans are t and f (RisingWave's `bool_out`)."""
+    """The text of a value: like its cast, but booleans are t and f (RisingWave's `bool_out`)."""
     if value.unknown:
         return cast(value, VARCHAR, ctx, node).expression
     if value.type == BOOLEAN:
@@ -204,7 +205,7 @@ _FLAGS: Final = {"i": "i", "c": "c", "n": "n", "m": "n", "p": "n", "s": "s", "g"
 
 
 def options(flags: str, node: exp.Expression, ctx: Context, *, everywhere: bool = False) -> str:
-    """RE2's options for PostgreSQL's flags; INVALID_VALUE for one that does not exist. everywhere: `g` is possible."""
+    """RE2's options for PostgreSQL's flags; INVALID_VALUE for an invalid one. everywhere: `g` is allowed."""
     found = ""
     for flag in flags:
         if flag not in _FLAGS or (flag == "g" and not everywhere):
@@ -294,7 +295,7 @@ def replacement(value: Value) -> exp.Expression:
 
 
 def similar(pattern: str, escape: str, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """The RE2 pattern of SIMILAR TO (9.7.2): `%` and `_` are wildcards, `.`, `^` and `$` mean themselves."""
+    """The RE2 pattern of SIMILAR TO (9.7.2): `%` and `_` are wildcards, `.`, `^` and `$` are literal."""
     result: list[str] = []
     index, in_class = 0, False
     while index < len(pattern):

@@ -125,15 +125,15 @@ def join(
     on: columns that must be equal: names, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
     match: `asof(…)` or `latest()`; without it every pair counts. within: bounds of right time - left time, a pair
     (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the
-    columns with the times, (left, right) or one name. as_of: right rows are versions by time; each left row meets the
-    version of its time. left_watermark, right_watermark: (column, delay): how late rows may arrive; by default that of
-    `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be retracted, such as the
-    result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts of the state, fixed for
-    a checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns with the name of a left one. name:
-    of the metrics in the query's `observedMetrics`. watermark: the result's column with the time of a side, which gets
-    a watermark: no later row has a lower time.
+    columns with the times, (left, right) or one name. as_of: right rows are versions by time; each left row is joined
+    with the version at its time. left_watermark, right_watermark: (column, delay): how late rows may arrive; by default
+    that of `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be retracted, such
+    as the result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts of the state,
+    fixed for a checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns with the name of a left
+    one. name: of the metrics in the query's `observedMetrics`. watermark: the result's column with the time of a side,
+    which gets a watermark: no later row has a lower time.
 
-    If no row can be retracted, the result has just the joined columns, otherwise also `diff` (int): +1 for an inserted
+    If no row can be retracted, the result has only the joined columns, otherwise also `diff` (int): +1 for an inserted
     row and -1 for a retracted one. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():

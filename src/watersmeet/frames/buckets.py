@@ -79,7 +79,7 @@ class Cutter:
 
     @property
     def given(self) -> Schema:
-        """The columns that a task provides; the window is added here."""
+        """The columns that a task provides; the window is added by `complete`."""
         schema = self._side.schema
         return schema if self._window_us is None else schema[:-1]
 
@@ -216,7 +216,7 @@ def check_identity(shape: JoinShape, store: Store) -> None:
     """Raises Error STATE_MISMATCH if the store's state is another join's; a new store keeps the join's identity.
 
     Every task runs it before its buckets, with a store of no bucket: a join with another number of buckets finds none
-    of the old ones, and would treat them as new.
+    of the old buckets, and would otherwise start with empty state.
     """
     text = store.text(PLAN)
     if text is None:

@@ -51,7 +51,7 @@ def asof(
     the left one, `forward` the least at or after it, `nearest` the nearer of both, or the earlier if they are equally
     near. allow_exact_matches: whether an equal value counts. tolerance: the greatest distance, inclusive: for times a
     timedelta or a text such as "10 minutes", for numbers a number. Of right rows with equal values the first by its
-    columns, in order, counts. NULL meets nothing. INVALID_PARAMETER for another direction.
+    columns, in order, counts. NULL matches nothing. INVALID_PARAMETER for another direction.
     """
     _check_name(left)
     _check_name(right)
@@ -532,7 +532,7 @@ class _Builder:
                 if i not in merged
             ]
         if window_us is not None:
-            starts = (InputColumn(0, len(left)), InputColumn(1, len(right)))  # behind the columns that are given
+            starts = (InputColumn(0, len(left)), InputColumn(1, len(right)))  # after the given columns
             either = self._how in ("right", "full")
             found.append(ResultColumn("window", starts if either else starts[:1], window=True))
         names = [o.name.lower() for o in found] + [self._options.diff.lower()]
@@ -559,7 +559,7 @@ class _Builder:
 
 
 def _signed_problem(shape: JoinShape) -> Error | None:
-    """Why rows of a side can't be retracted."""
+    """The reason why rows of a side can't be retracted."""
     index = next((i for i, s in enumerate(shape.sides) if s.signed), None)
     if index is None:
         return None
@@ -579,7 +579,7 @@ def _signed_problem(shape: JoinShape) -> Error | None:
 
 
 def _static_problem(shape: JoinShape) -> Error | None:
-    """Why one side can't be static."""
+    """The reason why one side can't be static."""
     if shape.static is None:
         return None
     if isinstance(shape.match, Newest):
@@ -609,7 +609,7 @@ def _static_problem(shape: JoinShape) -> Error | None:
 
 
 def _emit_problem(shape: JoinShape) -> Error | None:
-    """Why the result can't be emitted as requested."""
+    """The reason why the result can't be emitted as requested."""
     if shape.emit != "final" or all(w.decided for w in waiting(shape)):
         return None
     if isinstance(shape.match, Nearest):

@@ -1,8 +1,8 @@
 """The circuit of a join (two scans, their arrangements, the join; one stage, run for each bucket), and its horizons.
 
-Horizons: how long rows are needed, and when they are decided, as functions of the two sides' watermarks. With `lo <=
-left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo meets no later right row:
-it is decided. Where left rows are returned without a partner or are decided by having one (left, full, semi, anti),
+Horizons define how long rows are needed, and when they are decided, as functions of the two sides' watermarks. With `lo
+<= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo matches no later right
+row: it is decided. If left rows are returned without a partner or because they have one (left, full, semi, anti),
 undecided ones look up their partners again, none of which is below Wr + lo - hi. The right side mirrors it. A left row
 of an ASOF join is decided when no nearer right row can arrive. Joins decided on arrival look up rows only for new ones.
 """
@@ -25,7 +25,7 @@ from watersmeet.values.times import length_us
 from watersmeet.values.types import BIGINT, Field, Schema, SqlType
 from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
-#: Longer ones, added to a time, would leave the range of times: 36,000 years.
+#: Longer durations, added to a time, would exceed the range of times: 36,000 years.
 _LONGEST_US: Final = 1 << 60
 
 
@@ -123,7 +123,7 @@ def _refused(value: Any, kind: SqlType, hint: str) -> Error:
 class Horizon:
     """One side. time: position of the column of the watermarks; None: without.
 
-    decided: rows with `time comparison decided` meet no later row. retain: rows below it are not needed; empty: all
+    decided: rows with `time comparison decided` match no later row. retain: rows below it are not needed; empty: all
     are. newest: except the newest of each key below it.
     """
 
@@ -178,8 +178,8 @@ def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     tolerance = match.tolerance.us
     decided = _moved(marks[1], None if tolerance is None else -tolerance) if match.looks_ahead else marks[1]
     comparison: Comparison = "<=" if match.comparison == ">" else "<"
-    # Undecided and later left rows look back to the newest row, but not further than the tolerance. Rows below that row
-    # are further away from them, also where a later row could be nearer.
+    # Undecided and later left rows look back to the newest row, but not further than the tolerance. Earlier rows have a
+    # greater distance, even if a later row could be nearer.
     asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
     retain = _moved(asking, -(tolerance or 0) if match.looks_back else 0)
     return (

@@ -141,7 +141,7 @@ def microseconds(delta: timedelta) -> int:
 
 _SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {
     spark.BooleanType: sql.BOOLEAN,
-    spark.ByteType: sql.SMALLINT,  # the kernel has no type of one byte; it comes out as it came in
+    spark.ByteType: sql.SMALLINT,  # the kernel has no one-byte type; the result has it again
     spark.ShortType: sql.SMALLINT,
     spark.IntegerType: sql.INTEGER,
     spark.LongType: sql.BIGINT,
@@ -202,7 +202,7 @@ def incomparable(kind: spark.DataType, column: str) -> Error | None:
 
 
 def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
-    """The type of whole numbers with the values of all of these; None if one is another type."""
+    """The widest of these types of whole numbers; None if one is another type."""
     found = [type(kind) for kind in kinds]
     return _WHOLE[max(map(_WHOLE.index, found))]() if all(kind in _WHOLE for kind in found) else None
 

@@ -218,7 +218,7 @@ class LookUp:
         return Delta.none(circuit.sinks[0].schema) if found is None else repeated(found)
 
     def _static(self, kept: Arrange) -> Run:
-        """The static rows as the arrangement has them; those with NULL in the key meet nothing."""
+        """The static rows as the arrangement stores them; those with NULL in the key match nothing."""
         run = _arranged.get(self.token)
         if run is None:
             run = split(decode(self.rows.value), kept.keys, kept.null_safe)[0]
@@ -253,11 +253,11 @@ class Values(Protocol):
         ...
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:  # noqa: N802 - Spark's name
-        """Puts a value."""
+        """Stores a value."""
         ...
 
     def removeKey(self, key: tuple[Any, ...]) -> None:  # noqa: N802 - Spark's name
-        """Takes `key` away."""
+        """Removes `key`."""
         ...
 
 
@@ -340,7 +340,7 @@ class LocalRuns:
             with os.fdopen(handle, "wb") as file:
                 file.write(buffer)
             os.replace(name, path)
-        except OSError:  # a full disk: Spark has the run
+        except OSError:  # a full disk: Spark also has the run
             Path(name).unlink(missing_ok=True)
 
     def get(self, ref: BlobRef) -> pa.Buffer | None:

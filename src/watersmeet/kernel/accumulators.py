@@ -1,12 +1,10 @@
-"""What an aggregate remembers of a group: one row of accumulators, from which all its results follow.
+"""Accumulators: the state of a group, one row from which the results of all its aggregates follow.
 
-A layout lists the accumulators of an `Aggregate`; equal ones are kept once. All are integers that
-add up, so that the order and the cutting of the input can't show: counts, limbs of exact sums,
-digits of exact float sums. Extremes are the exception (`extremes`).
+A layout lists the accumulators of an `Aggregate`; equal ones are kept once. All are integers that add up, so that
+results never depend on the order or the cutting of the input: counts, limbs of exact sums, digits of exact float sums.
+Extremes are the exception (`operators.aggregate`).
 
-What one epoch's changes bring to the accumulators of their groups.
-
-The results of aggregate calls, from a group's accumulators.
+`Feeder` adds an epoch's changes to the accumulators of their groups; `result` computes the results of aggregate calls.
 """
 
 from __future__ import annotations
@@ -96,7 +94,7 @@ def feed_of(call: AggregateSpec) -> Feed:
 def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
     """The accumulators of `op` over an input of `schema`.
 
-    Raises Error FEATURE_NOT_SUPPORTED for an unknown function or an argument it does not take.
+    Raises Error FEATURE_NOT_SUPPORTED for an unknown function or an unsupported argument.
     """
     wanted: dict[tuple[Kind, Feed], tuple[pa.DataType, ...]] = {("count", Feed()): (pa.int64(),)}
     for call in op.calls:
@@ -286,7 +284,8 @@ Floats = npt.NDArray[np.float64]
 def result(
     call: AggregateSpec, plan: Accumulators, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large, and so NULL.
+    """The call's values as `kind`, one per row of the accumulators `state`; and the mask of values that are too large,
+    and so NULL.
 
     argument: the type of the call's argument, None for count(*).
     """

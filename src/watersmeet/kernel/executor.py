@@ -24,7 +24,7 @@ from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import arrow_schema
 
-#: The input of a bucket is read at once up to this many slices: two million rows, the largest epoch.
+#: The input of a bucket is processed at once up to this many slices: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
 
 
@@ -72,7 +72,7 @@ Publish = Callable[[str, Iterable[Delta]], None]
 
 @dataclass(frozen=True)
 class StageResult:
-    """frames: for later stages. published: changes by relation, unless a `Publish` took them.
+    """frames: for later stages. published: changes by relation, unless `Publish` received them.
 
     metrics: by operator. hottest: by join that may exceed its limit. If this bucket exceeds it alone, the join's output
     is empty, and all downstream output is invalid. orphans: by upsert, the updates that found no row of their key.
@@ -235,7 +235,7 @@ class _Tally(Worker):
         mark_failing(cause, self._operator.id)
 
     def coming(self, changes: Any) -> Any:
-        """The input, counted."""
+        """The input, counted as it is read."""
         if not isinstance(changes, Sliced):
             self._rows_in += changes.num_rows
             return changes
@@ -248,7 +248,7 @@ class _Tally(Worker):
         return Sliced(counted)
 
     def going(self, changes: Any) -> Any:
-        """The output, counted."""
+        """The output, counted as it is read."""
         if not isinstance(changes, Sliced):
             self._rows_out += changes.num_rows
             return changes
@@ -407,7 +407,7 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
     for piece in changes:
         body, number = None, 0
         for frame in send(op, piece, buckets, sender, sent=sent, roles=roles, packed=ctx.packed):
-            if frame.body is not body:  # what goes to all buckets is one body
+            if frame.body is not body:  # a body for all buckets is shared
                 body, number = frame.body, spool.add(frame.body)
             frames.append((replace(frame, body=b""), number))
     bodies = spool.buffers()
@@ -424,7 +424,7 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
 
 
 def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Sliced:
-    """The published changes. Slices together give the same as if they had been one."""
+    """The published changes. Concatenated slices equal the changes in one piece."""
     if isinstance(changes, Delta):
         return _without_zeros(changes) if op.append_only else consolidate(changes)
     if op.append_only:

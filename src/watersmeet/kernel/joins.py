@@ -292,7 +292,7 @@ class Residual:
 
 
 class _Partners:
-    """For rows of some runs, the sum of the diffs of their partners. Its size is that of the rows, not of the pairs."""
+    """For rows of some runs, the sum of the diffs of their partners. Its size depends on the rows, not on the pairs."""
 
     def __init__(self) -> None:
         self._met: dict[int, _Met] = {}
@@ -303,16 +303,16 @@ class _Partners:
             self._met.setdefault(id(run), _Met(run)).add(rows, partner.diff[partner_rows])
 
     def of(self, run: Run) -> tuple[col.Positions, Diffs]:
-        """The rows of `run` that met partners, ascending, and the sums."""
+        """The rows of `run` that have partners, ascending, and the sums."""
         met = self._met.get(id(run))
         return (np.zeros(0, np.int64), np.zeros(0, np.int64)) if met is None else met.summed()
 
 
 class _Met:
-    """The rows of one run that met partners."""
+    """The rows of one run that have partners."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run  # keeps it alive, so that its id stays its own
+        self._run = run  # keeps the run alive, so that its id is not reused
         self._rows: list[col.Positions] = []
         self._diffs: list[Diffs] = []
         self._waiting = 0

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from watersmeet.values.types import SqlType
 
-#: The fewest rows of a step for which keys are reported; also the most keys reported, and the fewest rows of each.
+#: Keys are reported for steps of at least this many rows; also the maximum number of reported keys, and the minimum
+#: rows of each.
 LEAST_ROWS: Final = 256
 _MOST_KEYS: Final = 8
 _PART: Final = 64

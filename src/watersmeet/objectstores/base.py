@@ -44,7 +44,7 @@ class ObjectStat(NamedTuple):
 
 
 class StoreProblem(OSError):  # noqa: N818 - a state that passes, or that a user fixes
-    """Why a store did not do a request. passes: a later attempt may succeed without a change by a user."""
+    """A failed request of a store. passes: a later attempt may succeed without a change by a user."""
 
     def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None, passes: bool) -> None:
         super().__init__(message if detail is None else f"{message}: {detail}")
@@ -190,9 +190,9 @@ class ObjectPath:
 
 
 def location_at(url: str) -> Location:
-    """A bucket or container with the settings of the environment, by the names of the store's own tools.
+    """A bucket or container with the settings of the environment, under the names of the store's own tools.
 
-    INVALID_PARAMETER for a variable that is no address.
+    INVALID_PARAMETER for a variable that is not an address.
     """
     names = ENDPOINTS.get(url.partition("://")[0], ())
     name = next((name for name in names if os.environ.get(name)), None)
@@ -206,12 +206,12 @@ def location_at(url: str) -> Location:
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is that of objects."""
+    """Whether a path is the URL of objects."""
     return path.partition("://")[0] in WHAT and "://" in path
 
 
 def check_endpoint(url: str) -> None:
-    """CONNECTOR_OPTION if a non-empty text is not the URL of a server: the libraries panic at some."""
+    """CONNECTOR_OPTION if a non-empty text is not the URL of a server: the libraries panic at some invalid ones."""
     if url and not _is_endpoint(url):
         raise error(
             "CONNECTOR_OPTION", "the endpoint of an object store is no URL", hint="Write http://host:port, or https://."
@@ -288,10 +288,12 @@ def _scheme(options: Mapping[str, str]) -> str | None:
 
 
 class Store(Protocol):
-    """Objects by name, `/` within names. Thread-safe. All methods raise StoreProblem."""
+    """Objects by name, with `/` within names. Thread-safe. All methods raise StoreProblem."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object; False if the name is taken, maybe by this call, if its first answer was lost."""
+        """Create an object; False if the name is taken, possibly by an earlier attempt of this call whose answer was
+        lost.
+        """
 
     def put(self, name: str, *pieces: bytes | memoryview) -> None:
         """Write an object of the joined `pieces`. Memoryviews must be of plain bytes."""

@@ -1,12 +1,12 @@
 """The files of a database in an object store, with copies of them on the local disk.
 
-Any answer other than success leaves the fate of an object open: a request with a lost answer is sent again, and then
-finds the name taken, by itself. So the object is read after each such answer.
+After any answer other than success it is unknown whether an object was created: a repeated request may find the name
+taken by its own first attempt. So the object is read after each such answer.
 
-Copies are shared by all processes of a user on a machine, and limited in bytes. Only objects that never change are
-kept, under names that never get other content, so a copy is never stale. A copy appears under its name when it is
-complete. A loss of power could damage one: the directory of copies is named by the boot of the machine, and those of
-earlier boots are deleted.
+Copies are shared by all processes of a user on a machine, and limited in bytes. Only immutable objects are copied,
+under names that are never reused, so a copy is never stale. A copy appears under its name when it is complete. A loss
+of power could damage one: the directory of copies is named by the boot of the machine, and those of earlier boots are
+deleted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 #: When the copies exceed the limit, the oldest are deleted until this part of it is free.
 _FREED: Final = 0.1
 
-#: Other processes also add copies: all are counted again after that many bytes of this one's (or a part of the limit).
+#: Other processes also add copies: all are counted again after this process has added that many bytes (or a part of the
+#: limit).
 _COUNT_BYTES: Final = 256 << 20
 
 #: Unfinished copies are those of processes that died.
@@ -217,7 +218,7 @@ def _set_aside(fd: int, begin: int, end: int) -> None:
         try:
             os.posix_fallocate(fd, begin, end - begin)
         except OSError as cause:
-            if cause.errno in files.FULL:  # others can't do that, and read a hole as zeros
+            if cause.errno in files.FULL:  # other file systems can't allocate, and read a hole as zeros
                 raise
 
 
@@ -254,7 +255,7 @@ _LIBC.mmap.argtypes = (
 
 _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
-#: Pages that are only read need no memory to be set aside.
+#: Pages that are only read need no reserved memory.
 _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 
@@ -293,7 +294,7 @@ def _make(own: Path) -> None:
 
 
 def _start() -> str:
-    """A name that changes with each boot, if that is known."""
+    """A name that changes with each boot, if the system provides one."""
     try:
         return f"boot-{_BOOT.read_text().strip()}"
     except OSError:
@@ -316,7 +317,7 @@ _AT_ONCE: Final = 16
 
 
 class _Patience:
-    """How long one request is repeated. INVALID_PARAMETER."""
+    """The time limit of repeated requests. INVALID_PARAMETER."""
 
     def __init__(self) -> None:
         given_s = seconds_of(PATIENCE)

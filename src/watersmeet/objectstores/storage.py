@@ -217,7 +217,7 @@ def _read_if_there(path: Path) -> bytes | None:
 
 @timed("read")
 def fetch(paths: Iterable[AnyPath]) -> None:
-    """Cache files that never change and will be mapped: fetching each by itself would take longer."""
+    """Cache immutable files that will be mapped: fetching each separately would take longer."""
     databasefiles.fetch([path for path in paths if isinstance(path, ObjectPath)])
 
 

@@ -48,7 +48,7 @@ _PART_BYTES: Final = 16 << 20
 #: processor time of sending, and an encrypted connection already detects changes.
 _UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
 
-#: By the scheme of a URL: the class of the library.
+#: By the scheme of a URL: the class of obstore.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 
 #: The prefixes of the environment variables that it reads.
@@ -87,7 +87,7 @@ _REFUSED: Final = (
     "403 Forbidden",
 )
 
-#: Words for a bucket in another region.
+#: Words of answers for a bucket in another region.
 _ELSEWHERE: Final = (
     "AuthorizationHeaderMalformed",
     "PermanentRedirect",
@@ -97,10 +97,10 @@ _ELSEWHERE: Final = (
 
 _BAD_REQUEST: Final = "400 Bad Request"
 
-#: Messages of the library without credentials in the environment.
+#: Messages of obstore without credentials in the environment.
 _NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
 
-#: The addresses of cloud metadata at which it looks for them then. After any answer, there are none.
+#: The addresses of cloud metadata at which it then searches for credentials. After any answer, there are none.
 _OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
 
 
@@ -123,7 +123,7 @@ class CloudStore:
             options["unsigned_payload"] = True
         try:
             self._store: Any = make(location.bucket, **options)
-        except Exception as cause:  # the library's own errors have no common public base; none has a value in it
+        except Exception as cause:  # obstore's own errors have no common public base; none contains a value
             if any(word in str(cause) for word in _NO_CREDENTIALS):
                 raise _problem(cause, location) from None
             raise error(
@@ -160,7 +160,7 @@ class CloudStore:
             with self._translated(FileNotFoundError, ObjectReplacedError):
                 return bytes(self._library.get(self._store, name, options=options).bytes())
         except ObjectReplacedError:
-            self.stat(name)  # some servers answer this also for a deleted object
+            self.stat(name)  # some servers also give this answer for a deleted object
             raise
 
     def stat(self, name: str) -> ObjectStat:
@@ -180,7 +180,9 @@ class CloudStore:
             try:
                 with self._translated(FileNotFoundError):
                     self._library.delete(self._store, part)
-            except FileNotFoundError:  # of Azure, which doesn't say which one, and whether it deleted the others
+            except (
+                FileNotFoundError
+            ):  # Azure does not report which object was missing, and whether the others were deleted
                 for name in part:
                     with contextlib.suppress(FileNotFoundError), self._translated(FileNotFoundError):
                         self._library.delete(self._store, name)
@@ -206,7 +208,7 @@ class CloudStore:
 
 
 def _check_environment(scheme: str, endpoint: str) -> None:
-    """INVALID_PARAMETER for an environment variable at which the library would panic, or which it would not name."""
+    """INVALID_PARAMETER for an environment variable at which obstore would panic, or which its error would not name."""
     empty = [name for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name) == ""]
     if empty and not endpoint:
         raise error("INVALID_PARAMETER", f"{empty[0]} is empty", hint="Write http://host:port, or unset it.")
@@ -269,7 +271,7 @@ def _problem(cause: Exception, location: Location) -> Exception:
 
 
 def _away(location: Location, said: str | None) -> StoreProblem:
-    """The problem of a server that can't do the request now."""
+    """The problem of a server that can't process the request now."""
     if said is not None and _BAD_REQUEST in said:  # an answer to HEAD has no details
         hint = "Check the credentials, the region, the address and the clock of this machine."
         return StoreProblem(f"{location.shown} refuses a request", detail=said, hint=hint, passes=True)
@@ -297,16 +299,16 @@ def _said(text: str) -> str | None:
 #: The prefix of unfinished files, which `list` leaves out.
 _UNFINISHED: Final = ".unfinished-"
 
-#: The attempts to reach a NameNode, with growing pauses. Callers try for longer, and report the problem meanwhile.
+#: The attempts to reach a NameNode, with growing pauses. Callers retry for longer, and report the problem meanwhile.
 _HDFS_CONFIG: Final = {"dfs.client.failover.max.attempts": "3"}
 
-#: Words of errors for which there is no class.
+#: Words of errors without a class.
 _HDFS_DENIED: Final = ("AccessControlException", "Permission denied", "SASL", "GSSAPI")
 
 
 class HdfsStore:
-    """A `Store` of HDFS. A tag is a file's time and length: a replacement within a millisecond with the same length
-    keeps it.
+    """A `Store` of HDFS. A tag is a file's time and length, so a replacement within a millisecond with the same length
+    has the same tag.
     """
 
     def __init__(self, location: Location) -> None:

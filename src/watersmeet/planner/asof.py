@@ -23,8 +23,8 @@ from watersmeet.values.watermarks import Watermark
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether these are the last rows of each key and their order is not read; only for rows that are never deleted and
-    whose order is known.
+    """Whether these are the last rows of each key, in an order that is not read; only for rows that are never deleted
+    and whose order is known.
 
     In a backfill it does not hold if rows can be deleted: existing rows have no order.
     """
@@ -83,7 +83,7 @@ class AsofLowering(Arranging):
         """The stream of `node` with at least the columns `needed`."""
         pairs = [one_type(k) for k in node.keys]
         reads = needed if node.residual is None else needed | node.residual.columns
-        # Rows decided on arrival are not kept.
+        # Joins on arrival don't keep their left rows.
         keep = unarranged if node.arrival else _keeping(of_asof(node, grows=False)[0], newest=False)
         left = self._input(
             node.left, reads, [k.left for k in pairs], keep=keep, movable=False, more={_VALUE: node.left_value}
@@ -152,7 +152,7 @@ class AsofLowering(Arranging):
 
     def _versions(self, join: AsofJoin, node: Versions, keys: list[Scalar]) -> Input:
         """The changes of a table, in order, and the positions of their columns in the versions."""
-        _, retain = of_asof(join, grows=True)  # a version that goes leaves a mark at its time
+        _, retain = of_asof(join, grows=True)  # a deleted version leaves a mark at its time
         value = join.right_value
         op = self._changes(node.scan)
         fields = positional((c.type, c.nullable) for c in node.columns)
@@ -180,7 +180,7 @@ class AsofLowering(Arranging):
         )
 
     def _changes(self, scan: Scan) -> Operator:
-        """The further input of an upsert if a connector feeds the table."""
+        """The additional input of an upsert if a connector feeds the table."""
         fields = tuple(Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True))
         read = next(
             (
@@ -203,7 +203,7 @@ class AsofLowering(Arranging):
 
 
 def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
-    """The arrangement of the rows that are still needed; None for one of all rows."""
+    """The operator that arranges the rows still needed; None for one of all rows."""
     if not bound:
         return None
 
@@ -258,7 +258,7 @@ class TemporalLowering(Arranging):
             self._input(node.right, reads, [k.right for k in pairs], movable=False),
         )
         memo = not inputs[0].stream.operator.append_only
-        assert whole or not memo  # else pruning has removed columns that tell left rows apart
+        assert whole or not memo  # otherwise pruning has removed columns that distinguish left rows
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",

@@ -3,17 +3,17 @@
 A stream is an operator with pending filters and projections. When an operator needs real columns, they become one Map
 with exactly these columns. So Maps are never stacked, run before exchanges, and drop unread columns.
 
-An arrangement can serve any join that needs the same relation by the same key, and no missing column: joins pick the
-columns they need, and filters can be applied to their output. The rules for a new arrangement are:
+An arrangement can serve any join that needs the same relation by the same key, if it has all required columns: joins
+pick the columns they need, and filters can be applied to their output. The rules for a new arrangement are:
 
 - It has the columns that its view needs. A view that shares with no other never pays for sharing.
 - If there is an index by the join's key, further joins are expected: it has the index's columns (all without INCLUDE).
 - If another view keeps the same relation by the same key but lacks a column, it has all columns, and every later view
-reads it. So any number of views costs at most two copies.
-- One that deletes rows behind a watermark serves only equal ones, which have the same operator anyway.
+  reads it. So any number of views costs at most two copies.
+- One that deletes rows below a watermark serves only equal ones, which have the same operator anyway.
 - With a filter below the join, a view keeps only the rows that pass, in an arrangement of its own. It reads an
-arrangement of all rows only if the key is unique in it: then at most one unneeded row matches each row of the other
-side.
+  arrangement of all rows only if the key is unique in it: then at most one unneeded row matches each row of the other
+  side.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Stream:
 
 
 def of_operator(op: Operator, columns: Sequence[tuple[Column, int]]) -> Stream:
-    """The stream of an operator; each column of the tree comes with its position."""
+    """The stream of an operator. columns: of the tree, with their positions."""
     return Stream(op, {c.id: at(op, i) for c, i in columns})
 
 
@@ -277,9 +277,10 @@ class Sharing:
     def find(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> list[Found]:
-        """The arrangements with all rows of `stream` by `keys` (over the operator's columns), and the columns `reads`.
+        """The arrangements with all rows of `stream` by `keys` (over the operator's columns), and the columns `reads`,
+        the oldest first.
 
-        The oldest comes first. Filters pending in the stream are pending in the side.
+        Filters pending in the stream are pending in the side.
         """
         wanted = self._wanted(stream, reads, keys)
         if wanted is None or (stream.pending and not self._is_unique(wanted)):

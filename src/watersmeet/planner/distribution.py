@@ -54,7 +54,9 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class FirstNotNull:
-    """The first non-NULL of two columns. It places the rows of a FULL JOIN, which may have either side's key."""
+    """The first non-NULL of two columns. It determines the bucket of rows of a FULL JOIN, which may have either side's
+    key.
+    """
 
     first: int
     second: int
@@ -135,7 +137,7 @@ class Placement:
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
         if isinstance(op, (Arrange, DynamicFilter, TimeFilter)) and not shows_place(self.distribution(op.inputs[0])):
-            return None  # another number of buckets may have its rows anywhere
+            return None  # with another number of buckets its rows may be in any bucket
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema
             return self._through(op, [value_of(hash_form(e, schema)) for e in op.exprs])
@@ -184,7 +186,7 @@ class Placement:
             if known is None:
                 return None
             columns = [o.column if o.input == side else None for o in op.output]
-            # If the first input's key stands for the keys of others, it also determines where their rows are.
+            # If the first input's key represents the keys of others, it also determines the buckets of their rows.
             members = translated(promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None
             found = members if found is None else tuple(a | b for a, b in zip(found, members, strict=True))
@@ -254,8 +256,8 @@ def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Ke
     """For each class, the columns whose first non-NULL value determines the bucket of a row.
 
     None if the columns of a row do not determine it. If all of them are NULL, the row may be in any bucket, unless an
-    operator relies on their COALESCE: then it is in that of NULL. exact: only if that holds for every row, also with
-    NULLs.
+    operator relies on their COALESCE: then it is in the bucket of NULL. exact: require the condition for every row,
+    also with NULLs.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
@@ -326,12 +328,12 @@ class StateDistributions:
         self._copied: dict[str, bool] = {}
 
     def of(self, op: Operator) -> dict[str, StateDistribution | None]:
-        """By trace (or `OTHERS`), where its rows are; None: their columns don't determine it.
+        """By trace (or `OTHERS`), the distribution of its rows; None: their columns don't determine it.
 
         Empty for an operator without state.
         """
         if isinstance(op, Arrange):
-            anywhere = not op.keys  # joins with copies of the other side don't care
+            anywhere = not op.keys  # joins with copies of the other side work with any distribution
             return {OTHERS: self._rows(op, keys=op.keys, null_safe=op.null_safe, anywhere=anywhere)}
         if isinstance(op, Aggregate):
             return {OTHERS: self._rows(op, columns=op.keys)}  # the keys come first in all traces
@@ -361,7 +363,7 @@ class StateDistributions:
         null_safe: Sequence[bool] = (),
         anywhere: bool = False,
     ) -> StateDistribution | None:
-        """Where the rows of an input are. columns: those of the input that the trace has; None: all, at their
+        """The distribution of an input's rows. columns: those of the input that the trace has; None: all, at their
         positions.
 
         keys, null_safe: only rows without NULL in keys that NULL does not match. anywhere: a row may be in any bucket

@@ -1,6 +1,6 @@
 """EXPLAIN: the plan of a view in RisingWave's form, its stages, exchanges, arrangements and the limits of its state.
 
-Also the names of expressions that failed, by the columns of the relations that a view reads.
+`Failures` names expressions that failed by the columns of the relations that a view reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from watersmeet.planner.lowering import Producers, assemble, compile_view
 from watersmeet.planner.names import Names, window_text
 from watersmeet.planner.physical import PhysicalPrinter, distribution_text, listed
 
-#: By the comparison of a time filter, how the rows that it keeps compare with its bound.
+#: By the comparison of a time filter, the comparison of its waiting rows with its bound.
 _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 
 
@@ -128,7 +128,9 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         yield from _remembered(op, names)
     if type(op) not in _BOUNDS:
         return
-    is_content = isinstance(op, (Arrange, Versions, Upsert))  # it keeps its output; others keep their input
+    is_content = isinstance(
+        op, (Arrange, Versions, Upsert)
+    )  # its state is its output; other operators keep their input
     columns = names.columns(op.id if is_content else op.inputs[0])
     keys = (op.column,) if isinstance(op, (DynamicFilter, TimeFilter)) else op.keys  # type: ignore[attr-defined]
     yield Arrangement(

@@ -136,7 +136,7 @@ class JoinLowering(Arranging):
         if node.arrival:
             kind, append_only = operators.ArrivalJoin, left.operator.append_only
             if node.kind in ("semi", "anti"):
-                (below,) = left.operator.inputs  # what is decided when it comes is not kept
+                (below,) = left.operator.inputs  # rows decided on arrival are not kept
         made = self.builder.add(
             kind(
                 (below, right.operator.id),
@@ -219,7 +219,7 @@ class JoinLowering(Arranging):
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket. The left side stays if possible; else it is scattered, or sent on by
+        """The right side copied to every bucket. The left side stays if possible; otherwise it is scattered, or sent by
         its own distribution.
         """
         placement = self.builder.placement
@@ -242,7 +242,7 @@ class JoinLowering(Arranging):
 
 
 def keeping(kept: Retention | None) -> Keep | None:
-    """The arrangement of the rows that are still needed; None for one of all rows."""
+    """The operator that arranges the rows still needed; None for one of all rows."""
     if kept is None:
         return None
 
@@ -286,7 +286,7 @@ def _nested_loop(node: Join) -> Error:
 
 
 def _rewrite(node: Join) -> str:
-    """A hint with the form in which the join has equalities."""
+    """A hint with an equivalent form that has equalities."""
     sides = [frozenset(c.id for c in side.columns) for side in (node.left, node.right)]
     if node.residual is None or any(node.residual.columns.isdisjoint(side) for side in sides):
         return _CONSTANT
@@ -313,7 +313,7 @@ def _compares(part: exp.Expression, sides: Sequence[frozenset[str]]) -> bool:
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:
-    """The join's condition without the keys, with the filters of an input that decide about matches instead of rows."""
+    """The join's condition without the keys, with those filters of an input that determine matches instead of rows."""
     places = {i: position(p, "l") for i, p in left.positions.items()}
     places |= {i: position(p, "r") for i, p in right.positions.items()}
     parts = [] if node.residual is None else [node.residual.substitute(places)]
@@ -470,7 +470,7 @@ def cluster_of(node: Node) -> Cluster | None:
     if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
         return None
     if any(of_join(node)):
-        return None  # it forgets rows by its own bounds, and gives a watermark to joins above it
+        return None  # it has its own limit of state, and a watermark for joins above it
     sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
     parts = [
         _aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())

@@ -108,7 +108,7 @@ class Lowering:
         relation_id, append_only = node.relation_id, node.append_only
         fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
         if producer is not None:
-            # The view only copies a relation: its reader scans that relation, and only the columns that it needs.
+            # A view that only copies a relation: its reader scans that relation, with only the columns that it needs.
             source = producer.operator
             assert isinstance(source, operators.Scan)
             relation_id, append_only = source.relation_id, source.append_only
@@ -331,7 +331,7 @@ class Lowering:
         if final and not shows_place(distribution(op.id), exact=True):
             keys = key_columns(distribution(below.operator.id), exact=True) or ()
             op, positions = emit(self.builder, below, [*wanted, *(at(below.operator, c) for key in keys for c in key)])
-        if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
+        if moves and not self.builder.placement.arrival(op.id):  # stages that read sources keep no state
             op = (
                 self.builder.exchange(op, [positions[identity(s)] for s in scatter])
                 if scatter
@@ -505,7 +505,7 @@ class Lowering:
         op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
         fields += [(kind, spec.function != "count") for spec, kind in specs]
-        append_only = not specs and op.append_only  # DISTINCT of rows that stay
+        append_only = not specs and op.append_only  # DISTINCT of append-only rows
         marked = of_aggregate(node)
         time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
         made = self.builder.add(
@@ -594,9 +594,9 @@ def compile_view(
 
 
 def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
-    """The columns of a view INTO a relation whose column is NOT NULL, where NULL would become a default.
+    """The columns of a view INTO a relation whose column is NOT NULL, in which NULL would become a default.
 
-    For a value that could not be computed the default would be wrong, so such a row is not written.
+    A value that could not be computed must not become the default, so such a row is not written.
     """
     target = None if catalog is None or isinstance(view, SinkQuery) else catalog.relations.get(view.feeds)
     if target is None:

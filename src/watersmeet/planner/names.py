@@ -116,14 +116,14 @@ class Names:
         if isinstance(op, PairJoin | MultiJoin):
             sides = [self.columns(i) for i in op.inputs]
             return tuple(sides[o.input][o.column] for o in op.output)
-        if isinstance(op, Records):  # what it passes on may be missing in a record without value
+        if isinstance(op, Records):  # in a record without value, passed columns may be NULL
             return (*below[: len(op.schema) - len(op.adds)], *op.adds)
         return (*(below[i] for i in op.passed if i is not None), *_made(op, below))
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
         if relation is not None:
-            if isinstance(relation, MaterializedView):  # a multiset: nothing less than the row identifies it
+            if isinstance(relation, MaterializedView):  # a multiset: only the whole row identifies it
                 return self.columns(op.id)
             return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):

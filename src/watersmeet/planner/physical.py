@@ -110,7 +110,7 @@ def predicate_text(text: str, names: Mapping[str, str]) -> str:
 
 
 def distribution_text(op: Exchange, names: Names) -> str:
-    """Where an exchange sends rows: `HashShard(t.a)`, `Single`, `Broadcast`."""
+    """The target of an exchange: `HashShard(t.a)`, `Single`, `Broadcast`."""
     if op.mode == "broadcast":
         return "Broadcast"
     columns = names.columns(op.inputs[0])
@@ -376,7 +376,7 @@ class PhysicalPrinter:
 
 
 def answers_text(ttl_us: int) -> str:
-    """How long the answers of a look-up join are used again."""
+    """How long the answers of a look-up join are reused."""
     return "forever" if ttl_us >= FOREVER_US else interval_text(ttl_us)
 
 

@@ -175,7 +175,7 @@ class Arranging:
 def unarranged(
     _builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int
 ) -> Operator:
-    """The rows of a side that look up those of the other side when they arrive and are not kept."""
+    """The rows of a side that look up those of the other side when they arrive; they are not kept."""
     return side.operator
 
 

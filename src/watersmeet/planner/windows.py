@@ -129,7 +129,7 @@ class WindowLowering:
 
 
 def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
-    """The column that determines which partitions never change again, and the watermark that they are below."""
+    """The column that determines which partitions are final, and the watermark above them."""
     found = of_partition(node)
     return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
 

@@ -209,7 +209,7 @@ def _metrics(
     before: Metrics,
     relations: dict[str, RelationChange],
 ) -> Metrics:
-    """The figures of the epoch. The totals exclude dropped relations and operators."""
+    """The metrics of the epoch. The totals exclude dropped relations and operators."""
     operators = _summed(receipts)
     known = db.catalog().relations
     totals = {i: t for i, t in before.totals.items() if i in known}

@@ -1,4 +1,4 @@
-"""The time of epochs: watermarks of sources, late rows, idle inputs, and epochs that only let time pass.
+"""The time of epochs: watermarks of sources, late rows, idle inputs, and epochs in which only time passes.
 
 Source: RisingWave, "Joins", "Window joins", "State cleaning"; "Understanding streaming joins", "watermark". A source's
 watermark is its greatest event time less its delay, over all epochs. A row is late, dropped and counted if its time is
@@ -10,8 +10,8 @@ An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share
 inputs, by the clock; their watermarks follow the others, in all buckets of the epoch and in its commit. Watermarks
 never fall: later rows of an idle input are late if they are below its watermark.
 
-Each epoch reports for every time filter the time that waits for its bound next. So a tick, an epoch without data, is
-planned only when time changes the rows of a view.
+Each epoch reports for every time filter the earliest time that still waits for its bound. So a tick, an epoch without
+data, is planned only when time changes the rows of a view.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class Inputs:
         self._notification: Notification | None = None
 
     def listen(self, notification: Notification) -> None:
-        """Sources with notifications of their own ring `news` when they have new rows."""
+        """Sources with notifications of their own use `notification` when they have new rows."""
         self._notification = notification
         for source in self.sources.values():
             source.listen(notification)

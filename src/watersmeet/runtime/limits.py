@@ -281,7 +281,7 @@ def _hottest(
         if s.relation_id in reads and s.inputs[0] not in scans
     }
     columns = db.column_names(circuit, catalog, leaves, arrangement.id)
-    pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # no values: they were not told
+    pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # without values: they were not reported
     return rows, ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs)
 
 

@@ -265,8 +265,8 @@ class MemoryStatus:
     doesn't report it (only Linux does).
 
     *_bytes: their own memory. *_mapped_bytes: mapped files, mainly segments and libraries. workers: their number.
-    segments_bytes: an upper bound of mapped segments read by this process. commits_bytes: about the size of the commits
-    kept in memory.
+    segments_bytes: an upper bound of mapped segments read by this process. commits_bytes: the approximate size of the
+    commits kept in memory.
     """
 
     main_bytes: int | None = None

@@ -515,7 +515,7 @@ class Content:
             self._reader.release()
 
     def _tidy(self) -> None:
-        """Makes DuckDB drop what it keeps of freed blocks, now and then. Not inside a transaction of it."""
+        """Makes DuckDB drop the remains of freed blocks, from time to time. Not inside a transaction of DuckDB."""
         self._refreshes += 1
         if self._refreshes % _TIDY_REFRESHES or self._reading:
             return

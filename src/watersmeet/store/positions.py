@@ -1,7 +1,7 @@
 """Files next to the commits: positions of subscriptions and sinks, status files, secrets.
 
-A position is how far a subscription was read, or a sink was delivered. The name of its file has the number of its
-writer, and the one of the newest writer counts: files of an overtaken writer are ignored.
+A position is how far a subscription was read, or a sink was delivered. The name of its file contains the number of its
+writer, and the file of the newest writer counts: files of an overtaken writer are ignored.
 
 Status files are JSON, by which the writer reports to other processes. A secret is a file that only the user of this
 process can read.
@@ -137,7 +137,7 @@ class Positions(Generic[P]):
                 kept_here.problem = problem
                 continue
             kept_here.reader.pin(kept_here.saved.since, kept)
-            self._write(relation_id, kept_here.saved)  # under our number: nothing that a writer before saves counts now
+            self._write(relation_id, kept_here.saved)  # under our number: later writes of an earlier writer are ignored
         self._remove_others(files)
 
     def begin(self, relation_id: str, position: P) -> None:
@@ -179,7 +179,7 @@ class Positions(Generic[P]):
                 kept.reader.pin(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
-        """The commit above which all are needed; None if some of them were deleted."""
+        """The commit after which all commits are needed; None if some of them were deleted."""
         with self._lock:
             kept = self._known.get(relation_id)
             lost = kept is None or kept.saved is None or low_water_number(self._layout) > kept.saved.since

@@ -42,7 +42,7 @@ from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import file_epoch, file_snapshot, file_writer
 from watersmeet.system.process import seconds_of
 
-#: Above this number …
+#: The maximum number of noted commits. Above this …
 _MOST: Final = 2048
 
 #: … a commit is dropped if its neighbors are closer together than this fraction of their age: the error of its age.
@@ -95,8 +95,8 @@ _READING_S: Final = 600.0
 #: A start reads all existing commits if they are at most this many …
 _AT_START: Final = 4096
 
-#: … and a clean-up lists all segments if they are at most this many, which is one request; otherwise only after a
-#: number of commits proportional to the segments: the cost per commit is then constant.
+#: … and a clean-up lists all segments only if they are at most this many, which is one request; otherwise only after a
+#: number of commits proportional to the segments, so that the cost per commit is constant.
 _SEGMENTS: Final = 1000
 
 _SEGMENTS_PART: Final = 16
@@ -247,8 +247,8 @@ class Cleaner:
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
     def _left_below(self, announced: LowWaterMark, there: Sequence[int]) -> set[int]:
-        """`_left`, for an announced low-water mark. there: at first, all existing commits: files of crashed attempts
-        are deleted.
+        """`_left`, for an announced low-water mark. there: on the first call, all existing commits: files of crashed
+        attempts are deleted.
         """
         if self._left is None:
             self._left = {n for n in announced.without_fences(there) if n <= announced.number}

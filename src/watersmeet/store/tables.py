@@ -99,7 +99,7 @@ class ContentTable:
         self._connection.execute(f"CREATE OR REPLACE TABLE {table} ({', '.join(columns)})")
 
     def look_up(self, column: str) -> None:
-        """Notes that a query looks up rows by a column: from the second time on a large table gets an index, if that
+        """Notes that a query looks up rows by a column: from the second time on, a large table gets an index, if that
         finds few rows. Not inside a transaction of DuckDB.
         """
         if self.rows < _INDEXED_ROWS or self.relation.column(column).type.name not in _INDEXED_TYPES:
@@ -121,7 +121,7 @@ class ContentTable:
             self._connection.execute(f"CREATE INDEX {self.relation.id}_c{place} ON {self.table} (c{place})")
 
     def drop(self) -> None:
-        """Takes the table away."""
+        """Drops the table."""
         self._connection.execute(f"DROP TABLE IF EXISTS {self.table}")
 
     def mark(self) -> tuple[int, int, int, int]:
@@ -245,7 +245,7 @@ class ContentTable:
         return found
 
     def _keep_wanted(self, matches: str) -> int:
-        """Fills DELETED from rows (r, s, wanted) of which the first `wanted` by `s` count; returns how many."""
+        """Fills DELETED from rows (r, s, wanted), of which the first `wanted` by `s` count; returns their number."""
         # Not by a window function: DuckDB would keep 14 KB of its blocks each time, up to 20 MB.
         found = self._connection.execute(
             f"CREATE OR REPLACE TABLE {DELETED} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
@@ -373,7 +373,7 @@ class Overlay:
             self._is_empty = False
 
     def drop(self) -> None:
-        """Takes its tables away."""
+        """Drops its tables."""
         if not self._is_empty:
             self._connection.execute(f"DROP TABLE IF EXISTS {self._added}")
             self._connection.execute(f"DROP TABLE IF EXISTS {self._hidden}")
@@ -406,8 +406,8 @@ NEWEST: Final = "newest"
 #: The table that readers read to begin a transaction of DuckDB.
 MOMENT: Final = f"{SPACE}.moment"
 
-#: DuckDB writes this much before it looks for deleted rows, and then gives the others new row ids. Here it never does:
-#: overlays know rows by their ids, and `ContentTable` frees the space of deleted rows.
+#: DuckDB writes this much before it removes deleted rows, which would change the row ids of others. This value prevents
+#: it: overlays refer to rows by their ids, and `ContentTable` frees the space of deleted rows.
 _NEVER: Final = "8000000TB"
 
 #: A DuckDB with more bytes than this after all is dropped is not kept.

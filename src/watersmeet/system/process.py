@@ -248,7 +248,7 @@ _hook: Callable[[str], None] | None = None
 
 
 def fault(point: str) -> None:
-    """Calls the hook of a test, if there is one, with the name of a point of the program."""
+    """Calls the hook of a test, if one is set, with the name of a point of the program."""
     if _hook is not None:
         _hook(point)
 

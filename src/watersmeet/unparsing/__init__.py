@@ -1,4 +1,4 @@
-"""The algebra as SQL of DuckDB: how queries that end are run."""
+"""The algebra as SQL of DuckDB: how batch queries run."""
 
 from __future__ import annotations
 

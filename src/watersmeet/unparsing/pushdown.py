@@ -1,7 +1,7 @@
-"""Pushdown of batch queries: the columns and the comparisons with constants that a query needs of its tables.
+"""Pushdown of batch queries: the columns and comparisons with constants that a query needs from its tables.
 
-External tables are asked for no more; for stored tables these are the columns of look-ups. The query itself is
-unchanged and tests its filters again, so a condition may be left out, and a server may return too many rows.
+External tables read only these; for stored tables they determine the columns of look-ups. The query itself is unchanged
+and evaluates its filters again, so conditions may be omitted, and a server may return too many rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _MIRRORED: Final[dict[Operator, Operator]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-#: Most values of IN that are worth a longer statement.
+#: The maximum number of values of IN that are sent to a server.
 _MOST_VALUES: Final = 1_000
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
@@ -41,7 +41,7 @@ def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
     """The pushdown to each external table that a query reads once. A table that it reads twice is read as a whole,
     because both scans have to show the same moment.
 
-    sql: the query as it is run.
+    sql: the SQL of the query.
     """
     parts = _evaluated_once(tree)
     scans = [
@@ -59,7 +59,7 @@ def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
 
 
 def looked_up(tree: Node, catalog: Catalog) -> tuple[tuple[str, str], ...]:
-    """Columns of stored relations that have to equal constants, as (relation id, column)."""
+    """Columns of stored relations that must equal constants, as (relation id, column)."""
     found: dict[tuple[str, str], None] = {}
     for part in _evaluated_once(tree):
         found |= dict.fromkeys(_looked_up(part, catalog))
@@ -83,7 +83,7 @@ def _looked_up(tree: Node, catalog: Catalog) -> list[tuple[str, str]]:
 
 
 def found_by_key(filter_: Filter) -> Scalar | None:
-    """The condition by which a filter over a relation keeps one row at most: its key is equal to a constant."""
+    """The condition by which a filter over a relation keeps at most one row: its key equals a constant."""
     scan = filter_.input
     if not isinstance(scan, Scan) or len(scan.key) != 1:
         return None
@@ -96,7 +96,7 @@ def found_by_key(filter_: Filter) -> Scalar | None:
 
 
 def _evaluated_once(tree: Node) -> list[Node]:
-    """A query and its queries of WITH, each a tree in which the others are leaves.
+    """A query and its queries of WITH, each as a separate tree in which the others are leaves.
 
     The whole query contains a definition once for each reader, so walking it may take exponential time.
     """
@@ -119,7 +119,7 @@ def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Pushdown:
 
 
 def _conditions(scan: Scan, predicate: Scalar | None) -> tuple[Condition, ...]:
-    """The comparisons of a scan's columns with constants among what `predicate` says."""
+    """The comparisons of a scan's columns with constants among the conjuncts of `predicate`."""
     known = {c.id: Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)}
     found = [_condition(part.expression, known.get) for part in conjuncts(predicate)]
     return tuple(c for c in found if c is not None)
@@ -158,7 +158,7 @@ def _compared(
 
 
 def _column(node: exp.Expression, known: Callable[[str], Field | None]) -> Field | None:
-    """The column that an expression is, but for casts of its numbers that change no value."""
+    """The column in an expression, possibly below lossless casts of numbers."""
     node, casts = _within(node), list[exp.DataType]()
     while isinstance(node, exp.Cast):
         casts.append(node.to)
@@ -180,7 +180,7 @@ def _scale(kind: SqlType) -> int:
 
 
 def _class(kind: SqlType) -> tuple[type, ...] | None:
-    """The classes of constants that compare with a column of a type as they do there."""
+    """The Python classes of constants whose comparison with a column of a type is the same in all systems."""
     if kind.is_integer or kind.name == "numeric":
         return (int, Decimal)
     if kind == VARCHAR:
@@ -191,7 +191,7 @@ def _class(kind: SqlType) -> tuple[type, ...] | None:
 
 
 def _constant(node: exp.Expression) -> Constant | None:
-    """The value of a literal, or of one that is cast; None for all that may mean something else."""
+    """The value of a literal, maybe cast; None if another system could interpret it differently."""
     node = _within(node)
     if isinstance(node, exp.Neg):
         value = _constant(node.this)

@@ -53,9 +53,9 @@ def to_duckdb(
 ) -> QuerySql:
     """DuckDB SQL of a batch query.
 
-    text: the text that the spans in `query` are in. relation_name: the DuckDB relation that holds the content of
-    a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
-    result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
+    text: the text that the spans in `query` are in. relation_name: the DuckDB relation with the content of a table or
+    materialized view, under the relation's column names. files: whether it may read files. The result's columns have
+    the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
     """
     found = bind_batch_query(query, catalog, text, dialect, files=files)
     columns = tuple(Field(o.column.name, o.column.type, o.column.nullable) for o in found.bound.outputs)
@@ -68,22 +68,22 @@ def to_duckdb(
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:
-    """The scan with the columns that a query reads: those that it has beyond the list of all."""
+    """The scan with the columns that a query reads, found from its SQL."""
     read = tuple(c for c in scan.outputs if sql.count(quoted(c.id)) > 1)
     return replace(scan, outputs=read or scan.outputs[:1])
 
 
-#: The most characters and joins of SQL whose planning can be interrupted soon enough.
+#: Limits of characters and joins: the planning of larger SQL can't be interrupted soon enough.
 _MOST_CHARACTERS: Final = 1 << 20
 
 _MOST_JOINS: Final = 40
 
-#: The most that one call of a function makes of one row without harm: DuckDB computes 2,048 rows at once.
+#: The maximum growth of one row in a function call: DuckDB computes 2,048 rows at once.
 _MOST_REPEATED: Final = 1000
 
 _MOST_SERIES: Final = 10_000
 
-#: Functions whose single call may take long, or make a large value.
+#: Functions whose single call may take long, or return a large value.
 _SLOW: Final = re.compile(
     r"\b(levenshtein|damerau_levenshtein|editdist3|jaro_similarity|jaro_winkler_similarity|jaccard"
     r"|list_resize|array_resize)\s*\(",
@@ -97,9 +97,9 @@ _SERIES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
 
 
 def needs_isolation(sql: str, *, columns_are_small: bool = False) -> bool:
-    """Whether DuckDB may not be interruptible while it runs its SQL, or take memory beyond its limit.
+    """Whether DuckDB may not be interruptible while it runs the SQL, or exceed its memory limit.
 
-    columns_are_small: numbers in columns are, as those of the catalog.
+    columns_are_small: numbers in columns are small, as in the catalog.
     """
     if len(sql) > _MOST_CHARACTERS or _SLOW.search(sql) or sum(1 for _ in _JOIN.finditer(sql)) > _MOST_JOINS:
         return True
@@ -129,7 +129,7 @@ def _is_small(call: exp.Expression, *, columns_are_small: bool) -> bool:
 
 
 def _may_be_large(bound: exp.Expression) -> bool:
-    """Whether a bound is more than what columns hold: by a large number in it, or a product."""
+    """Whether a bound may exceed the values of columns: it contains a large number, or a product."""
     return bound.find(exp.Mul, exp.Pow) is not None or any(
         not n.is_string and (_number(n) is None or abs(_number(n) or 0) > _MOST_SERIES)
         for n in bound.find_all(exp.Literal)
@@ -137,7 +137,7 @@ def _may_be_large(bound: exp.Expression) -> bool:
 
 
 def _number(value: exp.Expression | None) -> int | None:
-    """The number that an expression is, if it is a literal."""
+    """The number of a literal; None for other expressions."""
     while isinstance(value, (exp.Cast, exp.Paren)):
         value = value.this
     if isinstance(value, exp.Neg):
@@ -159,7 +159,7 @@ _CONDITIONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (duckdb.IOException, "INTERNAL_ERROR"),
 )
 
-#: DuckDB's words for a value that a type can't hold.
+#: DuckDB's words for a value that a type can't represent.
 _OUT_OF_RANGE: Final = (
     re.compile(r"^Type \w+ with value (?P<value>.*) can't be cast .*destination type (?P<type>[\w() ,]+?)$", re.DOTALL),
     re.compile(r'^Casting value "(?P<value>.*)" to type (?P<type>.+?) failed: value is out of range$', re.DOTALL),
@@ -178,10 +178,10 @@ _TYPES: Final = {
 
 
 def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> Error:
-    """The error that stands for one that DuckDB raised while it ran a translated query.
+    """The Watersmeet error for an error of DuckDB in a translated query.
 
-    INVALID_VALUE for values (casts, overflow, a scalar subquery's rows are SCALAR_SUBQUERY_ROWS), OUT_OF_MEMORY,
-    FEATURE_NOT_SUPPORTED for queries that DuckDB can't plan; INTERNAL_ERROR for errors of the translation.
+    INVALID_VALUE for values (casts, overflow), SCALAR_SUBQUERY_ROWS, OUT_OF_MEMORY, FEATURE_NOT_SUPPORTED for queries
+    that DuckDB can't plan; INTERNAL_ERROR for errors of the translation.
     """
     message = first_line(exc)
     if "More than one row returned by a subquery" in str(exc):
@@ -198,7 +198,7 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
 
 
 def _worded(message: str) -> str:
-    """The message without what only DuckDB knows: names of its types and of columns that the translation made."""
+    """The message without DuckDB's names of types and of generated columns."""
     if (known := next((f for f in FAILURES if f in message), None)) is not None:
         return known
     message = _SOURCE_COLUMN.sub("", message.rstrip(" .!")).replace(NO_TIME, "")
@@ -216,6 +216,6 @@ def _sql_type(name: str) -> str:
 
 
 def _lower(message: str) -> str:
-    """The message in our voice: it starts in lower case and has no full stop."""
+    """The message in Watersmeet's style: it starts in lower case and has no full stop."""
     message = message.rstrip(" .!")
     return message[:1].lower() + message[1:] if message[1:2].islower() else message

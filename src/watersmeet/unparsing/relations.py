@@ -1,5 +1,5 @@
-"""Each node of the algebra as SQL of DuckDB. Columns are called by their ids, which are unique in a tree, so that an
-expression reads the same wherever it stands.
+"""Each node of the algebra as SQL of DuckDB. Columns are named by their ids, which are unique in a tree, so that an
+expression has the same text in every place.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Select:
 
     @property
     def text(self) -> str:
-        """The whole."""
+        """The whole SELECT."""
         parts = [f"SELECT {self.distinct}" + ", ".join((*(("*",) if self.items is None else self.items), *self.more))]
         parts += [f"FROM {self.source}"] if self.source else []
         parts += ["WHERE " + " AND ".join(self.where)] if self.where else []
@@ -69,7 +69,7 @@ class Select:
 
     @property
     def is_bare(self) -> bool:
-        """Whether it is all columns of its source, maybe filtered."""
+        """Whether it selects all columns of its source, maybe filtered."""
         return self.items is None and not (self.more or self.distinct or self.qualify or self.tail)
 
     @property
@@ -78,37 +78,37 @@ class Select:
         return self if self.is_bare else self.around()
 
     def around(self) -> Self:
-        """A SELECT of all of it."""
+        """A SELECT of all its rows as a subquery."""
         return type(self)(f"({self.text})")
 
     def filtered(self, *conditions: str) -> Self:
-        """With only the rows for which the conditions are true."""
+        """Only the rows for which the conditions are true."""
         found = self.bare
         return replace(found, where=(*found.where, *conditions))
 
     def listed(self, items: Sequence[str]) -> Self:
-        """With these items for its columns."""
+        """With these items as its columns."""
         found = self.around() if self.items is not None or self.more or self.distinct else self
         return replace(found, items=tuple(items))
 
     def beside(self, more: Sequence[str]) -> Self:
-        """With these items behind its columns; they read none that `more` has made."""
+        """With these items after its columns; they read none that `more` contains."""
         found = self.bare
         return replace(found, more=tuple(more))
 
 
-#: Keeps all rows of a SELECT, as a window, below which DuckDB filters nothing.
+#: Keeps all rows of a SELECT by a window, below which DuckDB pushes no filter.
 _WINDOW: Final = "QUALIFY row_number() OVER () >= 1"
 
 
 @dataclass
 class Writer:
-    """Writes one query. relation_name: the DuckDB relation that holds the content of a relation (id).
+    """Writes one query. relation_name: the DuckDB relation with the content of a relation (id).
 
-    named: the queries that are read by a name, which stand in front of all others.
+    named: the queries of WITH, which precede all others.
 
     DuckDB pushes filters of a join also below LIMIT and DISTINCT ON, which changes their rows (`join_filters` of
-    `duckdbs.connect`). So below joins these are written as windows, or around one.
+    `duckdbs.connect`). So below joins these are written as windows, or below one.
     """
 
     relation_name: Callable[[str], str]
@@ -127,7 +127,7 @@ class Writer:
     def query(self, tree: Node, names: Sequence[str]) -> str:
         """The rows of `tree`, its columns under these names."""
         found = self.select(tree)
-        if any(n.startswith("#") for n in names):  # which could be taken for ids
+        if any(n.startswith("#") for n in names):  # they could be mistaken for ids
             found = found.around().listed(_picked(tree.columns, names))
         elif isinstance(tree, Project):
             found = replace(found, items=tuple(_called(sql(x), n) for x, n in zip(tree.exprs, names, strict=True)))
@@ -143,7 +143,7 @@ class Writer:
 
     @singledispatchmethod
     def select(self, node: Node) -> Select:
-        """The rows of `node`, its columns called by their ids."""
+        """The rows of `node`, with columns named by their ids."""
         raise AssertionError(type(node).__name__)
 
     # -- what is stored ---------------------------------------------------------------------------------------------
@@ -187,12 +187,12 @@ class Writer:
             with self._joined():
                 text = self.text(node.definition)
             if node.definition.free or self._rounds(node.definition):
-                return Select(f"({text}) AS {alias(node.columns)}")  # it has to stay where it is
+                return Select(f"({text}) AS {alias(node.columns)}")  # it must stay in this place
             self.named[node.name] = text
         return Select(_table(node.name, node.columns))
 
     def _rounds(self, tree: Node) -> frozenset[str]:
-        """The recursions around a tree of which it reads the rounds."""
+        """The recursions around a tree whose rounds it reads."""
         if isinstance(tree, Named) and tree.definition is None:
             return frozenset([tree.name])
         if isinstance(tree, Named) and tree.name in self._read:
@@ -216,7 +216,7 @@ class Writer:
         parts, first = conjuncts(node.predicate), found_by_key(node)
         if first is None or len(parts) == 1:
             return self.select(node.input).filtered(*(_part(p) for p in parts))
-        # DuckDB uses an index for a single condition, and LIMIT keeps it apart from the others.
+        # DuckDB uses an index only for a single condition; LIMIT separates it from the others.
         one = replace(self.select(node.input).filtered(_part(first)), tail="LIMIT 2").around()
         return one.filtered(*(_part(p) for p in parts if p is not first))
 
@@ -224,7 +224,7 @@ class Writer:
     def _(self, node: Project) -> Select:
         below = self.select(node.input)
         if not below.source and not node.reads & node.input.ids:
-            below = Select("")  # the row of a query without FROM
+            below = Select("")  # the single row of a query without FROM
         texts = [sql(x) for x in node.exprs]
         found = below.listed([as_column(t, c) for t, c in zip(texts, node.outputs, strict=True)])
         if isinstance(node.input, TopN) and _is_ending(node.input) and not self._is_held(node.input):
@@ -288,13 +288,13 @@ class Writer:
         return left.filtered(f"NOT {truth}" if node.kind == "anti" else truth)
 
     def _value(self, node: Apply) -> str:
-        """Of a subquery that is a column."""
+        """The value of a scalar subquery as a column."""
         if node.kind == "mark":
             return self._truth(node)
         return f"{'array' if node.kind == 'array' else ''}({self.text(node.right)})"
 
     def _truth(self, node: Apply) -> str:
-        """Whether a row has some partner."""
+        """Whether a row has a partner."""
         if not node.pairs:
             return f"EXISTS ({self.select(node.right).text})"
         if len(node.pairs) > 1:
@@ -305,7 +305,7 @@ class Writer:
             found = f"(({left}) IN ({self.text(node.right)}))"
         else:
             found = f"(({left}) IN ({self.select(node.right).bare.listed([right]).text}))"
-        # where only the truth counts, DuckDB makes a semi join of a bare IN
+        # if NULL and false are equivalent, DuckDB makes a bare IN a semi join
         return found if node.null_aware or node.kind == "semi" else f"coalesce({found}, FALSE)"
 
     def _truth_of_rows(self, node: Apply) -> str:
@@ -366,7 +366,7 @@ class Writer:
         return replace(below, qualify=f"QUALIFY {' AND '.join(parts)}" if parts else "", tail=order)
 
     def _is_held(self, node: TopN) -> bool:
-        """Whether it takes some of its rows where a join could take others away before."""
+        """Whether it selects some of its rows, before which a join could remove others."""
         return bool(self._joins) and (node.limit is not None or bool(node.offset))
 
 
@@ -398,6 +398,6 @@ def _table(name: str, columns: Sequence[Column]) -> str:
 
 
 def _part(scalar: Scalar) -> str:
-    """A condition beside others."""
+    """A condition in parentheses, for AND."""
     text = sql(scalar)
     return f"({text})" if isinstance(scalar.expression, (exp.Or, exp.Case, exp.Not)) else text

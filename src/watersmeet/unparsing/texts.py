@@ -1,4 +1,4 @@
-"""Expressions as SQL of DuckDB: names, orders, aggregates with the results that views have, window functions."""
+"""Expressions as SQL of DuckDB: names, orders, aggregates with the results of views, window functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sql(scalar: Scalar) -> str:
         return "NULL"
     if isinstance(node, exp.Column):
         return quoted(node.name)
-    return str(node.sql(dialect="duckdb", copy=False))  # a bound expression has nothing that sqlglot would rewrite
+    return str(node.sql(dialect="duckdb", copy=False))  # sqlglot would not change a bound expression
 
 
 def cast(text: str, kind: SqlType) -> str:
@@ -43,7 +43,7 @@ def alias(columns: Sequence[Column]) -> str:
 
 
 def order_by(keys: Sequence[SortKey], items: Sequence[str] = ()) -> str:
-    """`ORDER BY …`; nothing without keys. items: of the select list, whose places may stand for them."""
+    """`ORDER BY …`; empty without keys. items: of the select list, whose positions may replace them."""
     return f"ORDER BY {', '.join(sort_key(k, items) for k in keys)}" if keys else ""
 
 
@@ -67,7 +67,7 @@ _LISTED: Final = frozenset({"array_agg", "first_value", "last_value", "jsonb_agg
 
 
 def aggregate(call: AggregateCall, over: str = "") -> str:
-    """The call, of exactly its type. over: a window that it is called over."""
+    """The call, of exactly its type. over: its window, if any."""
     made = _text(call, over)
     return made if call.function == "count" else cast(made, call.type)
 
@@ -123,7 +123,7 @@ def _percentile_disc(call: AggregateCall, argument: str, over: str) -> str:
 
 
 def _exact_average(total: str, count: str) -> str:
-    """Sum / count to ten digits after the point, rounded half away from zero."""
+    """Sum / count with ten decimals, rounded half away from zero."""
     scaled = f"CAST({total} * 10000000000 AS HUGEINT)"
     quotient = f"({scaled} * 2 + sign({scaled}) * {count}) // ({count} * 2)"
     return f"CAST({quotient} AS DECIMAL(38, 0)) * 0.0000000001"

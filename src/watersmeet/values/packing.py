@@ -1,8 +1,8 @@
-"""Columns in fewer bytes, for what is compressed and then written, or sent: numbers and times as what they are above
-the least of them, in as few bytes as all of these need; strings as their lengths and one piece with the bytes of all.
+"""Columns in fewer bytes, for rows that are compressed and written, or sent: numbers and times as differences from the
+minimum, in as few bytes as possible; strings as their lengths and one buffer with the bytes of all.
 
-Compressing takes most of the time of writing rows, by the byte, and finds little of that by itself; and Spark's Java
-copies what is sent several times. Here it is a pass over each column.
+Compression dominates the time of writing rows, in proportion to their bytes, and finds little of this redundancy
+itself; and Spark's Java copies sent bytes several times. Packing is one pass over each column.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 _PACKED: Final = b"watersmeet.packed"
 _SCHEMA: Final = b"watersmeet.schema"
 
-#: By the number of their bits.
+#: By the number of bits.
 _SIGNED: Final[dict[int, np.dtype[Any]]] = {16: np.dtype(np.int16), 32: np.dtype(np.int32), 64: np.dtype(np.int64)}
 _UNSIGNED: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The rows in a batch whose schema says how to get them back, and a batch of one row with the bytes of strings, if
-    there are any. Other metadata of the schema stays. The bytes of columns that are packed depend on the rows alone;
-    others are as they were.
+    """The rows in a batch whose schema describes the packing, and a batch of one row with the bytes of strings, if
+    there are any. Other metadata of the schema stays. The bytes of packed columns depend only on the rows; other
+    columns are unchanged.
     """
     lows: dict[int, int] = {}
     texts: dict[int, pa.Buffer] = {}
@@ -53,12 +53,12 @@ def is_packed(schema: pa.Schema) -> bool:
 
 
 def has_texts(schema: pa.Schema) -> bool:
-    """Whether a second batch comes behind one of this schema."""
+    """Whether a second batch follows one of this schema."""
     return bool(json.loads(schema.metadata[_PACKED])["texts"])
 
 
 def unpack_columns(head: pa.Table, texts: pa.Table | None) -> pa.Table:
-    """The inverse of `pack_columns`, of tables of one piece for each column."""
+    """The inverse of `pack_columns`. Each column of the tables has one chunk."""
     layout: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
     schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
     lows = {int(i): low for i, low in layout["lows"].items()}
@@ -80,7 +80,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _words(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numbers that values are made of; None of types that are not packed."""
+    """The integer type of the values' bytes; None for types that are not packed."""
     is_packed = pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind)
     return _SIGNED.get(kind.bit_width) if is_packed else None
 
@@ -95,7 +95,7 @@ def _low(array: pa.Array) -> tuple[int, int] | None:
 
 
 def _above(array: pa.Array, low: int, high: int) -> pa.Array | None:
-    """What the values are above `low`; None if that takes as many bytes as they do."""
+    """The differences of the values from `low`; None if they need as many bytes as the values."""
     words = _words(array.type)
     assert words is not None
     narrow = _fitting(high - low)
@@ -105,7 +105,7 @@ def _above(array: pa.Array, low: int, high: int) -> pa.Array | None:
     above = np.empty(len(array), narrow)
     np.subtract(values, words.type(low), out=above, casting="unsafe")
     if array.null_count:
-        above[~_valid(array)] = 0  # anything may be there
+        above[~_valid(array)] = 0  # values of NULLs are arbitrary
     return _array(above, array)
 
 
@@ -135,14 +135,14 @@ def _wide(array: pa.Array, kind: pa.DataType, low: int) -> pa.Array:
 
 
 def _lengths(array: pa.Array) -> tuple[pa.Array, pa.Buffer]:
-    """How many bytes each string has, and the bytes of all."""
+    """The length of each string in bytes, and the bytes of all."""
     _, ends, data = array.buffers()
     if not len(array):
         return pa.array([], pa.uint8()), pa.py_buffer(b"")
     offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
     lengths = np.diff(offsets)
     if array.null_count and lengths[~_valid(array)].any():
-        return _lengths(array.take(pa.array(np.arange(len(array)))))  # without what is behind NULLs
+        return _lengths(array.take(pa.array(np.arange(len(array)))))  # removes the bytes of NULLs
     narrow = _fitting(int(lengths.max()))
     assert narrow is not None
     first, last = int(offsets[0]), int(offsets[-1])

@@ -66,7 +66,7 @@ def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
 
 
 def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
-    """Stores the name of each of `classes` as `kind`, by which they are read as a `base` or a class between.
+    """Registers each of `classes` by its `kind`, under which values are read as a `base` or an intermediate class.
 
     classes: by the class variable `by`; may grow later.
     """

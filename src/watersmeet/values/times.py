@@ -68,7 +68,7 @@ _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
-#: Appended to a text, so that DuckDB refuses it as a time.
+#: Appended to a text, so that DuckDB rejects it as a time.
 NO_TIME: Final = " is no time"
 
 #: A zone without a slash at the end of a text.
@@ -145,7 +145,7 @@ UNITS_US: Final = {
     "week": 7 * DAY_US,
 }
 
-#: The unit that an abbreviation stands for.
+#: The units of abbreviations.
 ABBREVIATED: Final = {
     "us": "microsecond",
     "ms": "millisecond",

@@ -1,1 +1,1 @@
-"""Columns as Arrow and numpy arrays: hashes, orders, exact sums. Nothing here knows of changes."""
+"""Columns as Arrow and numpy arrays: hashes, orders, exact sums. These modules have no notion of changes."""

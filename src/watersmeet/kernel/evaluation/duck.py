@@ -23,8 +23,9 @@ from watersmeet.values.types import SqlType
 _SHARE: Final = 0.4
 _LEAST_MEMORY_BYTES: Final = 256 << 20
 
-#: The optimizers that expressions need: the others cost a fifth of a short statement's time. Not "expression_rewriter":
-#: it removes errors (`n + 1 > 10` becomes `n > 9`), and then a row's value depends on whether another row fails.
+#: The optimizers that expressions need: the others cost a fifth of a short statement's time. "expression_rewriter" is
+#: not used: it removes errors (`n + 1 > 10` becomes `n > 9`), and then a row's value depends on whether another row
+#: fails.
 _OPTIMIZERS: Final = ("common_subexpressions", "reorder_filter")
 
 #: How long an interrupted query has to end before it is interrupted again.
@@ -76,11 +77,11 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0
 
     try:
         threading.Thread(target=run, name="watersmeet-select", daemon=True).start()
-        ended.wait()  # not `join`: Python takes a thread whose `join` was interrupted for one that has ended
+        ended.wait()  # not `join`: after an interrupted `join`, Python regards the thread as ended
     except BaseException:
-        given_up.set()  # a thread that begins after this does nothing
+        given_up.set()  # a thread that starts later does nothing
         while begun.is_set() and not ended.is_set():
-            connection.interrupt()  # again and again: a query that is about to begin forgets it
+            connection.interrupt()  # repeatedly: a query that is about to start resets the interruption
             ended.wait(_INTERRUPT_S)
         raise
     if failures:

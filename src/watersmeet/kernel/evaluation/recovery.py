@@ -40,7 +40,7 @@ Tree = dict[str, Any]
 #: Above this number of parts, errors are counted for the whole expression only.
 _MOST_PARTS: Final = 200
 
-#: Classes and types of nodes that never fail by themselves, or that have no value of their own.
+#: Classes and types of nodes that never fail by themselves, or have no value.
 _SAFE: Final = frozenset(
     {"COLUMN_REF", "CONSTANT", "CONJUNCTION", "LAMBDA"}
     | {"OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_NOT", "OPERATOR_TRY"}
@@ -106,7 +106,7 @@ def tolerant(connection: duckdb.DuckDBPyConnection, tree: Tree) -> Tolerant:
     found = _Parts()
     found.visit(tree, ())
     if len(found.parts) > _MOST_PARTS:
-        found.parts = found.parts[-1:]  # the whole
+        found.parts = found.parts[-1:]  # the whole expression
     trees = [tree, _tried(tree)]
     for part in found.parts:
         trees += [part.node, part.tried, *(condition for _, condition in part.reached)]
@@ -472,7 +472,7 @@ class Recovery:
         return np.concatenate(ran), together, escaped
 
     def _count(self, plan: _Plan, i: int, given: _Given, rows: Rows) -> None:
-        """Counts the errors of a part. The reason is that of the first row for which the counters have none."""
+        """Counts the errors of a part. The reason is that of the first row that fails."""
         part, reason = plan.tolerant.parts[i], ""
         if (given.column, part.written) not in given.counters.failures:
             statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])
@@ -485,7 +485,7 @@ class Recovery:
 
 
 def _reason(cause: Exception) -> str:
-    """DuckDB's message, without its kind and without the column's name, which is another one in the query."""
+    """DuckDB's message, without its kind and without the column's name, which differs in the query."""
     if not isinstance(cause, duckdb.Error):
         return "a text is malformed"
     line = str(cause).splitlines()[0]

@@ -60,5 +60,5 @@ PIECEWISE: Final = frozenset({"cut", "map", "laterowfilter", "repeat", "unnest"}
 #: Kinds that accept slices. All others get their input at once.
 TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})
 
-#: Kinds that step in every epoch, as timed ones do: arrangements output their content.
+#: Kinds that run in every epoch, like timed ones: arrangements output their content.
 UNPROMPTED: Final = frozenset({"arrange", "versions"})

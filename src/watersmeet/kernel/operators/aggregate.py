@@ -93,7 +93,7 @@ def _times(counts: Ints, source: _Source) -> Ints:
 
 
 def _order(call: AggregateSpec, place: dict[int, int], rows: Touched) -> tuple[SortKey, ...]:
-    """The call's order over the columns of `rows`, in which only rows with the same arguments are peers."""
+    """The call's order over the columns of `rows`. Only rows with the same arguments are peers."""
     assert call.argument is not None
     wanted = [*call.order, *(SortKey(c) for c in (call.argument, *call.extra))]
     keys = {place[k.column]: SortKey(place[k.column], k.descending, k.nulls_first) for k in reversed(wanted)}
@@ -294,7 +294,7 @@ def _bits(combine: np.ufunc) -> Callable[[_Members, AggregateSpec], pa.Array]:
     return combined
 
 
-#: By function.
+#: The functions of collected aggregates, by name.
 COLLECTED: Final[dict[str, Callable[[_Members, AggregateSpec], pa.Array]]] = {
     "array_agg": _array_agg, "bit_and": _bits(np.bitwise_and), "bit_or": _bits(np.bitwise_or),
     "bit_xor": _bits(np.bitwise_xor), "first_value": _first_value, "jsonb_agg": _jsonb_agg,
@@ -302,7 +302,7 @@ COLLECTED: Final[dict[str, Callable[[_Members, AggregateSpec], pa.Array]]] = {
     "percentile_cont": _percentile_cont, "percentile_disc": _percentile_disc, "string_agg": _string_agg,
 }  # fmt: skip
 
-#: Entries of a run that are read first, and the factor by which more are read each time that this is not enough.
+#: The number of entries of a run that are read first, and the factor by which it grows if they are not enough.
 FIRST_ROWS: Final = 16
 
 _FURTHER: Final = 8
@@ -459,7 +459,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
     plan = accumulators_of(op, ctx.schemas[0])
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
-    if not groups.count:  # the one group exists without rows too
+    if not groups.count:  # the single group exists even without rows
         nothing = np.zeros(0, np.int64)
         groups = Groups(nothing, np.zeros(1, np.int64), np.array([EMPTY_HASH]), ())
     trace = state.trace(op.id, "groups")

@@ -25,11 +25,11 @@ ROWS: Final = "rows"
 
 
 def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Arranged:
-    """The change and the content before it; the state has the change when this returns, without rows that are not
+    """The change and the content before it. When this returns, the state contains the change, without rows that are not
     needed.
 
-    The state is not touched if nothing changes: it is read when a join asks for it. All rows of the change are output,
-    also those not needed after the epoch: they may be later than the sources' numbers before it.
+    If nothing changes, the state is not loaded: it is read when a join requests it. All rows of the change are output,
+    also those not needed after the epoch: they may be later than the watermarks before it.
     """
     change, null_keys = _taken(op, inputs[0], ctx.slicing)
     ctx.counters.busiest = busiest_of(change)
@@ -87,9 +87,7 @@ def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run,
 
 
 def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
-    """Changes of rows that are not kept as one side of a join, and the `other` side, all of whose changes come before
-    them.
-    """
+    """Changes of rows that are not kept as one side of a join, and the `other` side, whose changes all precede them."""
     change, null_keys = split(delta, keys, null_safe)
     nothing = other.null_keys.take(np.zeros(0, np.int64))
     return (
@@ -131,14 +129,14 @@ def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[
 
 
 def _places(run: Run, parts: Sequence[int], count: int) -> list[int]:
-    """Where the ranges of hashes with these numbers begin, of `count` in all; number `count` is the end."""
+    """The first rows of the ranges of hashes with these numbers, of `count` ranges; number `count` is the end."""
     starts = np.array([bucket_start(p, count) for p in parts if p < count], np.uint64)
     found: list[int] = np.searchsorted(run.hash, starts).tolist()
     return [*found, *[run.num_rows for p in parts if p >= count]]
 
 
 def is_exact(op: Arrange | Versions) -> bool:
-    """True if equal hashes mean equal keys: NULLs are gone, and the one key's hash is a bijection."""
+    """True if equal hashes mean equal keys: there are no NULLs, and the hash of the only key is a bijection."""
     if not op.keys:
         return True
     return len(op.keys) == 1 and not op.null_safe[0] and is_bijective(op.schema[op.keys[0]].type.arrow)

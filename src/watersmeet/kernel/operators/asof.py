@@ -115,7 +115,7 @@ class Candidates:
         return run, np.where(met, place[np.where(met, found, 0)], NONE)
 
     def differ(self, mine: col.Positions, other: Candidates, theirs: col.Positions) -> col.Mask:
-        """Where a candidate is another row than that of `other`, whose runs begin with those of this one."""
+        """The mask of candidates that differ from those of `other`, whose runs begin with the runs of this one."""
         differs: col.Mask = (mine == NONE) != (theirs == NONE)
         both = np.flatnonzero((mine != NONE) & (theirs != NONE))
         if not len(both):
@@ -161,7 +161,7 @@ class Candidates:
         self.values = col.gather(self.values, kept)
 
     def _column(self, position: int, some: col.Positions) -> pa.Array:
-        """The values of column `position` of `some` rows, which come by run."""
+        """The values of column `position` of `some` rows, which are ordered by run."""
         starts = np.searchsorted(self._of_run[some], np.arange(len(self._runs) + 1))
         found = [
             col.gather(run.arrays[position], self._rows[some[start:stop]])
@@ -185,7 +185,7 @@ class Candidates:
         return self.groups * width + ranks[:count], groups * width + ranks[count:]
 
     def _first(self, ties: Sequence[int], counts: Diffs, depth: int | None) -> col.Positions:
-        """The rows that are first of their group and value and count by `depth`, by group and value."""
+        """The rows that are first of their group and value and within the depth, by group and value."""
         keys = order_keys(self.values)
         rows = np.lexsort((keys, self.groups))
         groups, keys = self.groups[rows], keys[rows]
@@ -225,7 +225,7 @@ class Candidates:
         alike = order[np.logical_and.reduce([word[order] == word[firsts] for word in words])]
         best = some[order[starts]]
         if len(alike) > len(starts):
-            alike.sort()  # by run again
+            alike.sort()  # back to the order of runs
             arrays = [self._column(i, some[alike]) for i in range(self._runs[0].columns.num_columns)]
             kept, _ = canonical_rows(
                 arrays, np.ones(len(alike), np.int64), stretch[alike].astype(np.uint64), whole_row=False
@@ -262,8 +262,8 @@ def _measured(differences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    A row has at most one partner, so each left row with a changed key counts as output, before and after. The number
-    that really changes is known only later, so it is no limit for a view.
+    A row has at most one partner, so each left row with a changed key counts as output, before and after. The number of
+    actual changes is known only later, so it can't be limited for a view.
     """
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)

@@ -3,12 +3,12 @@
 An upsert keeps the last row of each key, and outputs a retracting changelog.
 
 Versions are the rows of a table by key and by the time from which they are valid, for joins as of an earlier time. An
-inserted row, also one that replaces another, is the version from its own time on; a deleted row leaves a mark from its
-own time on. For one key and time the last change counts, in the order of `_seq`. A row that another one of the same
-transaction replaces changes nothing: the earlier version stays, unless both have one time.
-A change whose time is below the watermark is late. Versions below the watermark are final, so a late change counts from
-the watermark on, unless a version of a later time is valid there already. Rows in a backfill are content, not history:
-each is a version, and their order does not count.
+inserted row, even if it replaces another, is the version from its own time on; a deleted row leaves a mark from its own
+time on. For one key and time the last change counts, in the order of `_seq`. A row that another one of the same
+transaction replaces has no effect: the earlier version stays, unless both have the same time. A change whose time is
+below the watermark is late. Versions below the watermark are final, so a late change counts from the watermark on,
+unless a version of a later time is valid there already. Rows in a backfill are content, not history: each is a version,
+and their order does not count.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _deleted(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -
 
 
 def _last(groups: Groups, rows: Ints, times: Ints) -> Ints:
-    """For each group the greatest time of those of its rows that are among `rows`."""
+    """For each group the greatest time of its rows among `rows`."""
     found = np.full(groups.count, NEVER)
     np.maximum.at(found, groups.of_row[rows], times[rows])
     return found
@@ -299,8 +299,8 @@ def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: Step
 
 @dataclass(frozen=True, eq=False)
 class _Said:
-    """Statements about keys: rows of a run (later ones are newer), with the group and time of each, and from when it
-    counts.
+    """Changes of keys: rows of a run (later ones are newer), with the group and time of each, and the time from which
+    it is valid.
     """
 
     rows: Ints
@@ -309,7 +309,7 @@ class _Said:
     since: Ints
 
     def take(self, chosen: Ints) -> _Said:
-        """Some of them."""
+        """The chosen ones."""
         return _Said(self.rows[chosen], self.groups[chosen], self.times[chosen], self.since[chosen])
 
     def last(self) -> _Said:
@@ -350,7 +350,9 @@ def _said(op: Versions, probe: Probe) -> _Said:
 
 
 def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
-    """The statements that count, and from when. newest: the time of each group's version at `bound`."""
+    """The changes that count, and the times from which they are valid. newest: the time of each group's version at
+    `bound`.
+    """
     late = said.times < bound
     if not late.any():
         return said
@@ -370,8 +372,8 @@ def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
 
 
 def _newest(op: Versions, content: Content | None, bound: int, count: int) -> Ints:
-    """For each group, the time of the row of the last version that is valid from `bound` or earlier; the least if there
-    is none.
+    """For each group, the row time of the last version that is valid from `bound` or earlier; the minimum if there is
+    none.
     """
     found = np.full(count, np.iinfo(np.int64).min)
     if content is not None:
@@ -385,7 +387,7 @@ def _newest(op: Versions, content: Content | None, bound: int, count: int) -> In
 
 
 def _among(groups: Ints, since: Ints, said: _Said) -> col.Mask:
-    """Where a group and time is one of those of `said`."""
+    """The mask of pairs of group and time that occur in `said`."""
     ranks = np.unique(np.concatenate((since, said.since)), return_inverse=True)[1].astype(np.int64)
     width = len(ranks) + 1
     return np.isin(groups * width + ranks[: len(since)], said.groups * width + ranks[len(since) :])

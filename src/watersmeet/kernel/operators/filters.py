@@ -104,7 +104,8 @@ def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: Step
 class _Line:
     """The bound, before this epoch and now.
 
-    passed: the trace with the former, if it is stored. unit_us: the microseconds of 1 in the words of the column.
+    passed: the trace with the earlier bound, if it is stored. unit_us: the microseconds of 1 in the words of the
+    column.
     """
 
     def __init__(self, op: TimeFilter, passed: Trace, unit_us: int) -> None:
@@ -142,7 +143,7 @@ class _Line:
             return 0
         bound = -(-bound_us // self._unit_us) if self._side == "left" else bound_us // self._unit_us
         if self._unit_us > 1 and bound <= -MOST_DAYS:
-            return 0  # earlier dates count as that day, `microseconds` says
+            return 0  # earlier dates count as the first day, as in `microseconds`
         return int(np.searchsorted(run.hash, np.uint64(bound + (1 << 63)), side=self._side))
 
 
@@ -204,7 +205,7 @@ def _bound(runs: Sequence[Run], right: Delta) -> pa.Array:
 
 
 def passes(values: pa.Array, bound: pa.Array, comparison: str) -> col.Mask:
-    """For each of `values`, none NULL, whether it compares so with the only value of `bound`."""
+    """The mask of `values`, none NULL, that pass the comparison with the only value of `bound`."""
     if not len(bound) or not len(values):
         return np.zeros(len(values), np.bool_)
     keys = order_keys(pa.concat_arrays([values, bound]))
@@ -220,7 +221,7 @@ def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) 
     if not words or (len(words) == 2 and old.equals(new)):
         return
     low, high = min(words)[0], max(words)[0]
-    if len(words) == 1:  # the bound comes or goes: all on the side that passes
+    if len(words) == 1:  # the bound appears or disappears: all rows on the side that passes
         low, high = (np.uint64(0), high) if comparison[0] == "<" else (low, _LAST)
     for run in runs:
         start, stop = np.searchsorted(run.hash, low), np.searchsorted(run.hash, high, side="right")
@@ -229,7 +230,7 @@ def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) 
 
 
 def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes that are not late by the numbers of the previous epochs, or those that are."""
+    """The changes that are not late by the watermarks of the previous epochs, or the late ones."""
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if op.age and delta.num_rows:

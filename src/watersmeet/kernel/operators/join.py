@@ -125,7 +125,7 @@ class _Joining:
             self._flips = self._flipped(left, right), self._flipped(right, left)
 
     def found(self, limit: int) -> Iterator[Found]:
-        """All that the join finds, about `limit` rows at a time."""
+        """All matches of the join, about `limit` rows at a time."""
         left, right = self._left, self._right
         if self._op.residual is not None:
             yield from found_with_residual(self._op, left, right, Residual(self._op, self._ctx), limit)
@@ -195,7 +195,7 @@ _TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
 
 
 def multi_join(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
-    """The changes of the join's output; cancelled, so that no row of a slice comes with both signs. Rows may repeat.
+    """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
     TooManyRowsError before any is made.
     """
@@ -232,7 +232,7 @@ def _one(op: MultiJoin, found: list[Delta]) -> Delta:
 
 
 def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
-    """What the join finds, at most `limit` rows at a time."""
+    """The matches of the join, at most `limit` rows at a time."""
     for term in terms:
         for matches in _matched(term):
             for rows in matches.combinations(limit):

@@ -71,8 +71,8 @@ def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 
 def arrivals(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The inserted rows, also those that a later one of the same epoch replaces: the cuts between epochs change
-    nothing.
+    """The inserted rows, including those that a later row of the same epoch replaces, so that the boundaries of epochs
+    have no effect.
     """
     delta = inputs[0]
     kept = delta.take(np.flatnonzero(delta.diff > 0))

@@ -1,7 +1,7 @@
 """Process-time temporal joins: each left row with the right rows of its key at the time it arrives.
 
 Within an epoch the right side changes first: with R, dR its content and change, new left rows are joined with R + dR,
-and dR itself changes nothing. So rows that arrive together find each other for any cuts between epochs.
+and dR has no further effect. So rows that arrive together match, whatever the boundaries of epochs.
 
 Append-only left rows need no state. If they can be deleted, a memo keeps the matches of each, to be retracted (`Memo`).
 
@@ -10,9 +10,9 @@ Left rows that wait for their first match are kept until the end of the first ep
 match at the end of any epoch since they arrived: a right row that is inserted and deleted within one epoch does not
 count.
 
-Answers of look-ups are used again for a while, whatever becomes of the right side (Timeplus, "Multi-JOINs and ASOF
-JOINs", "Dictionary", "Direct JOIN with Dictionary"). A key without rows is looked up each time. A trace of the join has
-the right rows with the time of the epoch that looked them up. Within an epoch all rows of a key have the same answer.
+Answers of look-ups are reused for a while, even if the right side changes (Timeplus, "Multi-JOINs and ASOF JOINs",
+"Dictionary", "Direct JOIN with Dictionary"). A key without rows is looked up each time. A trace of the join contains
+the answers with the time of the epoch of their look-up. Within an epoch all rows of a key have the same answer.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Memo:
         return without_cancelling(change.select([places[c] for c in self._op.output]))
 
     def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, deleted: Ints) -> None:
-        """Removes `gone[g]` copies from the look-ups of group g, the oldest first."""
+        """Removes `deleted[g]` copies from the look-ups of group g, the oldest first."""
         epochs, copies = np.asarray(arrays[self._found + 1]), np.asarray(arrays[self._found + 2])
         order = np.lexsort((epochs, groups))
         starts = np.ones(len(order), np.bool_)
@@ -208,7 +208,7 @@ class UnmatchedBuffer:
 
 
 class _Split:
-    """Passes pairs on, and collects the left rows without match. shown: these are passed on as well."""
+    """Passes pairs on, and collects the left rows without match. shown: also pass these on."""
 
     def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
         self._out = out
@@ -237,12 +237,13 @@ _Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
 
 
 def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
-    """The rows that answer the changes of `left` instead of those of `right`; the state has them when this returns.
+    """The answers to the changes of `left`, in place of the changes of `right`; the state contains them when this
+    returns.
 
-    left: new rows; right: all its changes come before them. now_us: the time of the epoch.
+    left: new rows; right: all its changes precede them. now_us: the time of the epoch.
     """
     assert op.ttl_us is not None
-    bound_us = now_us - op.ttl_us + 1  # at the very end of its time an answer serves no more
+    bound_us = now_us - op.ttl_us + 1  # an answer expires exactly at the end of its time
     trace = state.trace(op.id, ANSWERS)
     known = trace.runs
     serving: _Found = []
@@ -267,7 +268,7 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
 
 
 def _served(probe: Probe, known: Sequence[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
-    """The groups of the probe whose answer has not expired; these go into `serving`."""
+    """The mask of the probe's groups whose answer has not expired; adds these answers to `serving`."""
     served = np.zeros(probe.num_groups, np.bool_)
     found = probe.content(parts(near(known, lambda: probe.hashes)))
     if found is not None:
@@ -303,7 +304,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
     memo = Memo(op, state, len(ctx.schemas[0]), ctx.epoch)
     came = np.flatnonzero(rows.diff > 0)
-    every = replace(op, join_kind="left")  # rows that meet nothing are remembered, too
+    every = replace(op, join_kind="left")  # rows without a match are also remembered
     memo.remember(rows.take(came), lambda some, met: _look_up(every, some, right, met, state, ctx))
     memo.take_back(rows.take(np.flatnonzero(rows.diff < 0)))
     return memo.changes()
@@ -311,7 +312,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
 
 def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, state: State, ctx: StepContext) -> None:
     """Adds the matches of new and waiting left rows."""
-    every = replace(op, join_kind="left")  # rows that meet nothing wait, also in an inner join
+    every = replace(op, join_kind="left")  # rows without a match wait, also in an inner join
 
     def look_up(rows: Delta, met: PairOutput) -> Delta:
         left, still = near_changes(unkept(rows, op.left_keys, op.null_safe, right), (False, False))
@@ -343,7 +344,7 @@ def _sides(
     left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right), (False, False))
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
-    ):  # history has no time of its own: each of its rows asks
+    ):  # history has no times, so each of its rows is looked up
         still = answered(op, left, still, state, now_us)
     return left, still
 

@@ -115,7 +115,7 @@ def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
 
 
 def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: Groups) -> None:
-    """Writes which rows can be output now, and which no longer."""
+    """Writes the rows that can be output from now on, and deletes the others."""
     old, new = (_chosen(op, ranking, counts[ranking.order], 0) for counts in (rows.before, rows.after))
     moved = np.flatnonzero(new != old)
     arrays = col.gather_all(rows.arrays, ranking.order[moved])

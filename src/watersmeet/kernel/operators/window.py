@@ -132,7 +132,9 @@ def _of_peers(places: Places, distance: int) -> Stretch:
 
 
 def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, *, low: bool) -> Ints:
-    """For each place, where the values of its partition reach its target, or (not `low`) where they have passed it."""
+    """For each place, the position in its partition at which the values reach its target, or (not `low`) have passed
+    it.
+    """
     count = places.count
     words = order_keys(pa.concat_arrays([values, targets]))
     if key.descending:
@@ -144,11 +146,11 @@ def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, 
     order = np.lexsort((side, np.concatenate([words[:count][rows], words[count:][aims]]), partition))
     is_value = order < len(rows)
     passed = np.cumsum(is_value)[~is_value]
-    # Non-NULL values lie in one stretch of each partition; `passed` counts them over all partitions.
+    # Non-NULL values form one contiguous stretch in each partition; `passed` counts them over all partitions.
     begin, end = _known_stretch(places, known)
     counted = np.cumsum(known) - known
     result = np.array(places.peers[0 if low else 1])
-    lost = np.flatnonzero(known & ~aimed)  # the target is beyond its type: everything on that side
+    lost = np.flatnonzero(known & ~aimed)  # the target exceeds its type: all rows on that side
     result[lost] = (begin if low else end)[lost]
     at = aims[order[~is_value] - len(rows)]
     result[at] = begin[at] + passed - counted[begin[at]]
@@ -213,7 +215,7 @@ def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
         found = pick(rows.arrays[spec.arguments[0]], at, (first <= at) & (at < last))
         if len(spec.arguments) == 1:
             return found
-        # Rows without a neighbor have the default, also where the neighbor's value would be NULL.
+        # Rows without a neighbor have the default, which differs from a neighbor with NULL.
         both = pa.concat_arrays([found, rows.arrays[spec.arguments[1]]])
         inside = (first <= at) & (at < last)
         return col.gather(both, np.where(inside, rows.places.here, rows.places.here + rows.places.count))
@@ -270,7 +272,7 @@ _GREATEST: Final = np.iinfo(np.int64).max
 def framed(
     op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The one call of `op` over each frame as `kind`, and where it is too large, and so NULL.
+    """The single call of `op` over each frame as `kind`, and the mask of values that are too large, and so NULL.
 
     arrays, schema: of the rows in the order of the window.
     """
@@ -387,7 +389,7 @@ _POSITIONAL = ("first_value", "last_value", "nth_value")
 
 
 def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The changes of the touched keys' rows with their window values; no row comes with both signs."""
+    """The changes of the touched keys' rows with their window values; no row has both signs."""
     (arranged,) = inputs
     change = arranged.change
     if not change.num_rows:
@@ -417,9 +419,9 @@ def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list
 class _Values:
     """Window values of copies of rows: first those of the rows before the epoch, then those after it.
 
-    rows: of each copy its row; the copies of a row are adjacent. numbers: the number of the copy. split: how many
-    copies there were before. columns: one for each function. large: for each, where its value is too large, and so
-    NULL.
+    rows: the row of each copy; the copies of a row are adjacent. numbers: the number of the copy. split: the number of
+    copies before the epoch. columns: one for each function. large: for each, the mask of values that are too large, and
+    so NULL.
     """
 
     rows: Ints
@@ -438,7 +440,7 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
     for order in dict.fromkeys(f.order for f in op.functions):
         ranking = rank(rows.groups, rows.arrays, order)
         sides = [_copies(ranking.order, counts[ranking.order]) for counts in (rows.before, rows.after)]
-        # The first copy of the first row of some peers that is there leads them.
+        # The first copy of the first present row of some peers leads them.
         peers = np.cumsum(ranking.leads)
         of_place = np.empty(len(peers), np.int64)
         of_place[ranking.order] = peers
@@ -486,7 +488,7 @@ def _value(
 
 
 def _difference(op: Window, rows: Touched, values: _Values, counters: Counters) -> Delta:
-    """Copies that are not the same before and after. Copy k before is compared with copy k after."""
+    """The copies that differ between before and after. Copy k before is compared with copy k after."""
     split, count = values.split, len(values.rows)
     pairs = np.minimum(rows.before, rows.after)
     paired = np.flatnonzero(values.numbers < pairs[values.rows])

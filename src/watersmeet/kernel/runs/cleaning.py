@@ -218,11 +218,11 @@ def _below(sample: Ints, count: int, bound_us: int) -> int:
 
 
 def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
-    """The fields of `_Told`, as they are stored."""
+    """The fields of `_Samples`, as they are stored."""
     order = np.lexsort((times, hashes))
     hashes, times = hashes[order], times[order]
     ends = _ends(hashes, times)
-    behind = ends + depth - 1  # where the row is that is `depth` places newer than all of this one's time
+    behind = ends + depth - 1  # the row that is `depth` positions newer than all rows of this time
     follows = np.flatnonzero(behind < len(times)) if pure else np.zeros(0, np.int64)
     follows = follows[hashes[behind[follows]] == hashes[follows]]
     successors = np.sort(times[behind[follows]])
@@ -269,7 +269,7 @@ class Best:
     def _pruned(self, run: Run) -> Run:
         starts, lengths = stretches(run.hash)
         crowded = np.repeat(lengths > self.depth, lengths)
-        if not run.pure or not crowded.any():  # of different keys with one hash all rows stay
+        if not run.pure or not crowded.any():  # different keys with the same hash keep all rows
             return run
         rows = np.flatnonzero(crowded)
         groups = np.repeat(np.arange(len(starts)), lengths)[rows]

@@ -28,8 +28,8 @@ from watersmeet.system.blobs import BlobParts, DirectBlob, Ranges
 
 
 def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: int) -> Generator[Ranges, None, None]:
-    """The byte ranges of rows [begin, end) of an array, from the address `base`: first those that are known without
-    reading any bytes, then those known once these have been read, and so on.
+    """The byte ranges of rows [begin, end) of an array, from the address `base`: first those that need no reads, then
+    those that depend on the bytes read before, and so on.
     """
     kind = array.type
     buffers = array.buffers()
@@ -58,7 +58,7 @@ def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: 
         or col.is_interval(kind)
     ):
         wanted.append(_bits_of(buffers[1], begins, ends, kind.bit_width, base))
-    else:  # structs and the like, of which there are few: all of it
+    else:  # structs and similar types, which are rare: all of it
         wanted = [np.array([[b.address, b.address + b.size]]) - base for b in buffers if b is not None]
     if wanted:
         yield np.concatenate(wanted)
@@ -72,7 +72,7 @@ def _bits_of(buffer: pa.Buffer, begins: col.Positions, ends: col.Positions, widt
 
 Result = TypeVar("Result")
 
-#: Yields the bytes that it needs before it goes on; returns the result.
+#: Yields the bytes that it needs to continue; returns the result.
 Waiting = Generator[tuple[BlobParts, Ranges], None, Result]
 
 _HASH_BYTES: Final = 8
@@ -273,7 +273,7 @@ class Nearby(Run):
 
     def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:
         super().__init__(some.hash, some.columns, some.weights, whole.keys, pure=whole.pure)
-        self.has_negative = whole.has_negative  # so that all goes as with the whole run
+        self.has_negative = whole.has_negative  # so that merges decide as for the whole run
         self._asked = asked
 
     def expect(self, hashes: Hashes) -> None:
@@ -338,7 +338,7 @@ class StreamedRun(RemoteRun):
         count = 0
         block = self._begin // self.index.rows
         end_block = -(-(self._begin + self.num_rows) // self.index.rows)
-        while (begin := int(np.searchsorted(last, block))) < len(hashes):  # the first that may be there or behind
+        while (begin := int(np.searchsorted(last, block))) < len(hashes):  # the first block that may contain it
             block = max(block, int(first[begin]))
             if block >= end_block:
                 break
@@ -391,7 +391,7 @@ class StreamedRun(RemoteRun):
 
 
 def _one(runs: list[Run]) -> Run:
-    """One run of the rows of neighbouring runs."""
+    """One run of the rows of neighboring runs."""
     hashes = np.concatenate([r.hash for r in runs])
     columns = pa.concat_tables([r.columns for r in runs]).combine_chunks()
     weights = None if runs[0].all_ones else np.concatenate([r.diff for r in runs])

@@ -155,7 +155,7 @@ def _parts(
         whole = hash_columns([col.gather(col.flat(c), rows) for c in delta.columns.columns], len(rows))
         targets[rows] = bucket_of(whole, buckets)
     order = np.argsort(targets, kind="stable")  # 16 bits: a radix sort
-    delta = Delta(col.positional(delta.arrays), delta.diff)  # which are not to be joined for each bucket
+    delta = Delta(col.positional(delta.arrays), delta.diff)  # columns joined once, instead of for each bucket
     stop = 0
     for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
         start, stop = stop, stop + count

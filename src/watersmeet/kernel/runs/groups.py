@@ -148,7 +148,7 @@ def key_form(column: col.Column) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(data)])
 
 
-#: Both counts of a row are in one integer, so that one consolidation adds them up.
+#: Both counts of a row are in one integer, so that one consolidation adds them.
 _SHIFT: Final = np.int64(32)
 
 _HALF: Final = np.int64(1 << 31)
@@ -168,7 +168,7 @@ class Touched:
 def touched(old: Sequence[tuple[Ints, Delta]], change: tuple[Ints, Delta], hashes: Hashes) -> Touched:
     """Adds up the entries `old` and the changes: (group of each row, rows) each.
 
-    hashes: of each group; rows come out by group as these ascend.
+    hashes: of each group; rows are returned by group in the order of these.
     """
     pieces = [*old, change]
     groups = np.concatenate([owner for owner, _ in pieces])

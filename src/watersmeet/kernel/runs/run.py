@@ -238,14 +238,14 @@ class Run:
     def part(self, start: int, stop: int) -> Run:
         """The run of rows [start, stop), without a copy, stored where this one is.
 
-        Its note stays: it describes more rows.
+        Its note stays, although it describes more rows.
         """
         part = self.slice(start, stop)
         part.ref, part.continues, part.note = self.ref, self.continues, self.note
         return part
 
     def behind(self, place: int) -> Run:
-        """The part from a row on, whose hash no earlier row has, with a reference to that part."""
+        """The part from a row on (no earlier row has its hash), with a reference to that part."""
         rest = self.part(place, self.num_rows)
         if self.ref is not None:
             rest.ref = self.ref.behind(int(self.hash[place]), rest.num_rows)

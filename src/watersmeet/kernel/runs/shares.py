@@ -1,9 +1,9 @@
 """References to stored runs, also to parts of them: after the number of buckets has changed, several buckets read one
 run.
 
-A share is the rows of a run whose hashes are in some ranges. Giving a run to other buckets reads nothing of it and only
-writes a reference. If the run is sorted by that hash, a share is a slice; otherwise its rows are picked out when a
-bucket first reads it, and stored separately in the same epoch. Rows that a merge has taken are no longer referred to:
+A share is the rows of a run whose hashes are in some ranges. Assigning a run to other buckets reads nothing of it and
+only writes a reference. If the run is sorted by that hash, a share is a slice; otherwise its rows are selected when a
+bucket first reads it, and stored separately in the same epoch. Rows that a merge has taken are no longer referenced:
 the rest begins at a hash.
 
 Hot keys, with many rows in a run, are found when it is stored, and kept with its reference.
@@ -51,7 +51,7 @@ class HotKeys(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Entries of all of them."""
+        """The number of entries of all keys."""
         return sum(key.rows for key in self.found)
 
     def between(self, low: int, high: int) -> HotKeys | None:
@@ -60,7 +60,7 @@ class HotKeys(NamedTuple):
         return HotKeys(self.keys, found) if found else None
 
     def scaled(self, part: float) -> HotKeys:
-        """With a fraction of the rows of each."""
+        """With a fraction of each key's rows."""
         return HotKeys(self.keys, tuple(key._replace(rows=round(key.rows * part)) for key in self.found))
 
     @staticmethod
@@ -224,7 +224,7 @@ class RunRef(NamedTuple):
 
 
 def load(ref: RunRef, buffer: pa.Buffer) -> Run:
-    """The run of a reference from the bytes of its blob. If its rows had to be picked out, it is not stored yet.
+    """The run of a reference from the bytes of its blob. Selected rows are not stored yet.
 
     STATE_DAMAGED if the bytes are not that run.
     """

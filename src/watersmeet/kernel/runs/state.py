@@ -216,8 +216,8 @@ class StageState:
         return rows, size_bytes
 
     def store_large(self, operator_id: str) -> None:
-        """Begins to store the operator's large new runs, which rarely change again after its step, so `persist` is
-        shorter.
+        """Starts storing the operator's large new runs, which rarely change after its step, so that `persist` takes
+        less time.
         """
         if self._early is None:
             return
@@ -272,7 +272,7 @@ class StageState:
         whole = Run.from_ipc(buffer, ref)
         run = shared(ref, whole)
         assert self._direct is not None
-        # Rows that had to be picked out are already in memory.
+        # Selected rows are already in memory.
         blob = self._direct(ref.blob) if run.ref is not None and run.num_rows else None
         if blob is None:
             return run

@@ -142,7 +142,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     position = len(runs)
     while position:
         start = position - 1
-        while start and runs[start].continues:  # the first chunks may be gone
+        while start and runs[start].continues:  # the first chunks may be merged already
             start -= 1
         group = runs[start:position]
         group_level = level(sum(r.num_rows for r in group))

@@ -54,7 +54,7 @@ class Listener:
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def wait(self, seconds: float) -> None:
-        """Waits for a notification since the last call, or for a time."""
+        """Waits for a notification since the last call, or at most that long."""
         if select.select([self._pipe], [], [], max(0.0, seconds))[0]:
             os.read(self._pipe, 1 << 16)
 
@@ -69,7 +69,7 @@ _WAIT_S: Final = 0.25
 
 
 class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Finds planned epochs by the names of their files: one look per poll, whatever the history."""
+    """Finds planned epochs by the names of their files: one directory listing per poll, whatever the history."""
 
     def __init__(self, directory: str, first: int, notifier: str) -> None:
         self._directory = directory
@@ -120,17 +120,16 @@ class EpochSource(DataSource):  # type: ignore[misc]
         return "epoch long"
 
     def streamReader(self, schema: Any) -> EpochReader:  # noqa: ARG002, N802 - Spark's signature
-        # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver
-        # alone.
+        # This runs in the source's own process. Ctrl-C in a terminal also reaches it, but is meant only for the driver.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EpochReader(self.options["directory"], int(self.options["first"]), self.options["notifier"])
 
 
-#: So often a query is started whose Python process came too late.
+#: How often a query is started again after its Python process started too late.
 ATTEMPTS: Final = 4
 
-#: What Spark says of a process for planning that was not there after ten seconds, which can't be set: a busy machine
-#: takes longer to import what it needs.
+#: Spark's error for a planning process that did not connect within ten seconds, a limit that can't be configured: on a
+#: busy machine the imports take longer.
 _LATE: Final = "failed to connect back"
 
 #: Spark's own logs of a stream's progress took 150 ms of each micro-batch, and nobody ever reads them.
@@ -161,7 +160,7 @@ def start_query(
 
 
 def _missed_callback(cause: object) -> bool:
-    """True for the failure of a query whose Python process was not there in time: another start may do."""
+    """True for the failure of a query whose Python process started too late: another start may succeed."""
     return _LATE in str(cause)
 
 
