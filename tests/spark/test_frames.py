@@ -514,7 +514,7 @@ def test_refusals_that_need_spark(spark, sides):
         (
             lambda: watersmeet.join(left, right, "k", watermark="ts", **marks),
             "INVALID_PARAMETER",
-            "Rows with older times can come out at any time",
+            "Rows with older times can be output at any time",
         ),
         (
             lambda: watersmeet.join(late, late, "k", within="1 s", watermark="ts"),

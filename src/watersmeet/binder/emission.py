@@ -143,7 +143,7 @@ def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bound
             span=said.span,
             detail="A view writes its rows as soon as its inputs change.",
         )
-    notice = f"{words}: without effect in a view, which shows changes of its inputs as soon as they come."
+    notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."
     return replace(query, notices=(*query.notices, notice))
 
 
@@ -222,7 +222,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
             "EMIT_NOT_POSSIBLE",
             "The query cannot be executed in Emit-On-Window-Close mode.",
             hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
-            detail="None of the columns that come out has a watermark." + _read_times(query.tree),
+            detail="None of the output columns has a watermark." + _read_times(query.tree),
         )
     return replace(query, tree=tree, notices=notices)
 
@@ -287,7 +287,7 @@ def _without_time(tree: Node, timed: Sequence[Column]) -> Error:
     return error(
         "EMIT_NOT_POSSIBLE",
         "EMIT ON WINDOW CLOSE is not possible: rows without a partner have no time",
-        detail=f"In rows to which an outer join adds NULLs the {columns} NULL, so these rows would never come out.",
+        detail=f"In rows to which an outer join adds NULLs the {columns} NULL, so these rows would never be output.",
         hint="Write JOIN: only rows with partners have a time here."
         if None in whole
         else f"{word} {' and '.join(names)}, too.",
@@ -316,7 +316,7 @@ def _on_arrival(query: BoundQuery) -> BoundQuery:
         raise error(
             "EMIT_NOT_POSSIBLE",
             f"EMIT ON ARRIVAL is not possible: {why}",
-            detail="Rows that come out on arrival are never revised.",
+            detail="Rows that are output on arrival are never revised.",
             hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.",
         )
     return replace(query, tree=tree)

@@ -91,7 +91,7 @@ def changed(
         raise error(
             "FEATURE_NOT_SUPPORTED",
             f'a partition of table "{captured.schema}.{captured.table}" was emptied by TRUNCATE',
-            detail="Without a snapshot it is not known which rows were in it.",
+            detail="Without a snapshot the deleted rows are unknown.",
             hint=hint_of(table),
         )
     if cut > emptied or (emptied >= 0 and not position.takes_all):

@@ -68,7 +68,7 @@ def take_computed_parts(
         if _KEY_COLUMN in [c.name for c in columns]:
             raise error(
                 "CONNECTOR_OPTION",
-                f"setting {setting} can't be given beside the column {_KEY_COLUMN}",
+                f"setting {setting} can't be combined with the column {_KEY_COLUMN}",
                 hint=f"Leave one of both out: the column is the key of messages, and {setting} says it too."
                 if part == COMPUTED_KEY
                 else "Leave one of both out: messages with a key go to the partition of its hash.",
@@ -259,7 +259,7 @@ class _Producer:
     def _refused(self, problem: Any, topic: str, *, committing: bool) -> Error:
         made = failure(problem, topic, self._properties["bootstrap.servers"])
         if committing:
-            made.detail = "The brokers did not say whether the rows were written. " + (made.detail or "")
+            made.detail = "The brokers did not report whether the rows were written. " + (made.detail or "")
         elif problem.name() == "MSG_SIZE_TOO_LARGE":
             return error(
                 "CONNECTOR_OPTION",

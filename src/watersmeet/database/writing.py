@@ -259,7 +259,7 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
     if rejected:
         session.notice(
             f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: '
-            "a row with a later rowtime came before"
+            "a row with a later rowtime arrived earlier"
         )
     if transaction is not None:
         transaction.clocks[relation.id] = last

@@ -118,7 +118,7 @@ RISINGWAVE: Final = (
         "source_rate_limit",
         "text",
         "default",
-        "Rows per second that each new source gives; 0 pauses it.",
+        "Rows per second of each new source; 0 pauses it.",
         effect=True,
     ),
     flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins.", system=_RISINGWAVE),

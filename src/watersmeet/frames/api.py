@@ -208,7 +208,7 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
         raise refused(
             "watermark",
             column,
-            "Rows with older times can come out at any time. Give both sides a watermark, and within=…, window=… or "
+            "Rows with older times can be output at any time. Give both sides a watermark, and within=…, window=… or "
             "match=asof(…) on these times.",
         )
     return mark
@@ -234,7 +234,7 @@ def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
         raise error(
             "DATATYPE_MISMATCH",
             f'the column "{diff}" of {side}_diff is {kind.simpleString()}',
-            detail="It has 1 for a row that comes and -1 for one that goes.",
+            detail="It is 1 for an inserted row and -1 for a deleted one.",
             hint="Cast it to int.",
         )
     order = [*(i for i in range(len(frame.columns)) if i != position), position]
@@ -251,7 +251,7 @@ def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str |
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 "a side that is the result of a join with watermark=…",
-                detail="Its watermark is not a delay behind its greatest time.",
+                detail="Its watermark is not its greatest time minus a delay.",
                 hint="Leave watermark= out of the first join; give the second one left_watermark= or right_watermark=.",
             )
         found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]

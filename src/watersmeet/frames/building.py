@@ -593,7 +593,7 @@ def _static_problem(shape: JoinShape) -> Error | None:
         return error(
             "FEATURE_NOT_SUPPORTED",
             'emit="final" with a static side',
-            detail="The static side never changes: what comes out is final at once.",
+            detail="The static side never changes: output is final at once.",
             hint="Leave emit out.",
         )
     allowed = ("inner", "left", "semi", "anti") if shape.static == "right" else ("inner", "right")
@@ -618,7 +618,7 @@ def _emit_problem(shape: JoinShape) -> Error | None:
             return error(
                 "EMIT_NOT_POSSIBLE",
                 f'emit="final" with asof(…) of columns of type {kind.sql}',
-                detail="They have no watermark: a nearer right row may come at any time.",
+                detail="They have no watermark: a nearer right row may arrive at any time.",
                 hint='Use "changes" or "arrival".',
             )
         if shape.match.looks_ahead and shape.match.tolerance.us is None:
@@ -632,7 +632,7 @@ def _emit_problem(shape: JoinShape) -> Error | None:
         return error(
             "EMIT_NOT_POSSIBLE",
             'emit="final" needs a watermark on the right column of asof(…)',
-            detail="A left row is final when no nearer right row can come.",
+            detail="A left row is final when no nearer right row can arrive.",
             hint='right_watermark=("ts", "10 seconds"), or withWatermark on that column.',
         )
     if shape.within is None and shape.window_us is None:

@@ -146,7 +146,7 @@ def differences(column: pa.ChunkedArray) -> Diffs:
         raise error(
             "INVALID_VALUE",
             "a row whose diff is NULL",
-            hint="It must be 1 for a row that comes and -1 for one that goes.",
+            hint="It must be 1 for an inserted row and -1 for a deleted one.",
         )
     return np.array(col.flat(column).cast(pa.int64()))
 

@@ -212,7 +212,7 @@ class Search:
                     bounds[column.id] = bound
                     name = f"{node.relation_name}.{column.name}"
                     texts.append(
-                        f"{counted(late)} of {node.relation_name} came late and had no effect; the watermark of "
+                        f"{counted(late)} of {node.relation_name} arrived late and had no effect; the watermark of "
                         f"{name} is {bound.shown}"
                     )
         if not texts:
@@ -307,7 +307,7 @@ class Search:
         found = self._found(node.input, conditions)
         if not found.total:
             return self.steps(node.input, conditions)
-        return [Step("Repeat", detail="the other input of EXCEPT or INTERSECT takes them away", below=found.steps)]
+        return [Step("Repeat", detail="the other input of EXCEPT or INTERSECT removes them", below=found.steps)]
 
     @_ended.register
     def _(self, node: Repartition, conditions: Conditions) -> list[Step]:
@@ -473,7 +473,7 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
     results that can't be computed again; HISTORY_GONE if required rows are no longer kept.
     """
     if session.transaction is not None and not session.transaction.read_only:
-        session.notice("EXPLAIN ROW shows what is committed, without the changes of this transaction.")
+        session.notice("EXPLAIN ROW shows committed rows, without the changes of this transaction.")
     try:
         try:
             # DuckDB's optimizer removes some errors: n + 1 > 10 becomes n > 9.
@@ -508,7 +508,9 @@ def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[S
         steps = _steps(session, statement, tolerant)
         if steps is not None:
             return steps
-    raise error("SNAPSHOT_TOO_OLD", "new epochs came all the time while the row was looked for", sql=statement.text)
+    raise error(
+        "SNAPSHOT_TOO_OLD", "new epochs were committed all the time during the search for the row", sql=statement.text
+    )
 
 
 def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step] | None:

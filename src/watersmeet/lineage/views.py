@@ -251,7 +251,7 @@ class Views:
         if not isinstance(scan, PastScan):
             return self.epoch.number
         if not _is_commit(scan):
-            raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
+            raise self._refused(relation, "They were decided when they arrived: name the past by a commit")
         return int(scan.past.sql)
 
     def _missing(
@@ -279,7 +279,7 @@ class Views:
         untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
         if untold & frozenset[str]().union(*(c.columns for c in conditions)):
             raise self._refused(
-                relation, "The time and the number of a record say when it came, not what it is made of"
+                relation, "The time and the number of a record tell when it was written, not its origin"
             )
         return self._as_of_commits(relation, view, [(last, 0)], last)
 
@@ -378,7 +378,7 @@ class Views:
         raise error(
             "HISTORY_GONE",
             f"rows that come from {relation.title} can't be explained",
-            detail=f"What it had when the view began, at commit {node.moment}, is not known any more: the oldest "
+            detail=f"Its content when the view began, at commit {node.moment}, is not known any more: the oldest "
             f"commit that is kept is {low_water + 1}.",
             hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
         )
@@ -417,7 +417,7 @@ class Views:
                 raise denied(
                     "EXPLAIN of this row",
                     self.statement.text,
-                    detail="It comes from relations that are not granted to you.",
+                    detail="It is read from relations that are not granted to you.",
                 )
             self.read.append(relation.id)
 

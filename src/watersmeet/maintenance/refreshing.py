@@ -226,7 +226,7 @@ def _check_flat(relation: Relation, rows: pa.Table, below: int) -> None:
             "INVALID_VALUE",
             f'key {value} of dictionary "{relation.name}" is out of range for layout FLAT',
             detail=f"Its keys are whole numbers from 0 to {below - 1}.",
-            hint="FLAT(MAX_ARRAY_SIZE n) takes keys below n. HASHED takes all keys.",
+            hint="FLAT(MAX_ARRAY_SIZE n) accepts keys below n. HASHED accepts all keys.",
         )
 
 

@@ -251,7 +251,7 @@ def _problem(cause: Exception, location: Location) -> Exception:
         return StoreProblem(
             f"access to {location.shown} is refused",
             detail=said,
-            hint="Check the credentials, and the rights that they give.",
+            hint="Check the credentials and their rights.",
             passes=False,
         )
     if asks_machine or any(word in text for word in _NO_CREDENTIALS):

@@ -119,7 +119,7 @@ def view_failed(cause: Exception) -> Error:
     if isinstance(cause, Error) and cause.condition in _OWN:
         return cause
     if isinstance(cause, Error):
-        return error("VIEW_FAILED", f"the views can't go on: {cause.message}", detail=cause.detail, hint=cause.hint)
+        return error("VIEW_FAILED", f"the views can't continue: {cause.message}", detail=cause.detail, hint=cause.hint)
     if _NO_SPACE in str(cause):
         # Not of the store: of the temporary files of Spark or DuckDB.
         return error(
@@ -135,7 +135,7 @@ def view_failed(cause: Exception) -> Error:
         detail = f"An epoch failed{f' ({place})' if place else ''}. Nothing of it was kept."
     return error(
         "VIEW_FAILED",
-        f"the views can't go on: {_text(cause)}",
+        f"the views can't continue: {_text(cause)}",
         detail=detail,
         hint="The content is as of the epoch before. Open the database again to try once more.",
     )

@@ -296,7 +296,7 @@ class Inputs:
                 state, why = "waiting", cause.message
                 if cause.condition == "SOURCE_STOPPED":
                     state = "stalled"
-                    why = f"{why}. To set such records aside and go on: {self._to_skip(self._read[relation_id])}"
+                    why = f"{why}. To set such records aside and continue: {self._to_skip(self._read[relation_id])}"
                 said[relation_id] |= {"state": state, "reason": why, "problem": why}
         return said
 

@@ -259,7 +259,7 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
         f"Streaming join's memory reaches max size: {view.max_buffered_bytes}, current total: {left + right}, "
         f"left total: {left}, right total: {right}",
         detail=f"{called[0].upper()}{called[1:]} was stopped. "
-        "It shows nothing of the epoch in which that happened; the other views go on.",
+        "It shows nothing of the epoch in which that happened; the other views continue.",
         hint="Set join_max_buffered_bytes to a higher value in SETTINGS, or bound what the join keeps, "
         "with date_diff_within or a stream that has a primary key.",
     )

@@ -282,7 +282,7 @@ def _stopped(first: dict[str, Any]) -> Error:
     return error(
         "SOURCE_STOPPED",
         f"a record can't be read: {first['reason']} ({place})",
-        detail="The source says on_error = 'stop'.",
+        detail="The source has on_error = 'stop'.",
         hint="Correct the input, or use on_error = 'skip' to set such records aside.",
     )
 

@@ -159,9 +159,7 @@ async def start(
         else:
             options = _options(wire, code, Body(body[4:]))
             if tls is not None and requires_tls and not wire.is_encrypted:
-                raise error(
-                    "INVALID_AUTHORIZATION", "connections without encryption are refused", hint="Use sslmode=require."
-                )
+                raise error("INVALID_AUTHORIZATION", "connections must be encrypted", hint="Use sslmode=require.")
             return options
 
 
@@ -465,7 +463,7 @@ class Connection:
                     reason = Body(message.body).text()
                     raise error("QUERY_CANCELED", f"COPY from stdin failed: {reason}")
                 elif message.kind not in (b"H", b"S"):
-                    raise violation(f"a message of type {message.kind!r} can't stand within COPY")
+                    raise violation(f"a message of type {message.kind!r} is not allowed within COPY")
             file.seek(0)
             return await self._run(lambda: self._client.guarded(receives, file))
 

@@ -439,7 +439,7 @@ def _numbers(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column:
         raise _wrong(column, int(sizes[there][sizes[there] != 8 + 2 * counts[there]][0]))
     if not set(np.unique(signs[there]).tolist()) <= set(_SIGNS):
         raise error(
-            "INVALID_VALUE", f'column "{column.name}" takes no NaN and no infinite number', detail="numeric is finite."
+            "INVALID_VALUE", f'column "{column.name}" accepts neither NaN nor infinity', detail="numeric is finite."
         )
     groups, group_offsets = _gathered(data, offsets[:-1] + 8, 2 * counts)
     values = groups.view(">u2").astype(np.int64)

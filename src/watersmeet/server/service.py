@@ -109,8 +109,8 @@ class Endpoint:
             raise error(
                 "INVALID_PARAMETER",
                 f"listening on {self.host} needs a TLS certificate",
-                detail="Anybody between could read and change what is said.",
-                hint="--certificate and --key give it.",
+                detail="Anybody on the network path could read and change the messages.",
+                hint="Encrypt them by --certificate and --key.",
             )
 
     def check_users(self, users: Users) -> None:

@@ -111,7 +111,7 @@ def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> N
                 "HISTORY_GONE",
                 f"{relation.title} was not there yet at commit {number}",
                 detail="It was created, or complete for the first time, later than that.",
-                hint="SHOW COMMITS lists commits. Of what was dropped and created again, the old history is gone.",
+                hint="SHOW COMMITS lists commits. Dropping a relation deletes its history.",
             )
 
 
@@ -145,7 +145,7 @@ def shown_time(time_us: int) -> str:
 def expired(layout: Layout, log: CommitLog, since: str) -> Error:
     """The error for needed changes that were deleted. since: the moment after which they were made."""
     oldest = oldest_commit(layout, log)
-    detail = f"The oldest commit there is: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None
+    detail = f"The oldest commit: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None
     return error(
         "HISTORY_GONE",
         f"the history since {since} is no longer kept",

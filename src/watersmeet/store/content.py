@@ -283,7 +283,7 @@ class Content:
                 self._log.head(anew=True)
         raise error(
             "SNAPSHOT_TOO_OLD",
-            "what is read was deleted before it could be read",
+            "files were deleted before they could be read",
             detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
             hint="Read again, read less at a time, or let the process that writes keep files for longer.",
         ) from late

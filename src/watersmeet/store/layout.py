@@ -196,7 +196,7 @@ class Layout:
     def unseal(self, path: AnyPath) -> Any:
         """The value in the file `path`.
 
-        FileNotFoundError if there is none. DATABASE_DAMAGED if it is not what was written under that name.
+        FileNotFoundError if there is none. DATABASE_DAMAGED if it differs from the written content under that name.
         """
         return self.unsealed(path, storage.read_file(path))
 
@@ -281,7 +281,7 @@ class Layout:
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read {self._format}") from cause
         if not is_whole:
-            raise error("DATABASE_DAMAGED", f"{self._format} is not what was written")
+            raise error("DATABASE_DAMAGED", f"{self._format} differs from the written content")
         if version != DATABASE_FORMAT_VERSION:
             newer = version > DATABASE_FORMAT_VERSION
             raise error(

@@ -364,7 +364,7 @@ class Overlay:
             f"SELECT count(*) FROM {self.base.table} WHERE rowid < {self._shown_rows}"
         ).fetchone()
         if found is None or found[0] != self._shown_rows:
-            raise error("INTERNAL_ERROR", f'the rows of "{self.base.relation.name}" are not numbered as they came')
+            raise error("INTERNAL_ERROR", f'the rows of "{self.base.relation.name}" are not numbered by arrival')
 
     def _begin(self) -> None:
         if self._is_empty:

@@ -75,7 +75,7 @@ def test_encryption(serving, tmp_path):
     dsn = served.dsn.replace("someone", "bob") + f" password=other sslrootcert={certificate}"
     with psycopg.connect(f"{dsn} sslmode=verify-ca") as client:
         assert client.execute("SELECT 1").fetchone() == (1,)
-    with pytest.raises(psycopg.OperationalError, match="without encryption are refused"):
+    with pytest.raises(psycopg.OperationalError, match="connections must be encrypted"):
         psycopg.connect(f"{dsn} sslmode=disable")
 
 

@@ -190,7 +190,7 @@ def test_health_and_readiness(shop):
     assert shop.http("/livez").json == {"alive": True}
     assert shop.http("/readyz").json == {"ready": True}
     engine = shop.python.opened.engine
-    engine._failure = watersmeet.errors.error("VIEW_FAILED", "the views can't go on")
+    engine._failure = watersmeet.errors.error("VIEW_FAILED", "the views can't continue")
     try:
         refused = shop.http("/readyz")
         assert (refused.status, refused.json["condition"]) == (503, "VIEW_FAILED")

@@ -123,7 +123,7 @@ def test_errors_name_what_is_gone(served, client):
         client.execute(f"DECLARE c CURSOR FOR SUBSCRIBE m AFTER {token}")
     assert caught.value.sqlstate == "72000"
     assert caught.value.diag.source_function == "HISTORY_GONE"
-    assert caught.value.diag.message_detail.startswith("The oldest commit there is: ")
+    assert caught.value.diag.message_detail.startswith("The oldest commit: ")
 
 
 def test_envelopes(served, client):

@@ -151,7 +151,7 @@ def test_on_error_stop_stops_the_source_and_says_where(run, connection, source, 
     for _ in range(2):
         [notice] = connection.execute("FLUSH").notices
         why = (
-            "a record can't be read: json: not a JSON object (y.json, line 2). To set such records aside and go on: "
+            "a record can't be read: json: not a JSON object (y.json, line 2). To set such records aside and continue: "
             "ALTER SOURCE s CONNECTOR WITH (on_error = 'skip')"
         )
         assert notice == f'source "s" was not waited for, as it is stalled: {why}'

@@ -176,7 +176,7 @@ def test_a_bad_message_holds_up_a_strict_view_alone_until_a_statement_lets_it_go
     (shown,) = run(session, "SHOW SOURCES").fetchall()
     assert shown[1] == "stalled"
     command = "ALTER VIEW v MODIFY QUERY SETTING recovery_policy = 'best_effort'"
-    assert notice.endswith(f"To set such records aside and go on: {command}")
+    assert notice.endswith(f"To set such records aside and continue: {command}")
     run(session, command)
     assert rows(session, "SELECT * FROM table(v)") == [(1,), (10,), (2,)]
     letters = run(session, "SELECT source, `offset` FROM watersmeet.dead_letters").fetchall()
@@ -196,7 +196,7 @@ def test_a_bad_message_ends_a_strict_query_that_runs(broker, topic, session):
         assert cursor.fetchall() == [(1,)]
         produce(broker, name, b"{")
         session.flush()
-        with pytest.raises(Error, match=f"(?s)can't go on.*partition 0 of topic {name}, offset 1") as raised:
+        with pytest.raises(Error, match=f"(?s)can't continue.*partition 0 of topic {name}, offset 1") as raised:
             cursor.fetchall()
         assert raised.value.condition == "SOURCE_STOPPED"
 
@@ -412,7 +412,7 @@ def test_expressions_of_messages_that_fail_and_those_that_choose_nothing(broker,
         run(session, "INSERT INTO s(n, text) VALUES (0, 'A')")
     run(session, "INSERT INTO s(n, text) VALUES (NULL, '07')")
     assert run(session, "SELECT n, _tp_message_key FROM table(s)").fetchall() == [(None, "7")]
-    with pytest.raises(Error, match="message_key can't be given beside the column _tp_message_key"):
+    with pytest.raises(Error, match="message_key can't be combined with the column _tp_message_key"):
         run(
             session,
             stream(broker, name, "n int, _tp_message_key string", message_key="to_string(n)").replace("s(", "t("),

@@ -50,7 +50,7 @@ def test_a_row_before_another_is_rejected_within_a_statement_and_after_it(path):
         done = insert(connection, (10, 1), (12, 2), (11, 3), (12, 4))
         assert (done.rowcount, done.notices) == (
             3,
-            ('1 row of "S" rejected: a row with a later rowtime came before',),
+            ('1 row of "S" rejected: a row with a later rowtime arrived earlier',),
         )
         assert insert(connection, (11.999, 5), (3, 6)).rowcount == 0
         assert insert(connection, (12, 7)).notices == ()

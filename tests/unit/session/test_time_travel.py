@@ -242,7 +242,7 @@ def test_without_history_only_what_readers_need_is_kept(connection, history):
     problem = refused(connection, f"SELECT * FROM m FOR SYSTEM_TIME AS OF COMMIT {history[0]}")
     assert problem.condition == "HISTORY_GONE"
     assert problem.message == f"the history since commit {history[0]} is no longer kept"
-    oldest = int(problem.detail.removeprefix("The oldest commit there is: ").split(",")[0])
+    oldest = int(problem.detail.removeprefix("The oldest commit: ").split(",")[0])
     assert oldest == min(row[0] for row in connection.execute("SHOW COMMITS").fetchall())
     assert rows(connection, f"SELECT * FROM m FOR SYSTEM_TIME AS OF COMMIT {oldest}") == rows(
         connection, "SELECT * FROM m"

@@ -442,7 +442,7 @@ def _one_branch(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
     branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]
     if len(timed) != 1:
-        raise not_a_filter(clock_span(part), "Under OR one branch alone may compare with now(); write UNION ALL.")
+        raise not_a_filter(clock_span(part), "Only one branch of OR may compare with now(); write UNION ALL.")
     others = [b for b in branches if b not in timed]
     either = Scalar(exp.or_(*[b.expression for b in others], copy=True), BOOLEAN)
     neither = [

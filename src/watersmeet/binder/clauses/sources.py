@@ -173,7 +173,7 @@ def bind_system(
         raise env.not_supported(
             f"{name} in {binding.rules.query_called}",
             node,
-            detail="A system relation shows what is so now. It has no changes that could be followed.",
+            detail="A system relation shows the present state. It has no changes that a view could follow.",
             hint="Read it in a SELECT that ends.",
         )
     binding.read_system(name)

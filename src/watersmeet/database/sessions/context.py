@@ -167,7 +167,7 @@ class Session:
     def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
         """PERMISSION_DENIED without the privilege on a relation. text: the statement that errors show."""
         if self.view is None and not self.rights.may(privilege, relation.id):
-            raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
+            raise denied(relation.title, text, detail=f"It requires the privilege {privilege}.")
 
     def show_writes(self) -> None:
         """Waits, if the session is set so, until tables and views reflect its commits.

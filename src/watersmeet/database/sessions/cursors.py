@@ -132,7 +132,7 @@ class OpenCursor:
             if kind != "next" or (count is not None and count < 0):
                 raise error(
                     "FEATURE_NOT_SUPPORTED",
-                    "a cursor over a query that runs until it is stopped only goes forward",
+                    "a cursor over a query that runs until it is stopped can only fetch forward",
                     hint="Write FETCH n FROM cursor.",
                 )
             return self.flow.take(count, timeout_s)

@@ -231,7 +231,7 @@ def check_rows(
             raise error(
                 "CONNECTOR_OPTION",
                 "INCLUDE KEY clause not set",
-                detail=f"With {what} the key of a message says which row it is.",
+                detail=f"With {what} the key of a message identifies the row.",
                 hint="Write INCLUDE KEY AS k, and PRIMARY KEY (k).",
             )
         if not is_table or primary_key != (keys[0],):

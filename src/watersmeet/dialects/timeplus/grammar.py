@@ -146,7 +146,7 @@ class _Select:
         if name in self.twice:
             raise error(
                 "AMBIGUOUS_COLUMN",
-                f'the alias "{name}" stands for two expressions',
+                f'the alias "{name}" has two expressions',
                 sql=self.writing.text,
                 span=node_span(column),
                 hint=f"If the column is meant, put its relation in front: relation.{name}.",

@@ -546,7 +546,7 @@ def _failure(cause: Exception) -> Error:
     )
     return error(
         "VIEW_FAILED",
-        f"the views can't go on: {reason[:300]}",
+        f"the views can't continue: {reason[:300]}",
         detail="Spark gave up the epoch after several attempts. Nothing of it was kept.",
         hint="The content is as of the epoch before. Open the database again to try once more.",
     )

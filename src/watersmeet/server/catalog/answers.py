@@ -136,7 +136,7 @@ class CatalogTables:
             raise error(
                 "PERMISSION_DENIED",
                 f"permission denied to signal process {asking.refused}",
-                detail="It takes the role admin, or to be the user whose process it is.",
+                detail="It requires the role admin, or the user of that process.",
             )
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Access:
         if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
             raise error("INVALID_AUTHORIZATION", f'requests of pages of "{origin}" are refused')
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-            raise error("INVALID_AUTHORIZATION", "requests of pages of other sites are refused")
+            raise error("INVALID_AUTHORIZATION", "requests from pages of other sites are rejected")
 
     async def user(self, request: web.Request) -> Login | None:
         """The user of a request; None for a trusted one. AUTHENTICATION_FAILED."""
@@ -234,7 +234,7 @@ async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
         async with asyncio.timeout(most_s):
             body = await request.read()
     except TimeoutError:
-        raise error("IDLE_TIMEOUT", "the client took too long to send the body of its request") from None
+        raise error("IDLE_TIMEOUT", "the body of the request timed out") from None
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError):

@@ -250,7 +250,7 @@ def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
         raise error(
             "INVALID_VALUE",
             "a text is malformed",
-            detail="A function or a cast does not take it, and DuckDB does not say which.",
+            detail="A function or a cast does not accept it; DuckDB does not report which.",
             sql=statement.text,
         ) from cause
     except pa.ArrowException as cause:

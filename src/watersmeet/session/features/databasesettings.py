@@ -185,7 +185,7 @@ def _reset_clock(session: Session, statement: AlterSystem) -> Result:
             statement.value_span,
             "INVALID_PARAMETER",
             "clock can only be reset",
-            hint="ALTER SYSTEM RESET clock lets the time of epochs begin again at the machine's clock.",
+            hint="ALTER SYSTEM RESET clock sets the time of epochs to the machine's clock.",
         )
     with located(statement, statement.value_span):
         reset_clock(session)

@@ -334,7 +334,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
         session.notice(
-            f"{variable.name} has no effect: Watersmeet itself decides what it controls in {variable.system}"
+            f"{variable.name} has no effect: Watersmeet decides itself about its purpose in {variable.system}"
         )
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)

@@ -127,7 +127,7 @@ def _clause(cursor: Cursor) -> dict[str, Any]:
         cursor.expect("(")
         return _options(cursor)
     if cursor.at("AS", "OF"):
-        hint = "AFTER commit begins behind a commit, which the program has seen already."
+        hint = "AFTER commit begins after a commit that the program has already seen."
         raise not_supported("AS OF in SUBSCRIBE", cursor.text, span_of(cursor.rest), hint=hint)
     if cursor.at("WITHIN"):
         raise not_supported("WITHIN TIMESTAMP ORDER BY", cursor.text, span_of(cursor.rest))
@@ -217,7 +217,7 @@ def _form(session: Session, statement: SubscribeChanges) -> Form:
             statement.envelope_span,
             "FEATURE_NOT_SUPPORTED",
             "an envelope of several relations is not supported",
-            hint="Without an envelope, changed rows come as JSON.",
+            hint="Without an envelope, changed rows are JSON.",
         )
     key = tuple(_key_column(statement, relations[0], name) for name in statement.key) or relations[0].primary_key
     if not key:
@@ -414,7 +414,7 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
                 "HISTORY_GONE",
                 f'subscription "{found.shown}" begins later than {beginning.since_ms}',
                 detail=f"It was created at {log.read(found.begun).time_us // 1000}.",
-                hint="SINCE begin() begins with the oldest change there is.",
+                hint="SINCE begin() begins with the oldest kept change.",
                 sql=text,
                 span=name.span,
             )

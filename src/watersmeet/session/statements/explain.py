@@ -169,7 +169,9 @@ def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[
 
 def _check_known(session: Session, query: BatchQuery, statement: st.Select) -> None:
     if not session.catalog.knows(query.depends_on):
-        raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
+        raise denied(
+            "EXPLAIN of this query", statement.text, detail="It reads views of relations that are not granted to you."
+        )
 
 
 def _printed(plan: pa.Table) -> list[str]:

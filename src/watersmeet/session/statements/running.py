@@ -263,7 +263,7 @@ class RunningQuery:
             sources = self._session.database.engine.sources()
             for status in (sources[i] for i in self._strict if i in sources):
                 if status["state"] == "stalled":
-                    raise error("SOURCE_STOPPED", f"the query can't go on: {status['reason']}")
+                    raise error("SOURCE_STOPPED", f"the query can't continue: {status['reason']}")
 
     def _ended_error(self) -> Error:
         if self._killed:

@@ -129,7 +129,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
                 statement,
                 option,
                 f"a sink INTO a table has no option {option}",
-                "It takes type, force_append_only and on_error.",
+                "Its options are type, force_append_only and on_error.",
             )
     table = session.relation(into, statement)
     if type(table) is not Table or table.connector:
@@ -148,7 +148,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
             into.span,
             "FEATURE_NOT_SUPPORTED",
             "Creating such a sink will result in circular dependency.",
-            detail=f"It reads what comes from {table.title}, so each row that it writes could produce another row.",
+            detail=f"It reads rows of {table.title}, so each row that it writes could produce another row.",
         )
     targets = _targets(statement, into, table, len(found.columns))
     bound = bind_view(session, replace(view, column_names=tuple(t.column.name for t in targets)))
@@ -308,7 +308,7 @@ def _form_of(statement: CreateSink, relation: Relation) -> tuple[RowForm, bool]:
             statement,
             "format" if statement.format is not None else "type",
             f"the sink can't be append-only: rows of {_described(relation, statement)} are updated or deleted",
-            "Add force_append_only = 'true': deleted rows are left out then, and an updated row goes out again.",
+            "Add force_append_only = 'true': then deleted rows are omitted, and an updated row is written again.",
         )
     return form, force
 

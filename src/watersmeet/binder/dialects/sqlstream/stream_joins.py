@@ -383,7 +383,7 @@ def _joined(
             "an outer join of a stream and a table can't preserve the table",
             sql=env.text,
             span=span,
-            detail="The stream never ends, so it is never known that a row of the table has no match.",
+            detail="The stream never ends, so a row of the table may always get a match later.",
             hint=_KEPT_HINT,
         )
     kind: Literal["inner", "left"] = "left" if stream_stays else "inner"
