@@ -246,7 +246,7 @@ def _raised(view: Relation, operator_id: str, cause: Error, circuit: Circuit) ->
         cause.condition,
         f"{called} was stopped: {cause.message}",
         detail=f"An operator of kind {circuit.by_id[operator_id].kind} failed. {called[0].upper()}{called[1:]} shows "
-        f"nothing of the epoch in which that happened; the other views go on.{' ' if cause.detail else ''}"
+        f"nothing of the epoch in which that happened; the other views continue.{' ' if cause.detail else ''}"
         f"{cause.detail or ''}",
         hint=cause.hint if isinstance(view, MaterializedView) else "Drop it and create it again.",
     )
@@ -292,7 +292,7 @@ def _makes_too_much(view: Relation, rows: int, hottest: tuple[int, str]) -> Erro
         "AMPLIFICATION_LIMIT",
         f"a join would make {rows} rows in one epoch, more than max_join_amplification_rows = {view.most_join_rows}",
         detail=f"{key}{called[0].upper()}{called[1:]} was stopped. It shows nothing of the epoch in which that "
-        "happened; the other views go on.",
+        "happened; the other views continue.",
         hint="Join by a key that fewer rows share, or create it again with a higher max_join_amplification_rows "
         "(SET, or an option of the view); 0 means no limit.",
     )
