@@ -223,7 +223,7 @@ def watermarks_of(tree: Node) -> dict[str, Watermark]:
 
 
 def clocks_of(tree: Node) -> dict[str, Watermark]:
-    """The greatest times of the columns so far by name, in the same form."""
+    """The greatest time so far of each column, by name, as the plan stores it."""
     return _by_name(tree, clocks)
 
 

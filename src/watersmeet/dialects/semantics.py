@@ -31,7 +31,7 @@ class Semantics:
     are `records` that stay: DELETE writes tombstones, UPDATE is an error, and a running query returns the changes.
     processors_have_settings: whether SET with a dotted name is about a processor. message_options: the default format
     of values in messages (`MessageFormat.options`). row_order: the order of first_value, last_value, lag and similar
-    functions without ORDER BY: only by the values; the order of arrival; ROWTIME, and then arrival.
+    functions without ORDER BY: only by the values; by arrival; or by ROWTIME, equal ones by arrival.
     """
 
     folding: Folding = "lower"

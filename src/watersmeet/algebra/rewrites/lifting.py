@@ -564,7 +564,7 @@ class Lifting:
 
 
 def _is_null_safe(part: Lifted, inner: Scalar) -> bool:
-    """True if a NULL in `inner` stands for a NULL of the domain, not for rows that belong to none of its rows."""
+    """True if a NULL in `inner` is equal to a NULL of the outer row; else rows with NULL belong to no outer row."""
     found = [e for e in (equality(c, part.relation) for c in part.conditions) if e is not None and e.inner == inner]
     return all(e.null_safe for e in found) and inner.nullable
 

@@ -343,7 +343,7 @@ def _copying(node: Join, wish: _Scalars) -> Join:
 
 
 def _groups(node: Node) -> frozenset[str]:
-    """The texts by which the rows of `node` are grouped, if they are. Others would need a further exchange."""
+    """The expressions, as text, that the rows of `node` are already exchanged by; others need a further exchange."""
     if isinstance(node, Partitioned):
         return frozenset(map(text_of, node.partition))
     if isinstance(node, PassThrough):
