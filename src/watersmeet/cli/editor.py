@@ -173,7 +173,7 @@ class SqlCompleter(Completer):
                 yield Completion(relation, start_position=-len(word))
 
     def _candidates(self, before: Sequence[str], after: Sequence[str], typed: str) -> Iterator[str]:
-        """What may follow the words of a statement. typed: the beginning of the word."""
+        """The completions that fit after the words of a statement. typed: the beginning of the word."""
         if before[-1:] == ["."]:
             yield from self._columns(self._meant(before[-2:-1], [*before, *after]), typed)
             return

@@ -204,7 +204,7 @@ class Interrupts:
 
     They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end
     well. Outside the main thread there are no signals. A signal that was ignored before stays ignored, as a shell wants
-    it of what runs in the background.
+    it of background processes.
 
     ending: called at each signal, with the exit code of a command that it ends: 0, or 130 for one that is interrupted.
     """

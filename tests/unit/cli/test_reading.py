@@ -1,4 +1,4 @@
-"""query, explain and status: formats, files, standard input, and what they say when used wrongly."""
+"""query, explain and status: formats, files, standard input, and messages for wrong use."""
 
 from __future__ import annotations
 
