@@ -13,7 +13,8 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.thorough import CHECK, FRESH, THOROUGH, TIER, sampled
+from tests.costs import COSTS
+from tests.thorough import CHECK, FRESH, THOROUGH, TIER, mark_costly, sampled
 from watersmeet.system.process import cores
 
 pytest_plugins = ["tests.temporaries", "tests.servers", "tests.browsers"]
@@ -51,8 +52,10 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (3 * cores() + 1) // 2
 
 
-@pytest.hookimpl(trylast=True)  # when the others have left out what they leave out
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    mark_costly(items, COSTS)
+    yield  # tests are chosen by their marks
     kept = items if THOROUGH else [item for item in items if not item.get_closest_marker("thorough")]
     kept = sampled(kept) if CHECK else kept
     if len(kept) < len(items):

@@ -4,7 +4,7 @@
 |---|---|
 | `fast` | one seed of each law whose seeds are quick, few examples |
 | `test` | a third of the quick seeds, a thirtieth of the examples |
-| `check` | as `test`; and of the slow cases of each test every sixth |
+| `check` | as `test`; and every sixth of the slow tests of each module |
 | `more` | all slow cases: the other quick seeds, a sixteenth of the slow ones; a tenth of the examples |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,8 +30,8 @@ CHECK = TIER == "check"
 _LESS = {"fast": 5, "test": 3, "check": 3}.get(TIER, 1)
 #: Of quick cases, one in so many runs in `make test`.
 _ONE_IN = 3
-#: Of the slow cases of one test, one in so many runs in CI.
-_SLOW_ONE_IN = 6
+#: Of the costly tests of a module, one in so many runs in `make test`, and of the slow ones in CI.
+_COSTLY_ONE_IN = 6
 #: The first of the fresh seeds: processes that xdist starts inherit it, so that all of them collect the same ones.
 FRESH = int(os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000))))
 
@@ -50,14 +50,38 @@ def some(all_of_them: Sequence[int]) -> Sequence[int]:
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[:: 18 if TIER == "test" else 6]
 
 
+def mark_costly(items: Sequence[pytest.Item], costs: Mapping[str, float]) -> None:
+    """Marks costly tests as slow, but every sixth of each module, and the cheapest of a module without others.
+
+    costs: the processor seconds of costly tests. Those on Spark are costly, too; together they count as one module.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    quick: set[str] = set()
+    for item in items:
+        module = item.nodeid.partition("::")[0]
+        if item.get_closest_marker("slow") is not None:
+            continue
+        if item.get_closest_marker("spark") is not None:
+            groups.setdefault("spark", []).append(item)
+        elif item.nodeid in costs:
+            groups.setdefault(module, []).append(item)
+        else:
+            quick.add(module)
+    for module, group in groups.items():
+        first = _COSTLY_ONE_IN - 1 if module in quick else 0
+        for place, item in enumerate(sorted(group, key=lambda i: costs.get(i.nodeid, 0))):
+            if place % _COSTLY_ONE_IN != first:
+                item.add_marker(pytest.mark.slow)
+
+
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What CI runs of tests: of the slow cases of one test every sixth, the first among them; all else."""
+    """What CI runs of tests: of the slow ones of a module every sixth, the first among them; all others."""
     kept, seen = [], Counter[str]()
     for item in items:
         if item.get_closest_marker("slow") is not None:
-            test = item.nodeid.partition("[")[0]
-            seen[test] += 1
-            if seen[test] % _SLOW_ONE_IN != 1:
+            module = item.nodeid.partition("::")[0]
+            seen[module] += 1
+            if seen[module] % _COSTLY_ONE_IN != 1:
                 continue
         kept.append(item)
     return kept

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.conftest import FEW_ON_SPARK, longest_first
-from tests.thorough import sampled
+from tests.thorough import mark_costly, sampled
 
 
 def item(number, *marks):
@@ -23,14 +23,28 @@ def test_each_test_runs_once(workers, on_spark, others):
         assert all(i.get_closest_marker("spark") for i in found[:on_spark]), "one worker alone has them"
 
 
-def test_a_sample_has_every_sixth_slow_case_of_each_test_and_all_quick_cases():
-    def case(test, number, *marks):
-        found = item(number, *marks)
-        found.nodeid = f"test_x.py::{test}[{number}]"
-        return found
+def case(test, *marks):
+    found = SimpleNamespace(nodeid=test, marks=list(marks))
+    found.get_closest_marker = lambda name: name in found.marks or None
+    found.add_marker = lambda mark: found.marks.append(mark.name)
+    return found
 
-    slow = [case(test, n, "slow") for n in range(13) for test in ("test_a", "test_b")]
-    quick = [case("test_a", n) for n in range(13, 18)]
-    single = case("test_c", 18, "slow")
-    found = sampled([*slow, *quick, single])
-    assert found == [*(i for i in slow if i.number in (0, 6, 12)), *quick, single]
+
+def test_of_the_costly_tests_of_a_module_every_sixth_is_quick():
+    quick = [case(f"test_a.py::test_q[{n}]") for n in range(3)]
+    costly = [case(f"test_{module}.py::test_{n % 2}[{n}]") for n in range(13) for module in "ab"]
+    on_spark = [case(f"test_c.py::test_{n}", "spark") for n in range(7)]
+    slow = case("test_d.py::test", "slow")
+    costs = {item.nodeid: 100 - n for n, item in enumerate([*costly, slow])}
+    mark_costly([*quick, *costly, *on_spark, slow], costs)
+    assert [i.marks for i in [*quick, slow]] == [[], [], [], ["slow"]]
+    assert [n for n, i in enumerate(costly[::2]) if not i.marks] == [1, 7]
+    assert [n for n, i in enumerate(costly[1::2]) if not i.marks] == [0, 6, 12]
+    assert [n for n, i in enumerate(on_spark) if i.marks == ["spark"]] == [0, 6]
+
+
+def test_a_sample_has_all_quick_tests_and_every_sixth_slow_one_of_each_module():
+    slow = [case(f"test_{module}.py::test_{n % 2}[{n}]", "slow") for n in range(13) for module in "ab"]
+    quick = [case(f"test_a.py::test_2[{n}]") for n in range(5)]
+    single = case("test_c.py::test", "slow")
+    assert sampled([*slow, *quick, single]) == [*(slow[n] for n in (0, 1, 12, 13, 24, 25)), *quick, single]

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import watersmeet
-from watersmeet.cli import reading
+from watersmeet.cli import checking, reading
 from watersmeet.cli.options import (
     DialectOption,
     JsonOption,
@@ -42,12 +42,13 @@ from watersmeet.cli.options import (
     app,
 )
 from watersmeet.cli.output import Deadline, errors_output, log_as_json, output, reporting
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
+from watersmeet.objectstores.base import is_url
 from watersmeet.system import passwords
 from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT
 
-__all__ = ["app", "main", "reading"]
+__all__ = ["app", "checking", "main", "reading"]
 
 #: The variable by which the scripts of `completion` ask for completions.
 _COMPLETING: Final = "_WATERSMEET_COMPLETE"
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from watersmeet.cli import migrating
     from watersmeet.cli import run as runner
     from watersmeet.cli import shell as prompt
+    from watersmeet.cli.run import Script
     from watersmeet.dialects import parsing
     from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
@@ -108,17 +110,31 @@ def run(
         raise typer.BadParameter("give a script, or --path to resume a database")
     with reporting(as_json=as_json), _watched(log_format, log_level, telemetry=telemetry):
         scripts = runner.read_scripts(files or (), dialect)
-        for script in scripts:
-            with script.naming():
-                parsing.parse(script.text, script.dialect)  # nothing is run if one of them can't be read
+        with _noting_others(scripts, path):
+            for script in scripts:
+                with script.naming():
+                    parsing.parse(script.text, script.dialect)  # nothing is run if one of them can't be read
         with (
             Deadline() as deadline,
+            _noting_others(scripts, path),
             _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
         ):
             code = runner.run_scripts(
                 connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
             )
     raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _noting_others(scripts: Sequence[Script], path: str | None) -> Iterator[None]:
+    """An error of a script in a new database says how many other statements would be refused."""
+    is_new = path is None or not (is_url(path) or Path(path).exists())
+    try:
+        yield
+    except Error as err:
+        if is_new and any(err.sql == script.text for script in scripts):
+            checking.note_others(err, scripts)
+        raise
 
 
 @app.command(

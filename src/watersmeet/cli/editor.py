@@ -35,18 +35,6 @@ _WORDS: Final = (
     "OFFSET", "ON", "OR", "ORDER", "OUTER", "OVER", "PARTITION", "PRIMARY KEY", "RIGHT", "SELECT", "SET", "THEN",
     "UNION", "USING", "VALUES", "WHEN", "WHERE", "WITH",
 )  # fmt: skip
-#: Words of queries and definitions of one dialect.
-_OWN_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "risingwave": (
-        "ASOF", "EMIT ON WINDOW CLOSE", "ENCODE", "FOR SYSTEM_TIME AS OF PROCTIME()", "FORMAT", "HOP", "TUMBLE",
-        "WATERMARK FOR",
-    ),
-    "lenses": ("HOP BY", "SESSION BY", "STREAM", "TUMBLE BY", "WITHIN"),
-    "sqlstream": ("FOLLOWING", "PRECEDING", "RANGE", "ROWS", "ROWTIME", "STREAM", "WINDOW"),
-    "timeplus": (
-        "ASOF", "ANY", "EMIT CHANGELOG", "EMIT PERIODIC", "LATEST", "PREWHERE", "SETTINGS", "TABLE", "VERSIONED_KV",
-    ),
-}  # fmt: skip
 _SHOWN: Final = (
     "COLUMNS FROM",
     "CREATE",
@@ -240,7 +228,7 @@ def _keywords(language: Language, upper: Sequence[str]) -> Iterable[str]:
         return _SHOWN
     if upper[:1] == ["SET"] and "DIALECT" in upper:
         return [f"'{d}'" for d in DIALECTS]
-    return (*_WORDS, *_OWN_WORDS.get(language.name, ()))
+    return (*_WORDS, *language.words)
 
 
 def _bindings(dialect: Callable[[], str]) -> KeyBindings:

@@ -83,7 +83,8 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-def _existing(files: list[str] | None) -> list[str] | None:
+def existing_files(files: list[str] | None) -> list[str] | None:
+    """The arguments, which are URLs or exist."""
     for file in files or ():
         if not is_url(file) and not Path(file).exists():
             raise typer.BadParameter(f"{file} does not exist")
@@ -94,7 +95,7 @@ ScriptsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         help="SQL scripts, URLs of scripts, and folders, of which all *.sql are run in the order of their names.",
-        callback=_existing,
+        callback=existing_files,
         metavar="FILE",
     ),
 ]

@@ -153,6 +153,15 @@ def _with_kept_schema(form: MessageFormat) -> MessageFormat:
         raise error("RUNTIME_UNAVAILABLE", f"option schema.location: {cause}") from cause
 
 
+def check_options(relation: Input) -> None:
+    """CONNECTOR_OPTION for options of a source that can't work. Contacts no other system."""
+    connector = source_connector(relation.connector)
+    if connector.columns is None:
+        open_source(relation)
+    else:
+        connector.options.read(relation.connector).check()
+
+
 def check_connector(relation: Made) -> Made:
     """The relation as CREATE stores it: with absolute paths, and the offsets at which reading begins.
 

@@ -16,7 +16,7 @@ from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.script import OwnQuery, cut, no_own_query, read_script, tokenize
 from watersmeet.dialects.statements.preparing import marked, prepares
 from watersmeet.dialects.tree.queries import check_characters, depth_checked
-from watersmeet.dialects.tree.statements import SetVariable, Statement
+from watersmeet.dialects.tree.statements import Refused, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import Parameters, words_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.errors.secretnames import is_secret
@@ -26,6 +26,8 @@ _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$
 _SET: Final = re.compile(
     r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE
 )
+
+_NOT_LINE_END: Final = re.compile(r"[^\n]")
 
 #: Appended to a text to find out whether it ends outside quotes and comments.
 _PROBE: Final = "watersmeet_probe"
@@ -145,6 +147,50 @@ def parse(
     with depth_checked(read):
         found = read_text(read, language_named(dialect), parameters, own_query)
     return found if read is text else [replace(s, text=text) for s in found]
+
+
+def parse_each(text: str, dialect: str = DEFAULT_DIALECT) -> list[Statement]:
+    """As `parse`, but a statement that can't be read is `Refused` with its error, and those after it are read.
+
+    A quote or comment that does not end makes one such statement of the rest of the text.
+    """
+    refused: list[Refused] = []
+    left = text
+    while True:
+        try:
+            found = parse(left, dialect)
+        except Error as err:
+            span = _around(left, dialect, err.span)
+            if not left[span.start : span.end].strip():
+                span = _around(left, dialect, None)
+            err.sql = text
+            refused.append(Refused(text=text, sql=text[span.start : span.end], span=span, error=err))
+            left = left[: span.start] + _NOT_LINE_END.sub(" ", left[span.start : span.end]) + left[span.end :]
+            continue
+        return sorted([*(replace(s, text=text) for s in found), *refused], key=lambda s: s.span.start)
+
+
+def _around(text: str, dialect: str, span: Span | None) -> Span:
+    """The statement of `text` that holds a place that can't be read; the whole text without a place."""
+    whole = Span(len(text) - len(text.lstrip()), len(text.rstrip()))
+    if span is None:
+        return whole
+    try:
+        found = parts(text, language_named(dialect))
+    except Error:  # of a switch to another dialect: of its line
+        end = text.find("\n", span.start)
+        return Span(text.rfind("\n", 0, span.start) + 1, len(text) if end < 0 else end)
+    part = next(p for p in reversed(found) if p.start <= span.start or p is found[0])
+    try:
+        pieces = cut(tokenize(text, part.language, part.start, part.end))
+    except Error as err:
+        opened = span.start if err.span is None else err.span.start
+        last = cut(tokenize(text, part.language, part.start, opened))[-1]
+        return Span(last[0].start if last else opened, part.end)
+    for piece in pieces:
+        if piece and piece[-1].end + 1 >= span.start:
+            return Span(piece[0].start, piece[-1].end + 1)
+    return whole
 
 
 HIDDEN: Final = "'[HIDDEN]'"

@@ -42,7 +42,8 @@ class Language:
     statements, by the first word; the cursor of those of INSERT and MERGE stands at that word. alter: reads ALTER of
     relations. goes_on: recognizes a statement that continues after its semicolon: `WITH name AS (…);`. codes: its error
     numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of external tables, and the
-    ranges of columns that are smaller than those of their types.
+    ranges of columns that are smaller than those of their types. words: keywords of its
+    queries that standard SQL lacks, for completion.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Language:
     codes: Mapping[str, int] = field(default_factory=dict)
     variables: tuple[Variable, ...] = ()
     columns: Callable[[Cursor], tuple[Schema, Mapping[str, tuple[int, int]]]] | None = None
+    words: tuple[str, ...] = ()
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -69,6 +71,16 @@ _LANGUAGES: Final[dict[str, Language]] = {
         "risingwave",
         risingwave.WatersmeetRisingWave,
         RISINGWAVE,
+        words=(
+            "ASOF",
+            "EMIT ON WINDOW CLOSE",
+            "ENCODE",
+            "FOR SYSTEM_TIME AS OF PROCTIME()",
+            "FORMAT",
+            "HOP",
+            "TUMBLE",
+            "WATERMARK FOR",
+        ),
         creates=risingwave.CREATES,
         alter=read_alter,
         variables=variables.RISINGWAVE,
@@ -77,6 +89,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         "lenses",
         WatersmeetLenses,
         LENSES,
+        words=("HOP BY", "SESSION BY", "STREAM", "TUMBLE BY", "WITHIN"),
         creates=lenses.CREATES,
         drops=lenses.DROPS,
         lacking=lenses.LACKING,
@@ -88,6 +101,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         "sqlstream",
         WatersmeetSqlstream,
         SQLSTREAM,
+        words=("FOLLOWING", "PRECEDING", "RANGE", "ROWS", "ROWTIME", "STREAM", "WINDOW"),
         creates=sqlstream.CREATES,
         drops=sqlstream.DROPS,
         lacking=sqlstream.LACKING,
@@ -98,6 +112,17 @@ _LANGUAGES: Final[dict[str, Language]] = {
         "timeplus",
         WatersmeetTimeplus,
         TIMEPLUS,
+        words=(
+            "ASOF",
+            "ANY",
+            "EMIT CHANGELOG",
+            "EMIT PERIODIC",
+            "LATEST",
+            "PREWHERE",
+            "SETTINGS",
+            "TABLE",
+            "VERSIONED_KV",
+        ),
         creates=timeplus.CREATES,
         drops=timeplus.DROPS,
         lacking=timeplus.LACKING,

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.catalog import ARRIVAL, Connection, EventTime
+from watersmeet.catalog import ARRIVAL, Connection, EventTime, Input, Source
 from watersmeet.catalog.rowless import ConnectionType
-from watersmeet.connectors.registry import SOURCES
+from watersmeet.connectors.registry import SOURCES, check_connector, check_options
 from watersmeet.database.assignment import default_values
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.dialects.schemas import relation_written
@@ -161,6 +161,18 @@ def _refused(
 
 
 S = TypeVar("S", bound=CreateRelation)
+Made = TypeVar("Made", bound=Input)
+
+
+def with_connector(session: Session, relation: Made) -> Made:
+    """The relation as CREATE stores it, its connector checked. Offline it loses its connector, whose options are
+    checked alone. Errors of `registry.check_connector`.
+    """
+    if session.offline:
+        check_options(relation)
+        without = {"connector": {}, **({"reopened": False} if isinstance(relation, Source) else {})}
+        return replace(relation, **without)  # type: ignore[arg-type]
+    return check_connector(relation)
 
 
 def with_schema_columns(session: Session, statement: S) -> S:
@@ -174,11 +186,13 @@ def with_schema_columns(session: Session, statement: S) -> S:
         return statement
     known = SOURCES.get(statement.options.get("connector", "").lower())
     if known is not None and known.columns is not None:
+        session.require_outside("the schema of a table of a lake", statement, statement.name_span)
         with located(statement, statement.name_span):
             session.require_files(statement.options)
             return _with_columns(statement, known.columns(statement.options))
     if statement.format is None:
         return statement
+    session.require_outside("the schema of the messages", statement, statement.name_span)
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
     try:
         with located(statement, statement.name_span):

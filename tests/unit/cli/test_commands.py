@@ -365,6 +365,40 @@ def test_a_second_writer_is_refused(call, script, tmp_path):
     assert "DATABASE_IN_USE" in result.stderr
 
 
+def test_check_lists_all_that_would_be_refused(call, script):
+    path = script("CREATE TABLE t (i int);\nCREATE VIEW v AS SELECT j FROM t;\nSELECT * FROM v;\nSELECT i FROM t")
+    done = call("check", path)
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        'error[UNDEFINED_COLUMN] 42703: column "j" does not exist',
+        f"{path}:2:25",
+        "LINE 2: CREATE VIEW v AS SELECT j FROM t;",
+        "                                ^",
+        f'{path}:3: relation "v" does not exist: see {path}:2',
+        "4 statements: 2 would be refused (1 because of another one).",
+    ]
+    first, second = map(json.loads, call("check", path, "--json").stdout.splitlines())
+    assert (first["condition"], first["line"], first["column"], first["follows"]) == ("UNDEFINED_COLUMN", 2, 25, None)
+    assert (second["statement"], second["checked"]) == ("SELECT * FROM v", True)
+    assert second["follows"] == {"file": str(path), "line": 2}
+    path.write_text("CREATE TABLE t (i int); SELECT i FROM t")
+    done = call("check", path)
+    assert (done.exit_code, done.stdout) == (0, "2 statements: none would be refused.\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CREATE TABLE t (i int); SELECT j FROM t; SELECT 1 +", "CREATE TABLE t (i int); SELECT j FROM t; SELECT k FROM t"],
+)
+def test_a_run_that_fails_says_how_many_others_would(call, script, text):
+    path = script(text)
+    done = call("run", path, *INPROCESS)
+    assert done.exit_code == 1
+    assert f"1 more statement would be refused: `watersmeet check {path}` shows them all." in done.stderr
+    path.write_text("SELECT j FROM t")
+    assert "watersmeet check" not in call("run", path, *INPROCESS).stderr
+
+
 def test_explain(call, shop, script):
     result = call("explain", shop)
     assert result.exit_code == 0

@@ -70,8 +70,10 @@ class Session:
     """The state of a connection.
 
     view: the view whose text is being read, if it is not the user's. replace_connectors: relations are created without
-    their connectors, when only plans are needed. running: queries that run until they are stopped. stopping: threads
-    that are stopping such queries. acknowledgements: of the subscriptions that were read, by relation id.
+    their connectors, when only plans are needed. offline: as replace_connectors, and no other system is contacted:
+    options of connectors are only read, sinks deliver nowhere; RUNTIME_UNAVAILABLE for what only another system knows.
+    running: queries that run until they are stopped. stopping: threads that are stopping such queries.
+    acknowledgements: of the subscriptions that were read, by relation id.
     reported_failures: ids of the views whose failure FLUSH has already reported. cancellation: ends the statement that
     runs. files: whether its statements may read local files, if the database permits it.
 
@@ -88,6 +90,7 @@ class Session:
     database: OpenDatabase
     variables: Variables
     replace_connectors: bool = False
+    offline: bool = False
     transaction: Transaction | None = None
     view: Relation | None = None
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
@@ -292,6 +295,13 @@ class Session:
             raise files_refused("a catalog in a file")
         if "path" in connector or ENVIRONMENT in connector or any(map(is_local, named)):
             raise files_refused("a connector with a path")
+
+    def require_outside(self, what: str, statement: Statement, span: Span | None) -> None:
+        """RUNTIME_UNAVAILABLE, offline, for what only another system knows."""
+        if self.offline:
+            raise error_at(
+                statement, span, "RUNTIME_UNAVAILABLE", f"{what} can't be known without a connection to its system"
+            )
 
     def require_definer(self, what: str) -> None:
         """READ_ONLY_SESSION if this connection, or its transaction, may only read."""

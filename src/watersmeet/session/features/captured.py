@@ -21,6 +21,8 @@ from watersmeet.catalog import (
     CapturedDatabase,
     CapturedTable,
     Relation,
+    Source,
+    Table,
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.options import refuse
@@ -102,6 +104,9 @@ def create_captured_database(session: Session, statement: CreateSource) -> Resul
             f"a source of connector {statement.options['connector'].lower()} has no columns",
             hint="CREATE TABLE … FROM source TABLE 'schema.table' makes a table of one.",
         )
+    if session.offline:
+        _add_offline(session, statement, statement.options)
+        return Result("CREATE SOURCE")
     with _opened(session, statement, statement.options) as opened:
         made = opened.system.publish(opened.connection, opened.options, None)
         with _begun(session, opened, replace(opened.database, made=made)) as database:
@@ -121,6 +126,9 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
         if not name:
             refuse(f'a table of connector {connector} needs the option "table.name"', hint="Write table.name = '…'.")
         options = table_options(of_table, connector)
+    if session.offline:
+        _add_offline(session, statement, of_database)
+        return Result("CREATE TABLE")
     with _opened(session, statement, of_database) as opened:
         there = opened.system.table(opened.connection, opened.options, name)
         given = opened.database
@@ -143,6 +151,9 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
         return Result("CREATE TABLE")
     origin = statement.origin
     source: Relation = session.relation(origin.source, statement)
+    if session.offline:
+        _add_offline(session, statement, None)
+        return Result("CREATE TABLE")
     if not isinstance(source, CapturedDatabase):
         raise error_at(
             statement,
@@ -163,6 +174,34 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
     with own_transaction(session):
         add(session, replace(table, depends_on=(source.id,), captured=captured))
     return Result("CREATE TABLE")
+
+
+def _add_offline(session: Session, statement: CreateRelation, given: Mapping[str, str] | None) -> None:
+    """Adds a table without rows, or a source without columns, as other statements see it; offline alone.
+
+    given: the options of the database, if the statement has them. RUNTIME_UNAVAILABLE for columns that only the
+    server knows.
+    """
+    if given is not None:
+        system = system_of(given["connector"])
+        with located(statement, statement.name_span):
+            system.options({**system.defaults(given), **given, "connector": system.connector})
+    kind = Table if isinstance(statement, CreateTable) else Source
+    if kind is Table and (statement.takes_columns or not statement.columns):
+        session.require_outside("the columns of the table", statement, statement.name_span)
+    generated, functions = generated_columns(session, statement)
+    add(
+        session,
+        new_relation(
+            session,
+            statement,
+            kind,
+            statement.columns,
+            primary_key=statement.primary_key,
+            generated=generated,
+            functions=functions,
+        ),
+    )
 
 
 class _Opened(NamedTuple):

@@ -21,7 +21,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
 from watersmeet.connectors.files.tables import file_connector
-from watersmeet.connectors.registry import KINDS, check_connector, check_kind, taken_max_age_us
+from watersmeet.connectors.registry import KINDS, check_kind, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
 from watersmeet.database.sessions.context import Session, located
@@ -33,6 +33,7 @@ from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_new_name, read_setting
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.session.clauses import with_connector
 from watersmeet.session.externalcontent import (
     Clause,
     columns_of,
@@ -201,8 +202,9 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
     kind = options.pop("type").lower()
 
     def checked() -> Relation:
-        check_kind(kind, KINDS if session.replace_connectors else ("file", "kafka"), "an external stream")
-        if kind == "kafka" and not session.replace_connectors:
+        replaced = session.replace_connectors and not session.offline
+        check_kind(kind, KINDS if replaced else ("file", "kafka"), "an external stream")
+        if kind == "kafka" and not replaced:
             return _of_topic(session, statement, options, needs)
         made = new_relation(
             session,
@@ -211,12 +213,12 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
             statement.columns,
             append_only=True,
             depends_on=needs,
-            connector={} if session.replace_connectors else file_connector(options),
+            connector={} if replaced else file_connector(options),
             defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
             ranges=dict(statement.ranges),
         )
         session.require_files(made.connector)
-        return check_connector(made) if made.connector else made
+        return with_connector(session, made) if made.connector else made
 
     with located(statement, statement.name_span):
         relation = checked()
@@ -259,8 +261,8 @@ def _of_topic(
         unlisted=unlisted,
         computed_parts=computed,
     )
-    check_connector(made)
-    return made
+    connected = with_connector(session, made)
+    return connected if session.offline else made
 
 
 def _defaults(columns: Schema) -> dict[str, str]:

@@ -40,7 +40,7 @@ from watersmeet.connectors.foreignstreams import (
     foreign_table,
     names_there,
 )
-from watersmeet.connectors.registry import check_connector, connector_of, taken_max_age_us
+from watersmeet.connectors.registry import connector_of, taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
@@ -55,7 +55,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.querysources import queried_options
-from watersmeet.session.clauses import event_time
+from watersmeet.session.clauses import event_time, with_connector
 from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
@@ -304,7 +304,7 @@ def _stream(
     if has_format and not meant.rowtime_written:
         parts = {**parts, ROWTIME: "offset"}  # the offset is never written
     session.require_files(meant.connector)
-    connector = {} if session.replace_connectors else meant.connector
+    connector = {} if session.replace_connectors and not session.offline else meant.connector
     made = new_relation(
         session,
         statement,
@@ -321,14 +321,18 @@ def _stream(
     )
     if connector.get("connector") == "rotating_file":
         delivery = view_delivery(made, made)
-        connector_of(delivery).check(delivery)
+        if session.offline:
+            made = replace(made, connector={}, reopened=False)
+        else:
+            connector_of(delivery).check(delivery)
     elif connector and has_format:
         if meant.is_read:
             assert made.format is not None
             open_decoder(made.written, (), made.format, parts)
-        check_connector(made)
+        connected = with_connector(session, made)
+        made = connected if session.offline else made
     elif connector:
-        made = check_connector(made)
+        made = with_connector(session, made)
     return made.renamed(tuple(c.name for c in columns)) if meant.members else made
 
 

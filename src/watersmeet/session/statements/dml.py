@@ -200,7 +200,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
     with session.database.guard:
         made = _bound_insert(session, statement)
         if not made.query.depends_on:
-            rows = _incoming(session, made, statement)
+            rows = _incoming(session, made)
             if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     if made.query.depends_on:
@@ -209,7 +209,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
         )  # not under the guard: maintenance takes it after this thread's other locks
         with session.database.guard:
             made = _bound_insert(session, statement)
-            rows = _incoming(session, made, statement)
+            rows = _incoming(session, made)
             if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     return produce_rows(session, made.relation, rows, statement, merging)
@@ -252,16 +252,16 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
     targets = insert_targets(target, statement)
     tree, targets = without_defaults(statement.query, targets, statement)
     query = batch_query(session, typed_query(tree, targets), statement.text)
-    return _Bound(relation, target, targets, query)
-
-
-def _incoming(session: Session, made: _Bound, statement: Insert) -> pa.Table:
-    """The rows of an INSERT."""
-    relation, target, targets, query = made.relation, made.target, made.targets, made.query
     if not statement.columns:
         targets = targets[: len(query.columns)] or targets
     _check_width(len(query.columns), len(targets), statement)
     check_types(query.columns, targets, statement)
+    return _Bound(relation, target, targets, query)
+
+
+def _incoming(session: Session, made: _Bound) -> pa.Table:
+    """The rows of an INSERT."""
+    relation, target, targets, query = made.relation, made.target, made.targets, made.query
     target = target if VALUE_COLUMN in [t.column.name for t in targets] or relation.topic is None else relation
     return fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
 

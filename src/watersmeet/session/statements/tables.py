@@ -12,7 +12,6 @@ from watersmeet.catalog import EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
-from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
@@ -27,7 +26,14 @@ from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.clauses import OPTIONS, column_defaults, event_time, with_connections, with_schema_columns
+from watersmeet.session.clauses import (
+    OPTIONS,
+    column_defaults,
+    event_time,
+    with_connections,
+    with_connector,
+    with_schema_columns,
+)
 from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.session.statements.dml import insert_all
@@ -211,7 +217,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
             f"option {min(options)} needs a connector",
             hint="Write WITH (connector = …, …).",
         )
-    if session.replace_connectors:
+    if session.replace_connectors and not session.offline:
         return {}
     limit = session.variables.get(RATE_LIMIT)
     return {RATE_LIMIT: limit, **options} if options and limit.lower() != DEFAULT else options
@@ -235,8 +241,8 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
                 session.require_files(relation.format.options)
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
-            relation = check_connector(relation)
-        if relation.connector["connector"].lower() == "kafka" and (late := late_start(relation.connector)):
+            relation = with_connector(session, relation)
+        if relation.connector.get("connector", "").lower() == "kafka" and (late := late_start(relation.connector)):
             session.notice(late)
     return relation
 

@@ -1,0 +1,118 @@
+"""`watersmeet check`: every statement of scripts that would be refused, without running them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import watersmeet
+from watersmeet.cli.options import DialectOption, JsonOption, app, existing_files
+from watersmeet.cli.output import REFUSED, output, print_error, reporting
+from watersmeet.errors import Error
+from watersmeet.system.process import lazy_import
+from watersmeet.values import DEFAULT_DIALECT
+
+if TYPE_CHECKING:
+    from watersmeet.cli import run as runner
+    from watersmeet.cli.run import Script
+    from watersmeet.session.connections import checking
+    from watersmeet.session.connections.checking import Finding
+else:
+    runner = lazy_import("watersmeet.cli.run")
+    checking = lazy_import("watersmeet.session.connections.checking")
+
+
+@app.command(
+    examples=[
+        "watersmeet check shop.sql",
+        "watersmeet check shop.sql --json",
+    ]
+)
+def check(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="SQL scripts, URLs of scripts, and folders, in the order in which `watersmeet run` would run them.",
+            callback=existing_files,
+            metavar="FILE",
+        ),
+    ],
+    dialect: DialectOption = DEFAULT_DIALECT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every statement of scripts that would be refused.
+
+    Nothing is run or stored, and no other system is contacted. The exit code is 1 if a statement would be refused.
+    """
+    with reporting(as_json=as_json):
+        scripts = runner.read_scripts(files, dialect)
+        count, found = findings_of(scripts)
+        for finding in found:
+            finding.error.file = scripts[finding.script].file
+        if as_json:
+            for finding in found:
+                typer.echo(json.dumps(_record(finding, scripts), ensure_ascii=False))
+        else:
+            for finding in found:
+                _print(finding, scripts)
+            output().print(summary(count, found), markup=False, soft_wrap=True)
+    raise typer.Exit(REFUSED if any(f.checked for f in found) else 0)
+
+
+def findings_of(scripts: Sequence[Script]) -> tuple[int, list[Finding]]:
+    """How many statements scripts have, and what would be refused of them in a new database."""
+    with watersmeet.connect(runtime="inprocess") as connection:
+        found: tuple[int, list[Finding]] = checking.check_scripts(
+            connection.opened, [(script.dialect, script.text) for script in scripts]
+        )
+    return found
+
+
+def note_others(err: Error, scripts: Sequence[Script]) -> None:
+    """Adds to the error of a script that was run in a new database how many other statements would be refused."""
+    _, found = findings_of(scripts)
+    others = [f for f in found if f.checked and (f.error.sql, f.error.span) != (err.sql, err.span)]
+    if others:
+        names = " ".join(script.file for script in scripts)
+        verb = "statement" if len(others) == 1 else "statements"
+        told = f"{len(others)} more {verb} would be refused: `watersmeet check {names}` shows them all."
+        err.hint = told if err.hint is None else f"{err.hint} {told}"
+
+
+def summary(count: int, found: Sequence[Finding]) -> str:
+    """`12 statements: 3 would be refused (1 because of another one), 1 can't be checked.`"""
+    refused = [f for f in found if f.checked]
+    following = sum(f.follows is not None for f in refused)
+    unknown = len(found) - len(refused)
+    because = f" ({following} because of another one)" if following else ""
+    parts = [f"{len(refused) or 'none'} would be refused{because}"]
+    if unknown:
+        parts.append(f"{unknown} can't be checked without a connection to another system")
+    return f"{count:,} statement{'' if count == 1 else 's'}: {', '.join(parts)}."
+
+
+def _print(finding: Finding, scripts: Sequence[Script]) -> None:
+    out = output()
+    if finding.follows is None:
+        print_error(finding.error, console=out)
+    else:
+        cause = finding.follows
+        out.print(
+            f"{scripts[finding.script].file}:{finding.line}: {finding.error.message}: "
+            f"see {scripts[cause.script].file}:{cause.line}",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _record(finding: Finding, scripts: Sequence[Script]) -> dict[str, Any]:
+    """A finding as an object of JSON: the error, the text of its statement, and in `follows` the place of its cause."""
+    cause = finding.follows
+    follows = None if cause is None else {"file": scripts[cause.script].file, "line": cause.line}
+    error = {n: v for n, v in finding.error.to_json().items() if n not in ("sql", "span")}
+    text = scripts[finding.script].text[finding.statement.start : finding.statement.end]
+    return {**error, "statement": text, "checked": finding.checked, "follows": follows}

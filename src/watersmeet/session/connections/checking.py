@@ -1,0 +1,133 @@
+"""What of a script would be refused, without running it (`watersmeet check`).
+
+Each statement is read, its names are bound, and what it defines is made in an empty database in this process, without
+its connectors: no other system is contacted, and no row is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from watersmeet.binder import request_of
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import batch_query, runs_on
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
+from watersmeet.dialects.parsing import parse_each
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
+from watersmeet.dialects.tree import definitions as df
+from watersmeet.dialects.tree import statements as st
+from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.maintenance.views import bind_running
+from watersmeet.session.connections.execute import CONTROL, run_statement
+from watersmeet.session.statements.dml import described_change
+
+#: Words and signs that end the head of a CREATE statement, in which the name of the object stands.
+_ENDS: Final = ("(", "AS", "FROM", "ON", "SETTINGS", "STARTED", "STOPPED", "WITH")
+#: Conditions of a name that stands for nothing.
+_UNDEFINED: Final = ("UNDEFINED_RELATION", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTION")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement that would be refused, or that can't be checked without another system.
+
+    script: the number of its script, from 0. error: with its place in the text of the script. statement: its span in
+    that. follows: the earlier finding without which there would be none. checked: false if only another system knows
+    whether the statement is right.
+    """
+
+    script: int
+    error: Error
+    statement: Span
+    follows: Finding | None
+    checked: bool
+
+    @property
+    def line(self) -> int:
+        """The line of its error in its script, or of its statement, from 1."""
+        text = self.error.sql or ""
+        return self.error.line or text.count("\n", 0, self.statement.start) + 1
+
+
+def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) -> tuple[int, list[Finding]]:
+    """How many statements scripts have, and which would be refused if they ran in this order, each in a session of its
+    own. Raises nothing for a script, whatever it holds.
+
+    scripts: of each the dialect in which it begins, and its text. database: an empty one in this process. It stands as after the scripts, without their rows.
+    """
+    count = 0
+    found: list[Finding] = []
+    missing: dict[str, Finding] = {}
+    for number, (dialect, text) in enumerate(scripts):
+        session = Session(database, Variables(dialect), replace_connectors=True, offline=True)
+        for statement in _each(parse_each(text, dialect)):
+            count += 1
+            try:
+                with session.numbered():
+                    _check(session, statement)
+            except Error as err:
+                err.sql = err.sql or text
+                cause = _cause(err, missing)
+                if cause is not None:
+                    err.hint = None  # a name that is like the missing one is not meant
+                checked = err.condition != "RUNTIME_UNAVAILABLE" and (cause is None or cause.checked)
+                found.append(Finding(number, err, statement.span, cause, checked))
+                for name in _names(statement, session.dialect):
+                    missing.setdefault(name, found[-1])
+        session.stop_running()
+    return count, found
+
+
+def _each(statements: Iterable[st.Statement]) -> Iterator[st.Statement]:
+    for statement in statements:
+        yield from statement.statements if isinstance(statement, st.Unit) else (statement,)
+
+
+def _check(session: Session, statement: st.Statement) -> None:
+    """Raises what the statement would raise."""
+    match statement:
+        case st.Refused():
+            raise statement.error
+        case st.Explain():
+            _check(session, statement.statement)
+        case st.Select() | st.Subscribe() if runs_on(session, statement.query):
+            request = request_of(statement.query, statement.text, session.dialect)
+            bind_running(session, request, statement, "query")
+        case st.Select():
+            batch_query(session, statement.query, statement.text)
+        case st.Insert() | st.Update() | st.Delete():
+            described_change(session, statement)
+        case CopyFrom() | CopyTo() | st.Flush() | st.KillQuery() | st.StartProcessor() | st.StopProcessor():
+            pass
+        case _ if isinstance(statement, CONTROL):
+            pass
+        case _:
+            run_statement(session, statement)
+
+
+def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:
+    """The finding of the statement that would have made what an error does not find."""
+    if err.condition not in _UNDEFINED or err.span is None or err.sql is None:
+        return None
+    named = err.sql[err.span.start : err.span.end].partition("(")[0]
+    parts = [part.strip().strip('"`').lower() for part in named.split(".")]
+    return next((missing[part] for part in reversed(parts) if part in missing), None)
+
+
+def _names(statement: st.Statement, dialect: str) -> list[str]:
+    """What a statement would have made, in lower case; of one that can't be read, all words of its head."""
+    if isinstance(statement, df.Create):
+        return [statement.name.lower()]
+    try:
+        words = [t.text for t in tokenize(statement.sql, language_named(dialect))]
+    except Error:
+        return []
+    if not words or (words[0].upper() != "CREATE" and did_you_mean(words[0].upper(), ["CREATE"]) is None):
+        return []
+    return [w.lower() for w in takewhile(lambda w: w.upper() not in _ENDS, words[1:])]

@@ -1,0 +1,209 @@
+"""`check`: every statement of a script that would be refused, and nothing else."""
+
+import random
+
+import pytest
+from tests.thorough import mostly_slow
+
+import watersmeet
+from watersmeet.session.connections.checking import check_scripts
+
+#: Per dialect: the name of what a statement makes, what it reads, and its text.
+SCRIPTS = {
+    "risingwave": [
+        ("orders", (), "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric, at timestamp)"),
+        ("customers", (), "CREATE TABLE customers (id int PRIMARY KEY, name varchar)"),
+        (
+            "clicks",
+            (),
+            (
+                "CREATE SOURCE clicks (id int, at timestamp) WITH (connector = 'kafka', topic = 'c', "
+                "properties.bootstrap.server = 'localhost:1') FORMAT PLAIN ENCODE JSON"
+            ),
+        ),
+        (
+            "shop",
+            (),
+            (
+                "CREATE SOURCE shop WITH (connector = 'postgres-cdc', hostname = 'localhost', port = '1', "
+                "username = 'u', password = 'p', database.name = 'd')"
+            ),
+        ),
+        ("stock", ("shop",), "CREATE TABLE stock (id int PRIMARY KEY, n int) FROM shop TABLE 'public.stock'"),
+        (
+            "named",
+            ("orders", "customers"),
+            (
+                "CREATE MATERIALIZED VIEW named AS SELECT o.id, c.name, o.at FROM orders o JOIN customers c "
+                "ON o.customer = c.id"
+            ),
+        ),
+        (
+            "seen",
+            ("clicks", "named"),
+            "CREATE MATERIALIZED VIEW seen AS SELECT n.id FROM clicks k JOIN named n USING (id)",
+        ),
+        (
+            "left_over",
+            ("named", "stock"),
+            "CREATE VIEW left_over AS SELECT n.id FROM named n LEFT JOIN stock s USING (id)",
+        ),
+        (
+            "out",
+            ("seen",),
+            (
+                "CREATE SINK out FROM seen WITH (connector = 'kafka', topic = 'o', primary_key = 'id', "
+                "properties.bootstrap.server = 'localhost:1') FORMAT UPSERT ENCODE JSON"
+            ),
+        ),
+        (None, ("orders",), "INSERT INTO orders (id, customer) VALUES (1, 2)"),
+        (None, ("left_over",), "SELECT id FROM left_over"),
+        (None, (), "FLUSH"),
+    ],
+    "timeplus": [
+        ("trades", (), "CREATE STREAM trades (id int, symbol string, price float64)"),
+        ("quotes", (), "CREATE MUTABLE STREAM quotes (symbol string, bid float64) PRIMARY KEY symbol"),
+        (
+            "raw",
+            (),
+            "CREATE EXTERNAL STREAM raw (raw string) SETTINGS type = 'kafka', brokers = 'localhost:1', topic = 't'",
+        ),
+        ("pairs", ("trades", "quotes"), "CREATE VIEW pairs AS SELECT id, bid FROM trades JOIN quotes USING (symbol)"),
+        ("kept", ("pairs",), "CREATE MATERIALIZED VIEW kept AS SELECT id, bid FROM pairs"),
+        ("texts", ("raw",), "CREATE MATERIALIZED VIEW texts AS SELECT raw FROM raw"),
+        (None, ("trades",), "INSERT INTO trades (id, symbol, price) VALUES (1, 'a', 2.5)"),
+        (None, ("kept",), "SELECT id FROM table(kept)"),
+        (None, ("pairs",), "SELECT id FROM pairs"),
+    ],
+    "sqlstream": [
+        ("s", (), "CREATE OR REPLACE SCHEMA s"),
+        ("orders", ("s",), "CREATE OR REPLACE STREAM s.orders (id int, item int)"),
+        ("shipments", ("s",), "CREATE OR REPLACE STREAM s.shipments (id int, city varchar(20))"),
+        ("joined", ("s",), "CREATE OR REPLACE STREAM s.joined (id int, city varchar(20))"),
+        (
+            "pump",
+            ("s", "orders", "shipments", "joined"),
+            (
+                "CREATE OR REPLACE PUMP s.pump STOPPED AS INSERT INTO s.joined (id, city) SELECT STREAM o.id, p.city "
+                "FROM s.orders OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS o JOIN s.shipments AS p ON o.id = p.id"
+            ),
+        ),
+        (
+            "v",
+            ("s", "joined"),
+            "CREATE OR REPLACE VIEW s.v AS SELECT STREAM id FROM s.joined WHERE city = 'x'",
+        ),
+        (None, ("s", "v"), "SELECT STREAM id FROM s.v"),
+    ],
+    "lenses": [
+        (None, (), "SET defaults.topic.autocreate = true"),
+        ("orders", (), "CREATE TABLE orders (_key int, customer int, amount decimal(10, 2)) FORMAT (int, json)"),
+        ("customers", (), "CREATE TABLE customers (_key int, name string) FORMAT (int, json)"),
+        (None, ("orders",), "INSERT INTO orders (_key, customer) VALUES (1, 2)"),
+        (None, ("orders",), "SELECT customer FROM orders LIMIT 2"),
+        (
+            "named",
+            ("orders", "customers"),
+            (
+                "INSERT INTO named SELECT STREAM o.amount, c.name FROM orders AS o INNER JOIN customers AS c "
+                "ON o.customer = c._key WITHIN 5m"
+            ),
+        ),
+    ],
+}
+
+
+def findings(dialect, *texts):
+    with watersmeet.connect(runtime="inprocess") as connection:
+        return check_scripts(connection.opened, [(dialect, text) for text in texts])
+
+
+@pytest.mark.parametrize("dialect", SCRIPTS)
+def test_a_right_script_has_no_findings(dialect):
+    assert findings(dialect, ";\n".join(text for *_, text in SCRIPTS[dialect])) == (len(SCRIPTS[dialect]), [])
+
+
+#: Faults, as (what a text must hold, what stands there then). Each makes any statement with it wrong.
+FAULTS = [
+    ("CREATE ", "CREAET "),
+    ("SELECT ", "SELECT no_such_column, "),
+    ("SELECT ", "SELECT no_such_function(1), "),
+    ("SELECT ", "SELECT 1 +, "),
+    ("topic = ", "topik = "),
+    ("connector = '", "connector = 'no"),
+    ("hostname = ", "host_name = "),
+    (" int", " imt"),
+    ("VALUES (1, 2", "VALUES ('one', 2"),
+    ("primary_key = 'id'", "primary_key = 'di'"),
+    ("FLUSH", "FLUSHH"),
+]
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(56), 12, fresh=False))
+def test_all_planted_faults_are_found_and_nothing_else(seed):
+    random_ = random.Random(seed)
+    dialect = list(SCRIPTS)[seed % len(SCRIPTS)]
+    script = SCRIPTS[dialect]
+    texts = [text for *_, text in script]
+    planted = {}
+    for i in random_.sample([i for i, t in enumerate(texts) if not t.startswith("SET")], random_.randint(1, 3)):
+        fault = random_.choice([f for f in FAULTS if f[0] in texts[i]] or [(texts[i], f"no{texts[i]}")])
+        planted[i] = texts[i] = texts[i].replace(*fault, 1)
+    expected = {i: None for i in planted}
+    made_by = {name: i for i, (name, *_) in enumerate(script) if name is not None}
+    for i, (_, needs, _text) in enumerate(script):
+        causes = [made_by[n] for n in needs if made_by[n] in expected]
+        if causes and i not in planted:
+            expected[i] = causes
+    whole = ";\n".join(texts)
+    begins = [len(";\n".join([*texts[:i], ""])) for i in range(len(texts))]
+    count, found = findings(dialect, whole)
+    assert count == len(texts)
+    assert all(f.checked for f in found)
+    by_statement = {begins.index(f.statement.start): f for f in found}
+    assert set(by_statement) == set(expected) and len(found) == len(expected), (whole, found)
+    for i, causes in expected.items():
+        follows = by_statement[i].follows
+        if causes is not None:
+            assert begins.index(follows.statement.start) in causes, whole
+
+
+def test_what_only_another_system_knows_is_not_checked():
+    source = SCRIPTS["risingwave"][3][2]
+    text = f"{source};\nCREATE TABLE t (*) FROM shop TABLE 'public.t';\nSELECT a FROM t;\nSELECT a FROM u"
+    count, (columns, reader, wrong) = findings("risingwave", text)
+    assert count == 4
+    assert (columns.error.condition, columns.checked, columns.line) == ("RUNTIME_UNAVAILABLE", False, 2)
+    assert (reader.error.condition, reader.checked, reader.follows) == ("UNDEFINED_RELATION", False, columns)
+    assert (wrong.error.condition, wrong.checked, wrong.follows) == ("UNDEFINED_RELATION", True, None)
+
+
+def test_scripts_are_checked_one_behind_the_other():
+    count, found = findings(
+        "risingwave", "CREATE TABLE t (i int);\nCREATE TABL u (i int)", "SELECT i FROM t; SELECT i FROM u"
+    )
+    assert count == 4
+    assert [(f.script, f.line, f.error.condition) for f in found] == [
+        (0, 2, "SYNTAX_ERROR"),
+        (1, 1, "UNDEFINED_RELATION"),
+    ]
+    assert found[1].follows is found[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-- nothing", "SELECT 'a", "/* open", "-- dialect: none\nSELECT 1", "SELECT 1 \x00"]
+)
+def test_any_text_is_taken(text):
+    _, found = findings("risingwave", text)
+    assert len(found) == (0 if text in ("", "-- nothing") else 1)
+
+
+def test_nothing_is_run(tmp_path):
+    (tmp_path / "in").mkdir()
+    text = (
+        f"CREATE TABLE t (i int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON; "
+        f"CREATE SINK s FROM t WITH (connector = 'file', path = '{tmp_path / 'out'}', type = 'append-only', "
+        "force_append_only = 'true') FORMAT PLAIN ENCODE JSON;\nSELECT i FROM t; FLUSH"
+    )
+    _, found = findings("risingwave", text)
+    assert (list(tmp_path.iterdir()), found) == ([tmp_path / "in"], [])
