@@ -59,7 +59,8 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
     """How many statements scripts have, and which would be refused if they ran in this order, each in a session of its
     own. Raises nothing for a script, whatever it holds.
 
-    scripts: of each the dialect in which it begins, and its text. database: an empty one in this process. It stands as after the scripts, without their rows.
+    scripts: of each the dialect in which it begins, and its text. database: an empty one in this process. It stands as
+    after the scripts, without their rows.
     """
     count = 0
     found: list[Finding] = []
