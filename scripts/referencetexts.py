@@ -104,6 +104,16 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "deleted rows",
         ),
     ),
+    "workers": (
+        "Background threads of this process ([THREADS](../THREADS.md)).",
+        (
+            "kind",
+            "sink, database, brokers, table or directory that it works for",
+            "`starting`, `running`, or why not",
+            "problem",
+            "longest pause after its next failure, in seconds",
+        ),
+    ),  # fmt: skip
     "memory": (
         "Memory of the processes on this machine; Linux only.",
         (

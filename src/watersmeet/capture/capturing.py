@@ -148,6 +148,7 @@ class _Capturing(Worker):
         self._session = session
         self._database = session.database
         self._id = database_id
+        self.title = self._relation().shown
         self._flushing = 0
         self._began_s = self._checked_s = time.monotonic()
         self._system: System = system_of(self._relation().connector["connector"])

@@ -158,6 +158,7 @@ class _SinkWriter(Worker):
 
     def __init__(self, database: OpenDatabase, delivery: Delivery, tell: Callable[[], None]) -> None:
         super().__init__("sink-writer", database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
+        self.title = delivery.title
         self._database = database
         self._delivery = delivery
         self._tell = tell

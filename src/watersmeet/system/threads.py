@@ -100,10 +100,11 @@ _CLOSE_S: Final = 10.0
 class Worker(threading.Thread):
     """One background thread, which calls `work` until it is stopped. Any thread may read its fields.
 
-    state: a word for users. problem: why it isn't running, if so.
+    state: a word for users. problem: why it isn't running, if so. title: of the object that it works for, for users.
     """
 
     state: str = "starting"
+    title: str = ""
 
     def __init__(self, name: str, clock: Clock, first_s: float = 0.0, last_s: float = 0.0) -> None:
         """first_s: the longest pause after a first failure; each further pause is twice as long, up to last_s."""
@@ -166,6 +167,11 @@ class Worker(threading.Thread):
             self._woken = False
         self._pause_s = min(2 * self._pause_s, self._last_s)
 
+    @property
+    def next_pause_s(self) -> float | None:
+        """The longest pause after the next failure; None after a success."""
+        return None if self._since_us is None else self._pause_s
+
     def rest(self) -> None:
         """Wait until the worker is woken or stopped."""
         with self.changed:
@@ -174,6 +180,26 @@ class Worker(threading.Thread):
 
     def _is_awake(self) -> bool:
         return self._woken or self.stopping.is_set()
+
+
+def running_workers() -> list[Worker]:
+    """All workers of this process."""
+    return [thread for thread in threading.enumerate() if isinstance(thread, Worker)]
+
+
+class OneCall(Worker):
+    """A worker that makes one call, and ends."""
+
+    state = "running"
+
+    def __init__(self, name: str, title: str, call: Callable[[], None]) -> None:
+        super().__init__(name, Clock())
+        self.title = title
+        self._call = call
+
+    def work(self) -> None:
+        self.stopping.set()
+        self._call()
 
 
 W = TypeVar("W", bound=Worker)

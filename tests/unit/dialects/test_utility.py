@@ -23,6 +23,7 @@ def one(text):
         ("SHOW MATERIALIZED VIEWS LIKE 'a%'", "materialized views", None, "a%"),
         ("show jobs", "jobs", None, None),
         ("show memory", "memory", None, None),
+        ("SHOW WORKERS", "workers", None, None),
         ("SHOW COLUMNS FROM t", "columns", "t", None),
         ("SHOW CREATE MATERIALIZED VIEW v", "create materialized view", "v", None),
         ("SHOW INDEXES FROM t", "indexes", "t", None),

@@ -197,7 +197,7 @@ def test_wrong_credentials_are_refused_and_secrets_are_never_shown(cursor, own_b
 
 
 def test_a_server_that_goes_away_is_waited_for_and_others_go_on(cursor, own_bucket, monkeypatch):
-    monkeypatch.setattr("watersmeet.connectors.files.listing._WAIT_S", 1)
+    monkeypatch.setattr("watersmeet.connectors.base.sources._WAIT_S", 1)
     own_bucket.put("1.csv", "1,one\n")
     create(cursor, own_bucket, ", refresh.interval.sec = '1'")
     cursor.execute("CREATE TABLE t (a int PRIMARY KEY)")

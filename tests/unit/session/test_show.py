@@ -290,3 +290,14 @@ def test_memory(connection, run, example):
     else:
         assert shown["main"] == [None, None]
     assert run("SHOW MEMORY LIKE 'j%'") == [("java", shown["java"][0], None)]
+
+
+def test_workers(run):
+    """Background threads, with what each works for and what keeps it from working."""
+    run("CREATE TABLE t (a int); CREATE SINK s FROM t WITH (connector = 'blackhole', type = 'append-only', "
+        "force_append_only = true)")  # fmt: skip
+    shown = {(name, title): (detail, pause) for name, title, _, detail, pause in run("SHOW WORKERS")}
+    assert shown["sink-writer", 'sink "s"'] == (None, None)
+    assert {row[0] for row in run("SHOW WORKERS LIKE 'sink%'")} == {"sink-writer"}
+    run("DROP SINK s")
+    assert ("sink-writer", 'sink "s"') not in [row[:2] for row in run("SHOW WORKERS")]

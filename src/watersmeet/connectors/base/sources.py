@@ -14,13 +14,14 @@ import abc
 import datetime as dt
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from watersmeet.catalog import External, MessageFormat, Relation
 from watersmeet.connectors.base.options import RATE_LIMIT, OptionSet, refuse
 from watersmeet.errors import error
 from watersmeet.system import files
+from watersmeet.system.threads import OneCall, Worker
 from watersmeet.values.slices import SourceSlice
 from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import Field, Schema
@@ -57,6 +59,73 @@ class Notification:
     def take(self) -> None:
         """Resets it. Call it before polling, so that later input notifies again."""
         self.is_set = False
+
+
+Answer = TypeVar("Answer")
+
+#: How long a caller who needs a new answer waits for it.
+_WAIT_S: Final = 10
+
+
+class Inquiry(Generic[Answer]):
+    """Asks an external system in a background thread, one question at a time. One thread uses it.
+
+    name: of the thread. title: of the system. took_us: the time of the newest answer.
+    """
+
+    def __init__(self, name: str, title: str) -> None:
+        self._name, self._title = name, title
+        self._thread: Worker | None = None
+        self._answer: Answer | None = None
+        self._notification: Notification | None = None
+        self.took_us = 0
+
+    def listen(self, notification: Notification) -> None:
+        """Sets the notification for each answer."""
+        self._notification = notification
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither a question nor an answer is pending."""
+        return self._thread is None and self._answer is None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer can be taken."""
+        return self._answer is not None
+
+    def begin(self, ask: Callable[[], Answer]) -> None:
+        """Asks, unless a question is pending. ask: raises nothing."""
+        if self._thread is None:
+            self._answer = None
+            self._thread = OneCall(self._name, self._title, lambda: self._run(ask))
+            self._thread.start()
+
+    def take(self) -> Answer | None:
+        """The answer, once."""
+        found, self._answer = self._answer, None
+        return found
+
+    def now(self, ask: Callable[[], Answer]) -> Answer | None:
+        """The answer to a question that begins now; None if it takes too long."""
+        self._wait()  # an earlier question may have begun too early
+        self._answer = None
+        self.begin(ask)
+        self._wait()
+        return self.take()
+
+    def _wait(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join(_WAIT_S)
+
+    def _run(self, ask: Callable[[], Answer]) -> None:
+        began = time.perf_counter_ns()
+        self._answer = ask()
+        self.took_us = (time.perf_counter_ns() - began) // 1000
+        self._thread = None
+        if self._notification is not None:
+            self._notification.notify()
 
 
 class Unavailable(OSError):  # noqa: N818 - a state that passes

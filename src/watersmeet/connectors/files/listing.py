@@ -17,13 +17,12 @@ import errno
 import hashlib
 import os
 import re
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from stat import S_ISREG
 from typing import BinaryIO, Final, NamedTuple
 
-from watersmeet.connectors.base.sources import Notification
+from watersmeet.connectors.base.sources import Inquiry, Notification
 from watersmeet.connectors.files.options import FileOptions
 from watersmeet.connectors.files.seen import FileState, Key, SeenFiles, identity_key, print_at
 from watersmeet.objectstores.base import StoreProblem
@@ -225,9 +224,7 @@ def _stat(result: os.stat_result, *, linked: bool) -> FileStat:
     )
 
 
-#: How long who asks for what is there now waits for the store, and when a store that can't be reached is asked again.
-_WAIT_S: Final = 10
-
+#: The time after which a store that can't be reached is asked again.
 _RETRY_US: Final = 2_000_000
 
 
@@ -247,74 +244,52 @@ class ObjectListing:
         self.not_read: dict[str, str] = {}
         """Always empty: what is listed can be read."""
         self._next_us = 0
-        self._thread: threading.Thread | None = None
-        self._found: dict[str, FileStat] | OSError | None = None
-        self._took_us = 0
-        self._notification: Notification | None = None
+        self._inquiry: Inquiry[dict[str, FileStat] | OSError] = Inquiry("objects", self._location.shown)
 
     def listen(self, notification: Notification) -> None:
         """Sets the notification for the end of each listing."""
-        self._notification = notification
+        self._inquiry.listen(notification)
 
     def is_due(self, now_us: int) -> bool:
-        """True if a look is over, or it's time for another one."""
-        return self._found is not None or (self._thread is None and now_us >= self._next_us)
+        """True if a listing is over, or it's time for another one."""
+        return self._inquiry.is_answered or (self._inquiry.is_idle and now_us >= self._next_us)
 
     def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:  # noqa: ARG002
-        """The names whose entry is new, changed or gone. Without `full` that is what a look has found that is over; if
-        none is, one is begun.
+        """The names whose entry is new, changed or gone; without `full`, by a listing that is over. Begins one if there
+        is none.
         """
         if full:
-            self._wait()  # for one that may have begun too early
-            self._found = None
-            self._begin()
-            self._wait()
-            if self._found is None:
-                self._found = StoreProblem(f"{self._location.shown} does not answer", passes=True)
-        elif self._found is None:
-            if self._thread is None:
-                self._begin()
-            return set()
-        return self._taken(now_us)
+            found = self._inquiry.now(self._asked)
+            if found is None:
+                found = StoreProblem(f"{self._location.shown} does not answer", passes=True)
+        else:
+            found = self._inquiry.take()
+            if found is None:
+                self._inquiry.begin(self._asked)
+                return set()
+        return self._taken(found, now_us)
 
     def fail(self, problem: StoreProblem, now_us: int) -> None:
         """The store does not give what it has listed: it is asked again soon."""
         self.problem = str(problem)
         self._next_us = now_us + _RETRY_US
 
-    def _taken(self, now_us: int) -> set[str]:
-        found, self._found = self._found, None
+    def _taken(self, found: dict[str, FileStat] | OSError, now_us: int) -> set[str]:
         if isinstance(found, OSError):
             self.problem = str(found)
             self._next_us = now_us + _RETRY_US
             return set()
-        assert found is not None
         before, self.files, self.problem = self.files, found, None
-        self._next_us = now_us + max(self._options.refresh_s * 1_000_000, COST_FACTOR * self._took_us)
+        self._next_us = now_us + max(self._options.refresh_s * 1_000_000, COST_FACTOR * self._inquiry.took_us)
         return {name for name, stat in found.items() if before.get(name) != stat} | (before.keys() - found.keys())
 
-    def _begin(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._list, name="watersmeet-objects", daemon=True)
-            self._thread.start()
-
-    def _wait(self) -> None:
-        thread = self._thread
-        if thread is not None:
-            thread.join(_WAIT_S)
-
-    def _list(self) -> None:
-        began = time.perf_counter_ns()
+    def _asked(self) -> dict[str, FileStat] | OSError:
         try:
-            self._found = self.listed()
+            return self.listed()
         except OSError as problem:
-            self._found = problem
-        except Exception as problem:  # the library's words for a name that it can't read
-            self._found = OSError(f"{type(problem).__name__}: {problem}")
-        self._took_us = (time.perf_counter_ns() - began) // 1000
-        self._thread = None
-        if self._notification is not None:
-            self._notification.notify()
+            return problem
+        except Exception as problem:  # of the library, for a name that it can't read
+            return OSError(f"{type(problem).__name__}: {problem}")
 
     def listed(self) -> dict[str, FileStat]:
         """The objects that there are now. StoreProblem."""

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from watersmeet.connectors.base.sources import Notification
 from watersmeet.connectors.kafka.client import LOGGER, Brokers, client_config, library
 from watersmeet.errors import Error, error
 from watersmeet.system.secretvalues import revealed_options
+from watersmeet.system.threads import Clock, Worker
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02
@@ -79,8 +80,13 @@ class Cluster:
         self._whole_at_s = 0.0
         self._news_at_s = time.monotonic()
         self._looked_at_s = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._listening: weakref.WeakSet[Notification] = weakref.WeakSet()
+
+    @property
+    def servers(self) -> str:
+        """The brokers, for messages."""
+        return self._brokers.servers
 
     def watch(self, topic: str) -> None:
         """From now on the topic is asked for, until `leave` was called as often."""
@@ -90,9 +96,7 @@ class Cluster:
             self._topics.setdefault(topic, TopicState())
             self._whole_at_s, self._now = 0.0, True
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self),), name="watersmeet-kafka", daemon=True
-                )
+                self._thread = _Looking(self)
                 self._thread.start()
             self._changed.notify_all()
 
@@ -269,17 +273,26 @@ def _known(state: TopicState, problem: Error | None, **offsets: Mapping[int, int
     return replace(state, problem=problem) if problem is not None else replace(state, **offsets)  # type: ignore[arg-type]
 
 
-def _run(held: Callable[[], Cluster | None]) -> None:
-    """Looks as long as somebody wants it. Holds the cluster only while it looks."""
-    while (cluster := held()) is not None:
-        if not cluster._wait():
+class _Looking(Worker):
+    """Looks as long as a topic is watched. Holds the cluster only while it looks."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__("kafka", Clock())
+        self.title = cluster.servers
+        self._cluster = weakref.ref(cluster)
+
+    def work(self) -> None:
+        cluster = self._cluster()
+        if cluster is None or not cluster._wait():
+            self.stop()
             return
         try:
             cluster.look()
-        except Exception:  # the next look may do better; until then nothing new is known
-            LOGGER.exception("the brokers at %s could not be asked", cluster._brokers.servers)
+            self.show("running")
+        except Exception as cause:  # the next look may succeed; until then nothing new is known
+            LOGGER.exception("the brokers at %s could not be asked", self.title)
+            self.show("retrying", str(cause))
             time.sleep(_RETRY_S)
-        del cluster
 
 
 _CLUSTERS: weakref.WeakValueDictionary[tuple[tuple[str, str], ...], Cluster] = weakref.WeakValueDictionary()

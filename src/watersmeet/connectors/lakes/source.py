@@ -41,10 +41,10 @@ from watersmeet.connectors.lakes.versions import (
     InVersion,
     LakeLog,
     LakeProblem,
-    Looks,
     Mark,
     ReadFiles,
     Step,
+    VersionPoll,
     check_columns,
     made_anew,
 )
@@ -237,7 +237,7 @@ class LakeSource:
             self._to_go_on += f"; to delete the rows here, too: {following}"
         self._spec = LakeSpec(relation.given, relation.primary_key, self.options)
         self._log = open_log(relation.connector, self.options, relation.given)
-        self._looks = Looks(self._log, self.options.refresh_s * 1_000_000 if self.options.is_far else None)
+        self._versions = VersionPoll(self._log, self.options.refresh_s * 1_000_000 if self.options.is_far else None)
         self._read = ReadFiles()
         self._steps: list[Step] = []
         """Versions that follow those that were read."""
@@ -275,7 +275,7 @@ class LakeSource:
         return Poll(numbered, {"slices": self._read.slices + len(numbered)}, more)
 
     def listen(self, notification: Notification) -> None:
-        self._looks.listen(notification)
+        self._versions.listen(notification)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
@@ -351,7 +351,7 @@ class LakeSource:
         mark = self._steps[-1].mark if self._steps else self._read.mark
         if mark is None and self.options.start is not None:
             mark = Mark(self.options.start, "")
-        found = self._looks.after(mark, now_us, fresh=fresh)
+        found = self._versions.after(mark, now_us, fresh=fresh)
         if found is None:
             return
         if isinstance(found, LakeProblem):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from watersmeet.connectors.base.sources import Notification, save_state, saved_state
+from watersmeet.connectors.base.sources import Inquiry, Notification, save_state, saved_state
 from watersmeet.connectors.files.parquet import type_problem
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
@@ -112,54 +111,48 @@ def column_problem(columns: Sequence[str], schema: pa.Schema) -> str | None:
     return f'column "{gone[0]}" is no longer there' if gone else None
 
 
-#: The most versions of a look.
+#: The most versions of a poll.
 MOST_STEPS: Final = 100
 
-#: How long who asks for what is there now waits for a table that is far.
-_WAIT_S: Final = 10
-
-#: When a table that is near is asked again, and one that could not be read.
+#: The times after which a local table, and one that could not be read, is polled again.
 _NEAR_US: Final = 100_000
 
 RETRY_US: Final = 2_000_000
 
 
-class Looks:
-    """What follows a version. refresh_us: how often a table that is far is asked; None for one that is near."""
+class VersionPoll:
+    """Polls a table for the versions that follow one. refresh_us: how often a remote table is polled, in the
+    background; None for a local one, which is polled by the caller.
+    """
 
     def __init__(self, log: LakeLog, refresh_us: int | None) -> None:
         self._log = log
         self._refresh_us = refresh_us
         self._next_us = 0
-        self._thread: threading.Thread | None = None
-        self._found: tuple[Mark | None, Sequence[Step] | LakeProblem] | None = None
-        self._notification: Notification | None = None
+        self._inquiry: Inquiry[tuple[Mark | None, Sequence[Step] | LakeProblem]] = Inquiry("lake", log.what)
 
     def listen(self, notification: Notification) -> None:
-        """Sets the notification for the end of each look at the table."""
-        self._notification = notification
+        """Sets the notification for the end of each poll."""
+        self._inquiry.listen(notification)
 
     def after(self, mark: Mark | None, now_us: int, *, fresh: bool) -> Sequence[Step] | LakeProblem | None:
-        """The versions that follow; mark None: the newest one as a whole. None: nobody has looked since the last time.
+        """The versions that follow; mark None: the newest one as a whole. None: no poll has ended since the last call.
 
-        fresh: look now.
+        fresh: poll now.
         """
         if self._refresh_us is None:
             if not fresh and now_us < self._next_us:
                 return None
-            return self._taken(self._looked(mark), now_us)
+            return self._taken(self._polled(mark), now_us)
         if fresh:
-            self._wait()  # for one that may have begun too early
-            self._begin(mark)
-            if not self._wait():
+            found = self._inquiry.now(lambda: (mark, self._asked(mark)))
+            if found is None:
                 return LakeProblem("the table does not answer", passes=True)
-        elif self._found is None and self._thread is None and now_us >= self._next_us:
-            self._begin(mark)
-        found = self._found
-        if found is None:
-            return None
-        self._found = None
-        return self._taken(found[1], now_us) if found[0] == mark else None
+        else:
+            if self._inquiry.is_idle and now_us >= self._next_us:
+                self._inquiry.begin(lambda: (mark, self._asked(mark)))
+            found = self._inquiry.take()
+        return self._taken(found[1], now_us) if found is not None and found[0] == mark else None
 
     def _taken(self, found: Sequence[Step] | LakeProblem, now_us: int) -> Sequence[Step] | LakeProblem:
         if isinstance(found, LakeProblem):
@@ -169,7 +162,7 @@ class Looks:
         self._next_us = now_us + wait_us
         return found
 
-    def _looked(self, mark: Mark | None) -> Sequence[Step] | LakeProblem:
+    def _polled(self, mark: Mark | None) -> Sequence[Step] | LakeProblem:
         try:
             return [self._log.snapshot(None)] if mark is None else self._log.after(mark, MOST_STEPS)
         except LakeProblem as problem:
@@ -177,26 +170,11 @@ class Looks:
         except Error as problem:
             return LakeProblem(problem.message, passes=False)
 
-    def _begin(self, mark: Mark | None) -> None:
-        self._found = None
-        self._thread = threading.Thread(target=self._look, args=(mark,), name="watersmeet-lake", daemon=True)
-        self._thread.start()
-
-    def _wait(self) -> bool:
-        """Whether no look is under way any more."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(_WAIT_S)
-        return self._thread is None
-
-    def _look(self, mark: Mark | None) -> None:
+    def _asked(self, mark: Mark | None) -> Sequence[Step] | LakeProblem:
         try:
-            self._found = (mark, self._looked(mark))
-        except Exception as cause:  # of libraries, which have no common base
-            self._found = (mark, LakeProblem(f"{type(cause).__name__}: {cause}", passes=True))
-        self._thread = None
-        if self._notification is not None:
-            self._notification.notify()
+            return self._polled(mark)
+        except Exception as cause:  # libraries have no common base of their errors
+            return LakeProblem(f"{type(cause).__name__}: {cause}", passes=True)
 
 
 #: The order in which the files of a version are read: of a key that moves to another file, the old row goes first.

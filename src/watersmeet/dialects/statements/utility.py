@@ -21,7 +21,7 @@ from watersmeet.errors import Span
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
-    "memory", "queries", "roles", "grants", "connectors",
+    "memory", "queries", "roles", "grants", "connectors", "workers",
 )  # fmt: skip
 
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))

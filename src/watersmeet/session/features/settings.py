@@ -320,6 +320,7 @@ SHOWN: Final = (
     "tables",
     "topics",
     "views",
+    "workers",
 )
 
 

@@ -49,6 +49,7 @@ from watersmeet.session.statements.topics import processors, topics, undelivered
 from watersmeet.session.status import database_status, memory_status
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
+from watersmeet.system.threads import running_workers
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
@@ -105,6 +106,14 @@ _QUERIES: Final = (
     Field("state", VARCHAR),
     Field("kept_commits", BIGINT),
     Field("kept_bytes", BIGINT),
+)
+
+_WORKERS: Final = (
+    Field("worker", VARCHAR),
+    Field("works_for", VARCHAR),
+    Field("state", VARCHAR),
+    Field("detail", VARCHAR),
+    Field("pause_s", DOUBLE),
 )
 
 
@@ -468,6 +477,16 @@ def _queries(session: Session, statement: Show) -> Result:
     return typed_result("SHOW", _QUERIES, rows)
 
 
+def _workers(_: Session, statement: Show) -> Result:
+    """The background threads of this process: what each works for, its state, and the pause after a failure."""
+    rows = [
+        (w.name.removeprefix("watersmeet-"), w.title or None, w.state, w.problem, w.next_pause_s)
+        for w in running_workers()
+    ]
+    rows = sorted((r for r in rows if _is_like(r[0], statement)), key=lambda r: (r[0], r[1] or ""))
+    return typed_result("SHOW", _WORKERS, rows)
+
+
 _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "all": _variables,
     "databases": _databases,
@@ -483,6 +502,7 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "queries": _queries,
     "roles": lambda session, statement: show_roles(session, lambda name: _is_like(name, statement)),
     "schemas": _schemas,
+    "workers": _workers,
     "secrets": lambda session, statement: show_secrets(session, lambda name: _is_like(name, statement)),
 }
 
