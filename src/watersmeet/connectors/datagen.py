@@ -538,7 +538,7 @@ def split_options(given: Mapping[str, str], names: list[str], path: str) -> dict
 
 
 def least(limits: list[int | None]) -> int | None:
-    """The least of the limits, None if there is none."""
+    """The least of the limits, None without any."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -370,7 +370,7 @@ class DeltaLog:
             return found
 
     def _check_log(self, mark: Mark) -> None:
-        """What is wrong where the log has neither a version that was read nor the next one."""
+        """The problem of a log that has neither a version that was read nor the next one."""
         newest = int(self._open().version())
         if newest < mark.version:
             raise made_anew(self, mark.version)
@@ -388,7 +388,7 @@ class DeltaLog:
             raise error("UNDEFINED_OBJECT", f"there is no {self.what}", hint="Create it first.") from cause
 
     def _commit(self, version: int) -> bytes | None:
-        """What the log says of a version; None if it says nothing."""
+        """The actions of a version in the log; None if it has none."""
         name = f"_delta_log/{version:020}.json"
         try:
             if self._options.store is None:
@@ -400,12 +400,12 @@ class DeltaLog:
             return None
 
     def _lacking(self, table: Any) -> str | None:
-        """What the table has that can't be read."""
+        """The features of the table that can't be read."""
         protocol = table.protocol()
         return _protocol_problem(protocol.reader_features or ()) or _mapping_problem(table.metadata().configuration)
 
     def _step(self, version: int, commit: bytes) -> Step:
-        """What a version did."""
+        """The changes of a version."""
         added: dict[str, dict[str, Any]] = {}
         removed: dict[str, dict[str, Any]] = {}
         changes: list[dict[str, Any]] = []

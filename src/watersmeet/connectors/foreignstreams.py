@@ -69,7 +69,7 @@ def date_format(text: str, option: str) -> str:
     return "".join(out)
 
 
-#: Servers that are always there, by name: the kind of adapter.
+#: Predefined servers: the kind of adapter by name.
 SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
 
 #: Adapters of the product that are not here.
@@ -123,7 +123,7 @@ FILE_PART_TYPES: Final = {
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"JSON": "json", "CSV": "csv", "AVRO": "avro", "XML": "xml"}
 
-#: Options that only say how fast the product reads or writes.
+#: Options that only affect the speed of the product.
 _TUNING: Final = (
     "MAX_POLL_RECORDS",
     "BUFFER_SIZE",
@@ -166,7 +166,7 @@ _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
 
 @dataclass(frozen=True)
 class Foreign:
-    """What the options of a foreign stream mean.
+    """The meaning of the options of a foreign stream.
 
     connector: options of connector kafka, file or, to write files, rotating_file. format: of messages, and of files
     that are written. members: by column, the member of a message that it is, where that has another name. is_read:
@@ -487,7 +487,7 @@ def _which_files(given: _Given) -> dict[str, str]:
 
 
 def _groups(pattern: str) -> int:
-    """How many groups a regular expression has; 0 for what is none, as the connector will say."""
+    """The number of groups of a regular expression; 0 for an invalid one, which the connector rejects."""
     try:
         return re.compile(pattern).groups
     except re.error:
@@ -567,7 +567,7 @@ def foreign_table(given: Mapping[str, str], name: str) -> External:
 def names_there(columns: Sequence[str], there: Sequence[str]) -> dict[str, str]:
     """By column, its name there, where it differs: names are compared as they are, then without case.
 
-    UNDEFINED_COLUMN for one that is not there, or is there more than once.
+    UNDEFINED_COLUMN for a missing or ambiguous one.
     """
     found = {}
     for column in columns:

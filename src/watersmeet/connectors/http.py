@@ -1,4 +1,4 @@
-"""Documents that are read over HTTP as a whole: what dictionaries show.
+"""Documents that are read over HTTP as a whole: the content of dictionaries.
 
 ClickHouse, "HTTP(S)" among the sources of dictionaries.
 """
@@ -117,7 +117,7 @@ def http_options(given: dict[str, str]) -> HttpOptions:
 def fetched(options: HttpOptions) -> bytes:
     """The document.
 
-    CONNECTOR_OPTION if somebody has to do something, RUNTIME_UNAVAILABLE for what may pass. No message has a secret.
+    CONNECTOR_OPTION for a lasting problem, RUNTIME_UNAVAILABLE for a passing one. No message contains a secret.
     """
     request = urllib.request.Request(options.url, headers=options.headers)  # noqa: S310 -- http(s), checked
     opener = urllib.request.build_opener(_NoRedirects())

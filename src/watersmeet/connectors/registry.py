@@ -123,7 +123,7 @@ def connector_named(name: str) -> Connector:
 
 
 def source_connector(connector: Mapping[str, str]) -> SourceConnector:
-    """The connector that options name. CONNECTOR_OPTION if there is none of that name."""
+    """The connector that options name. CONNECTOR_OPTION for an unknown name."""
     name = connector.get("connector", "")
     found = SOURCES.get(name.lower())
     if found is None:
@@ -236,7 +236,7 @@ def check_kind(kind: str, known: Sequence[str], what: str) -> None:
 
 
 def declared(reader: Reader, columns: Schema) -> tuple[Field, ...]:
-    """The declared columns, or else those that the reader reports. CONNECTOR_OPTION if there are none."""
+    """The declared columns, or else those that the reader reports. CONNECTOR_OPTION without any."""
     found = columns or reader.columns()
     if not found:
         refuse("the columns have to be declared", hint="Write them after the name: (id int, name string).")

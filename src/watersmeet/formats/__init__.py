@@ -1,1 +1,1 @@
-"""Bytes of messages and columns: decoders of what sources read, encoders of what sinks write."""
+"""Bytes of messages and columns: decoders for sources, encoders for sinks."""

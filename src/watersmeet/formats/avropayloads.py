@@ -71,7 +71,7 @@ class AvroReader:
         return joined(reads, self._fields) if reads else nothing(self._fields)
 
     def by_schema(self, payloads: pa.BinaryArray) -> Iterator[tuple[Numbers, pa.BinaryArray, Node | str, str]]:
-        """(places, bodies, their schema or why there is none, its name) for each schema of the payloads."""
+        """(places, bodies, their schema or why it is missing, its name) for each schema of the payloads."""
         if self._registry is None:
             assert self._schema is not None
             yield np.arange(len(payloads)), payloads, self._schema, "the schema"
@@ -83,7 +83,7 @@ class AvroReader:
             yield places, chosen, self._schema_of(id_), f"schema {id_} of the registry"
 
     def _schema_of(self, id_: int) -> Node | str:
-        """The schema of an id, or why there is none."""
+        """The schema of an id, or why it is missing."""
         if id_ < 0:
             return "avro: no zero byte and id of a schema before the value"
         found = self._by_id.get(id_)
@@ -102,7 +102,7 @@ class AvroReader:
 
 
 def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
-    """(the bodies after the ids of schemas, the ids; -1 where there is none)."""
+    """(the bodies after the ids of schemas, the ids; -1 without one)."""
     sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
     framed = pc.starts_with(payloads, b"\x00").to_numpy(zero_copy_only=False) & (sizes >= _FRAME)
     ids = np.full(len(payloads), -1, np.int64)

@@ -387,7 +387,7 @@ def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str
         try:
             scaled = column.cast(pa.decimal128(precision, scale))
         except pa.ArrowInvalid as cause:
-            detail = f"The schema has decimals of {precision} digits, {scale} behind the point."
+            detail = f"The schema has decimals of {precision} digits, {scale} after the point."
             raise error("INVALID_VALUE", f'a number in "{path}" does not fit its Avro schema', detail=detail) from cause
         numbers = big_endian(scaled)
         if of == "bytes":

@@ -186,7 +186,7 @@ def _quoted_ends(array: npt.NDArray[np.uint8], newlines: Offsets, dialect: Diale
 
 
 def _lone_return(array: npt.NDArray[np.uint8], quoted: bool, dialect: Dialect) -> int:
-    """The position of the first carriage return outside quotes and not before a newline; the size if there is none."""
+    """The position of the first carriage return outside quotes and not before a newline; the size without one."""
     size = len(array)
     returns = np.nonzero(array == _CR)[0]
     lone = returns[array[np.minimum(returns + 1, size - 1)] != _LF]

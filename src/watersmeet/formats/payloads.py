@@ -351,7 +351,7 @@ _WINDOWS: Final = {"TW": "time", "SW": "session"}
 #: The option of a format whose keys have windows: time or session.
 WINDOW: Final = "key.window"
 
-#: By its value, the times behind a key, in their order.
+#: By its value, the times after a key, in their order.
 _TIMES: Final = {"time": ("start",), "session": ("end", "start")}
 
 _WIDTH: Final = 8

@@ -115,7 +115,7 @@ class ProtobufReader:
         return joined(reads, self._fields)
 
     def _schema_of(self, id_: int) -> ProtoSchema | str:
-        """The schema of an id, or why there is none."""
+        """The schema of an id, or why it is missing."""
         if id_ < 0:
             return "protobuf: no zero byte and id of a schema before the value"
         if id_ not in self._by_id:

@@ -194,7 +194,7 @@ def _repeated(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -
         return gathered(concatenated([tag, encode(_without_null(items, path))]), offsets)
 
     def packed(column: pa.ListArray) -> pa.BinaryArray:
-        """All numbers behind one number of the field; nothing for none."""
+        """All numbers after one number of the field; nothing for none."""
         items, offsets = list_parts(column)
         spans = gathered(encode(_without_null(items, path)), offsets)
         written = concatenated([_tag(part.number, _SPAN), _spanned(spans)])
@@ -215,7 +215,7 @@ def _tag(number: int, wire: int) -> bytes:
 
 
 def _single(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> tuple[int, Encode]:
-    """(the wire type, what writes a column without NULLs)."""
+    """(the wire type, the writer of a column without NULLs)."""
     if part.type == "message":
         return _SPAN, _message(kind, part.named, schema, path)
     found: tuple[int, Encode] | None = None

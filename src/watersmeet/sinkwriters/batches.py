@@ -69,11 +69,11 @@ class SinkBatches:
 
     @property
     def since(self) -> int:
-        """All commits above it are needed to go on behind the last batch that was given in full."""
+        """All commits above it are needed to resume after the last batch that was complete."""
         return self._position.since if self._changes is None else self._since
 
     def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
-        """The content that goes out first, behind offset `after`; nothing if that is past it."""
+        """The content that is delivered first, after offset `after`; nothing if that is past it."""
         position = self._position
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
             return
@@ -84,7 +84,7 @@ class SinkBatches:
         yield from map(self._completed, batches)
 
     def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
-        """The batches of the changes behind the content and behind offset `after`; None where there are no more yet.
+        """The batches of the changes after the content and after offset `after`; None while no more exist.
 
         Never ends.
         """
@@ -110,7 +110,7 @@ class SinkBatches:
             changes.close()
 
     def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[SinkBatch]:
-        """A change in batches. skipped: so many rows are left out. What is cut between keys is in their order."""
+        """A change in batches. skipped: the number of first rows to omit. If cut between keys, in their order."""
         assert self._changes is not None
         rows = self._named(rows)
         keys, most_rows = None, self._most_rows
@@ -147,7 +147,7 @@ class SinkBatches:
         return rows.rename_columns(self._names)
 
     def _conversions(self) -> list[str]:
-        """What makes of the stored columns those of the delivery; none if they have the same types."""
+        """Conversions of stored columns to those of the delivery; None for the same types."""
         pairs = [*zip(self._stored.columns, self._delivery.columns, strict=False)]
         if all(stored.type == wanted.type for stored, wanted in pairs):
             return []
@@ -269,7 +269,7 @@ class DeadLetterBatches:
         self._delivery = delivery
         self._schema = arrow_schema(delivery.columns, positional=False)
         self.since = position.since
-        """All commits above it are needed to go on behind the last batch that was given in full."""
+        """All commits above it are needed to resume after the last batch that was complete."""
 
     def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
         """Nothing: it begins with the topic."""
@@ -277,7 +277,7 @@ class DeadLetterBatches:
         return iter(())
 
     def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
-        """The batches behind offset `after`; None where there are no more yet. Never ends."""
+        """The batches after offset `after`; None while no more exist. Never ends."""
         log = self._database.log
         if after is not None:
             self.since = max(self.since, after.commit - (not after.last))

@@ -24,7 +24,7 @@ _VERSION: Final = "emit_version()"
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit changed, by column. time_us: of its epoch. commit: its number, or the first if there are
+    """The changes of one commit, by column. time_us: of its epoch. commit: its number, or the first if there are
     several.
     """
 
@@ -39,9 +39,9 @@ class Emitter:
     """Turns changes into the rows that a running query gives.
 
     empty: a table of its columns without rows.
-    started_us: when the query started; periods count from there.
+    started_us: when the query started; periods count from it.
     rowtime: the column by which rows are ordered.
-    emitted: what it has given so far; None: nothing yet.
+    emitted: the rows so far; None: nothing yet.
     """
 
     request: Request
@@ -57,12 +57,12 @@ class Emitter:
 
     @property
     def so_far(self) -> Emitted:
-        """What it has given so far."""
+        """The rows so far."""
         return self._so_far
 
     @property
     def waits_from(self) -> int | None:
-        """The commit of the first change that was taken but not given; None if there is none."""
+        """The commit of the first change that was taken but not returned; None without any."""
         return min((c.commit for c in self._waiting), default=None)
 
     @property
@@ -121,7 +121,7 @@ class Emitter:
         )
 
     def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
-        """The first rows, up to what LIMIT still allows."""
+        """The first rows that LIMIT still allows."""
         left, offset = self._so_far.left, self._so_far.offset
         if left is None:
             return rows, diff
@@ -189,7 +189,7 @@ class Changes:
         return found
 
     def take_next(self, relation_id: str, *, by_transaction: bool = False) -> Change | None:
-        """The next change of a relation, which ends with the commit `taken`; None if there is none yet. Never waits.
+        """The next change of a relation, which ends with the commit `taken`; None while it does not exist. Never waits.
 
         by_transaction: each transaction is a change of its own: of a table that the circuit does not write.
         """
@@ -198,7 +198,7 @@ class Changes:
         return found
 
     def _next(self, relation_id: str, head: int, *, by_transaction: bool = False) -> Change | None:
-        pieces: list[Commit] = []  # read when all are there
+        pieces: list[Commit] = []  # read when all exist
         before = head
         for number in range(self._taken + 1, head + 1):
             commit = self._log.read(number)

@@ -1,7 +1,7 @@
 """Sinks are delivered: a thread for each reads the changes of its relation commit by commit and writes them to the
 target.
 
-The database never waits for a target. What a target has not acknowledged stays in the commit log, up to the limits
+The database never waits for a target. The commit log keeps all unacknowledged changes, up to the limits
 `DELIVERY_COMMITS` and `DELIVERY_BYTES` of `store.retention`.
 """
 
@@ -113,7 +113,7 @@ class SinkWriters(Service):
             delivering.try_again()
 
     def status(self, delivery_id: str) -> Status | None:
-        """The status of a delivery; None if there is none of that id."""
+        """The status of a delivery; None for an unknown id."""
         delivering = self._workers.get(delivery_id)
         return None if delivering is None else delivering.status()
 
@@ -192,7 +192,7 @@ class _SinkWriter(Worker):
         """How it is now."""
         log, relation_id = self._database.log, self._delivery.relation
         behind: list[tuple[int, int, int, int]] = []
-        # What of a topic is set aside is known once it is delivered.
+        # The dead letters of a topic are known once it is delivered.
         if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
             begun = max(self._reached, self._position.since, self._position.commit - (not self._position.last))
             with self._looking, contextlib.suppress(Error):  # commits were cleaned up: it is lost, as it will notice
@@ -232,7 +232,7 @@ class _SinkWriter(Worker):
         self.back_off()
 
     def _fail(self, cause: Error) -> None:
-        """Wait until it is told to go on."""
+        """Wait until it is resumed."""
         if self.stopping.is_set() or self._database.is_closed:
             return
         explained = self._database.log.explain(cause)
@@ -257,7 +257,7 @@ class _SinkWriter(Worker):
             self._show("starting")
         target = connector.open(delivery, database.layout.id, self.stopping.is_set)
         try:
-            # A writer that was overtaken must not shut out the one that goes on.
+            # An overtaken writer must not fence the current one.
             database.log.check()
             fault("sink.open")
             found = target.open(delivery.generation)
@@ -291,7 +291,7 @@ class _SinkWriter(Worker):
                 self._acknowledge(group, flow.since)
                 fault("sink.acknowledged")
             self.succeeded()
-            self._show("filling" if flow.in_content else "running")  # before: whoever waits for the rows sees it
+            self._show("filling" if flow.in_content else "running")  # first: callers that wait for the rows see it
             if flow.caught_up:
                 self._reach(flow.since)
             if not group and flow.caught_up:
@@ -372,7 +372,7 @@ class _SinkWriter(Worker):
             raise error_from_json(failed)
 
     def _agreed(self, position: Delivered, found: SinkOffset | None) -> SinkOffset | None:
-        """The offset to go on from, by what the target says. DELIVERY_MISMATCH if it can't be."""
+        """The offset to resume from, as the target reports. DELIVERY_MISMATCH if it can't be."""
         known, generation = _offset(position), self._delivery.generation
         if found is not None and found.generation < generation:
             found = None
@@ -393,7 +393,7 @@ class _SinkWriter(Worker):
             there = "nothing of it" if found is None else f"commit {found.commit}, {found.rows} rows of it"
             raise self._mismatch(
                 f"its target has {there}, and had acknowledged commit {known.commit}, {known.rows} rows of it",
-                "What was delivered, or the note of how far it was, was deleted there.",
+                "Delivered rows, or their offset, were deleted in the target.",
             )
         return found
 
@@ -419,7 +419,7 @@ class _Flow:
     def __init__(
         self, batches: SinkBatches | DeadLetterBatches, offset: SinkOffset | None, most_rows: Callable[[], int]
     ) -> None:
-        """most_rows: a group goes on until it has so many."""
+        """most_rows: the size at which a group ends."""
         self._most_rows = most_rows
         self._changes: Generator[SinkBatch | None] | None = None
         self._batches = batches
@@ -429,11 +429,11 @@ class _Flow:
 
     @property
     def since(self) -> int:
-        """All commits above it are needed, behind the last group."""
+        """All commits above it are needed, after the last group."""
         return self._batches.since
 
     def groups(self) -> Iterator[list[SinkBatch]]:
-        """What is to be delivered next, as far as it is there; an empty list where nothing is. Never ends."""
+        """The next batches that exist; an empty list without any. Never ends."""
         group: list[SinkBatch] = []
         rows = 0
         for batch in self._batches.content(self._offset):
@@ -458,6 +458,6 @@ class _Flow:
             yield group
 
     def close(self) -> None:
-        """Lets go of the commits."""
+        """Releases the commits."""
         if self._changes is not None:
             self._changes.close()

@@ -1,1 +1,1 @@
-"""Contracts of connectors, and what all of them share."""
+"""Contracts and shared parts of all connectors."""

@@ -166,7 +166,7 @@ def _file_name(epoch: int, ordinal: int) -> str:
 
 
 def read_dead_letters(directory: AnyPath) -> list[dict[str, Any]]:
-    """All records under `directory`, by epoch and slice; empty if there is none."""
+    """All records under `directory`, by epoch and slice."""
     return [record for path in _files_of(directory) for record in _records_of(path)]
 
 
@@ -245,7 +245,7 @@ def place_of(letter: dict[str, Any]) -> tuple[str, int | None]:
 
 
 def text_of(letter: dict[str, Any]) -> str:
-    """The text of a record; of a message its value, with what is no text as escapes."""
+    """The text of a record; of a message its value, with other bytes as escapes."""
     if "topic" in letter:
         return base64.b64decode(letter.get("value", "")).decode("utf-8", "backslashreplace")[:MAX_TEXT]
     text: str = letter["text"]

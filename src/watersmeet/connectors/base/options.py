@@ -83,7 +83,7 @@ class OptionSet:
         return next(s for s in self.specs if s.name == name)
 
     def having(self, name: str) -> OptionSpec | None:
-        """The option that a statement means by `name`; None if there is none."""
+        """The option that a statement calls `name`; None for an unknown one."""
         for spec in self.specs:
             if name in spec.names or (spec.kind == "prefix" and name.startswith(spec.names)):
                 return spec
@@ -128,7 +128,7 @@ class Options:
         return value
 
     def choice(self, name: str) -> str:
-        """One of the values of the choice; the empty text where there is no default."""
+        """One of the values of the choice; the empty text without a default."""
         spec, value = self._known.spec(name), self.given(name)
         if value is None:
             return str(spec.default or "")
@@ -137,7 +137,7 @@ class Options:
         return value.lower()
 
     def flag(self, name: str) -> bool:
-        """A truth value; false where there is no default."""
+        """A truth value; false without a default."""
         value = self.given(name)
         if value is None:
             return bool(self._known.spec(name).default)

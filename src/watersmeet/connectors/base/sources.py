@@ -2,7 +2,7 @@
 
 The driver cuts slices (`Source.poll`), workers read them (`registry.read_slice`).
 
-A source that gives at most so many rows a second, or none while it is paused.
+A source with a limit of rows a second, which may be paused.
 
 The contract of readers, which fetch the content of external tables and dictionaries, and the conditions that queries
 push down to them.
@@ -129,16 +129,16 @@ class Inquiry(Generic[Answer]):
 
 
 class Unavailable(OSError):  # noqa: N818 - a state that passes
-    """What is outside can't be reached for now: brokers, a schema registry. The epoch is planned again later."""
+    """An external system can't be reached for now: brokers, a schema registry. The epoch is planned again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What a source has to give now.
+    """The input that a source has now.
 
     slices: in order of arrival. position: JSON; the source's position once the slices are committed.
     more: True if another poll, right after these slices are accepted, would give more (the budget was the limit).
-    pending: files or lines that are there but not complete yet. next_us: when a pending thing becomes
+    pending: files or lines that are not complete yet. next_us: when a pending thing becomes
     readable if nothing else happens (None: only notification can help).
     finished: the source will never give anything again.
     """
@@ -183,7 +183,7 @@ class Source(Protocol):
     relation_id: str
 
     def spec(self) -> SourceSpec:
-        """What `read_slice` needs beside each slice."""
+        """The description that `read_slice` needs in addition to each slice."""
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         """Slices that follow `position` (None at first; else that of the newest accepted poll).
@@ -259,7 +259,7 @@ class SourceRows:
     table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
     rows' offsets in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
     even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
-    diff: int64: 1 for a row that is there now, -1 for one that is gone, of which only the primary key counts; None: all
+    diff: int64: 1 for an inserted row, -1 for a deleted one, of which only the primary key counts; None: all
     are 1. kept: for relations that have partial changes (`Relation.has_partial_changes`): for each row NULL, or, with
     diff 1, the names of the columns that keep the value which the row of its key has, and with diff -1 an empty list:
     the table is emptied (`circuit.operators.Upsert`). None: all are NULL.
@@ -335,7 +335,7 @@ def rate_limit(options: Mapping[str, str], name: str = RATE_LIMIT) -> int | None
 
 
 class Allowance:
-    """How many rows may pass now, if it is at most so many a second on average, and those of one second at once.
+    """How many rows may pass now, under a limit of rows a second on average, and those of one second at once.
 
     More may be taken than are allowed: then none are for so much longer.
     """
@@ -354,7 +354,7 @@ class Allowance:
         return max(0, int(self._allowed))
 
     def take(self, rows: int) -> None:
-        """So many have passed."""
+        """Counts rows that have passed."""
         self._allowed -= rows
 
     @property
@@ -463,11 +463,11 @@ class Reader(abc.ABC):
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
         """All rows, with `columns` by name in their Arrow types. Rows that do not meet all conditions may be left out.
 
-        Raises an error that says what is wrong with the content.
+        Raises an error for wrong content.
         """
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """What is asked outside where `read` is called with these, for EXPLAIN. Of readers with `takes_pushdown`."""
+        """The statement that `read` sends to the system, for EXPLAIN. Of readers with `takes_pushdown`."""
         raise NotImplementedError
 
     def written(self) -> dict[str, str]:

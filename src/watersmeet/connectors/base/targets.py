@@ -40,14 +40,14 @@ from watersmeet.values.types import BYTEA, VARCHAR, Field, Schema
 class Delivery:
     """One stream of changes out of the database, to one target.
 
-    id: of what the catalog has for it. title: what that is and its name, for messages. relation: the id of the relation
+    id: of the object in the catalog. title: its kind and name, for messages. relation: the id of the relation
     whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
     key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
     left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. computed_parts:
     rows have their columns behind `columns`. target_id: the
     name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
-    see `SinkOffset`. dead_letters: what goes out are the messages of the relation that could not be decoded.
-    renewal: what the user does to begin anew, as a sentence. merging: of rows that are only added, by the names of
+    see `SinkOffset`. dead_letters: the undecodable messages of the relation are delivered.
+    renewal: how the user restarts it, as a sentence. merging: of rows that are only added, by the names of
     `columns`.
     """
 
@@ -69,9 +69,9 @@ class Delivery:
 
 
 class SinkOffset(NamedTuple):
-    """How far a sink was delivered: the first `rows` rows of commit `commit` are there, and all before it.
+    """How far a sink was delivered: the first `rows` rows of commit `commit`, and all earlier commits.
 
-    generation: rises when a sink begins anew with the whole content; a target knows the newest one only. last: whether
+    generation: rises when a sink restarts with the whole content; a target only keeps the newest one. last: whether
     those are all rows of that commit.
     """
 
@@ -139,7 +139,7 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
 class Target(Protocol):
     """The external system or directory that one sink writes. Not thread-safe.
 
-    Law: a target always contains each batch once or not at all, whatever happens between two calls: `deliver` writes
+    Law: a target always contains each batch once or not at all, also after a crash between two calls: `deliver` writes
     rows and their offset in one step, and `open` returns the offset that was written last.
     """
 

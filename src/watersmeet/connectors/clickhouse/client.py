@@ -1,8 +1,8 @@
-"""A client of ClickHouse, by its interface over HTTP: what is asked, and what its errors mean.
+"""A client of ClickHouse, by its interface over HTTP: requests and errors.
 
 ClickHouse, "HTTP Interface".
 
-Tables of ClickHouse as a whole: what external tables and dictionaries show.
+Tables of ClickHouse as a whole: the content of external tables and dictionaries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _RIGHT: Final = (164, 291, 497)
 _NO_DATABASE: Final = 81
 _UNDEFINED: Final = (16, 47, 60)
 
-#: What passes: memory, disks, queries at once, parts that wait for merges, replicas, whoever coordinates them.
+#: Passing problems: memory, disks, queries at once, parts that wait for merges, replicas, their coordinator.
 _PASSING: Final = (
     *(23, 74, 75, 76, 159, 160, 198, 202, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 286, 289, 319, 394),
     *(439, 473, 999),
@@ -82,7 +82,7 @@ def check_server(server: Server) -> None:
 def asked(
     server: Server, sql: str, data: memoryview | bytes | None = None, table: str = "", rights: str = "SELECT"
 ) -> bytes:
-    """The answer to a statement, as a whole. data: what stands behind it. table, rights: what it needs, for messages.
+    """The answer to a statement, as a whole. data: the data after it. table, rights: those that it needs, for messages.
 
     Errors of `failure`; RUNTIME_UNAVAILABLE if the server can't be reached.
     """
@@ -118,7 +118,7 @@ def _connection(server: Server) -> http.client.HTTPConnection:
 def failure(
     server: Server, status: int, headers: Mapping[str, str], text: str, table: str = "", rights: str = "SELECT"
 ) -> Error:
-    """What an answer other than 200 means to who wrote the statement.
+    """An answer other than 200 as an error of a statement.
 
     UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
     may pass.
@@ -324,7 +324,7 @@ def _literal(column: Column, value: Constant) -> str:
 
 
 def _text(column: Column, wanted: SqlType) -> str:
-    """What gives a value's text, as `convert` reads it."""
+    """The expression of a value's text, as `convert` reads it."""
     name, theirs = quoted(column.name), column.clickhouse
     if wanted.name == "bytea":
         return f"concat('\\\\x', hex({name}))"

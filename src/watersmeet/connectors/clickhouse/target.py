@@ -50,7 +50,7 @@ SINK_OPTIONS: Final = OptionSet(
     ),
 )
 _RIGHTS: Final = "INSERT"
-#: All rows of a statement are one block, which is there or not.
+#: All rows of a statement are one block, which is stored or not.
 _SETTINGS: Final = {
     "max_insert_block_size": 1 << 30,
     "min_insert_block_size_rows": 1 << 30,
@@ -136,7 +136,7 @@ class ClickhouseTarget:
         self._columns: list[_Column] = []
 
     def look(self) -> None:
-        """Whether the table is there and takes the rows.
+        """Checks that the table exists and accepts the rows.
 
         UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
         """

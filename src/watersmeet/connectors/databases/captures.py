@@ -1,4 +1,4 @@
-"""The contract of change data capture: options, what statements require of a server, and a stream of changes.
+"""The contract of change data capture: options, requests of statements to a server, and a stream of changes.
 
 An offset is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applied to a table, changes
 leave the last row of each key, with its unchanged values.
@@ -97,7 +97,7 @@ class TablePosition:
 
 @dataclass(frozen=True)
 class DatabasePosition:
-    """How far a database is: everything that was committed there before `offset` is here. tables: by their ids.
+    """How far a database is: everything that the server committed before `offset` is captured. tables: by their ids.
     history: see `Stream`. letters: the number of the newest commit that set rows aside; later dead letters are of
     commits that were not made.
     """
@@ -115,12 +115,12 @@ class DatabasePosition:
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: What goes on where an offset is lost.
+#: The action that resumes after a lost offset.
 AGAIN: Final = "RESET SOURCE reads its tables anew."
 
 
 class LostOffsetError(Exception):
-    """The server does not have the changes behind an offset any more. The message says why, and what goes on."""
+    """The server no longer has the changes after an offset. The message has the reason and the action."""
 
 
 @dataclass(frozen=True)
@@ -210,14 +210,14 @@ class Rows:
 
 
 class Truncation(NamedTuple):
-    """offset: as in `Rows`. tables: those that are empty from there on."""
+    """offset: as in `Rows`. tables: those that are emptied at it."""
 
     offset: int
     tables: tuple[TableVersion, ...]
 
 
 class Added(NamedTuple):
-    """Columns that a table has got. names: of all or of the new ones. offset: see `Captured.added`. begins_again: rows
+    """New columns of a table. names: of all or of the new ones. offset: see `Captured.added`. begins_again: rows
     that are being read are read again, as some may lack them.
     """
 
@@ -230,7 +230,7 @@ class Added(NamedTuple):
 class Batch:
     """Whole transactions in the order of their commits.
 
-    offset: everything before it has come. times_us: of the commits, UTC microseconds since 1970.
+    offset: everything before it has arrived. times_us: of the commits, UTC microseconds since 1970.
     """
 
     offset: str
@@ -240,7 +240,7 @@ class Batch:
 
 
 class Piece(NamedTuple):
-    """Rows of a table that were there already. texts: by column. position: of the table with them. replaces: rows with
+    """Existing rows of a table. texts: by column. position: of the table with them. replaces: rows with
     these keys may be here.
     """
 
@@ -276,11 +276,11 @@ class Stream(abc.ABC):
         """
 
     def ask(self) -> None:  # noqa: B027
-        """Somebody waits for `reached` to come to the end of the log."""
+        """A caller waits until `reached` is the end of the log."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Lets go of the server."""
+        """Releases the server."""
 
     @abc.abstractmethod
     def table(self, schema: str, name: str) -> TableThere:
@@ -323,7 +323,7 @@ class Stream(abc.ABC):
         """CONNECTOR_OPTION if changes of such a table can't be followed."""
 
     def stopped(self, captured: Captured, batch: Batch) -> str:  # noqa: ARG002
-        """Why the table can't be followed behind a batch; empty if it can."""
+        """Why the table can't be followed after a batch; empty if it can."""
         return ""
 
     def may_lack(self, captured: Captured, batch: Batch, rows: Rows) -> set[str]:  # noqa: ARG002
@@ -332,7 +332,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def added(self, captured: Captured, batch: Batch) -> Added | None:
-        """Columns that the table has got, as a batch says. Some may be known."""
+        """New columns of the table in a batch. Some may be known."""
 
     @abc.abstractmethod
     def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
@@ -370,7 +370,7 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def options(self, given: Mapping[str, str]) -> DatabaseOptions:
-        """CONNECTOR_OPTION for what is missing, unknown or wrong."""
+        """CONNECTOR_OPTION for missing, unknown or wrong options."""
 
     @abc.abstractmethod
     def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -394,7 +394,7 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
-        """Lets the server write changes of a table, or of tables to come. What was made for that. CONNECTOR_OPTION."""
+        """Makes the server log changes of a table, or of future tables: the created objects. CONNECTOR_OPTION."""
 
     def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:  # noqa: ARG002
         """See `Captured.published`, of a table for which `publish` was called."""
@@ -402,7 +402,7 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
-        """(the offset from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
+        """(the offset from which the server keeps changes, the created objects). CONNECTOR_OPTION."""
 
     def begin_again(
         self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
@@ -453,7 +453,7 @@ class System(abc.ABC):
         """
 
     def is_in_use(self, problem: BaseException) -> bool:  # noqa: ARG002
-        """Whether a stream could not begin as another reader, who may be gone, still has its offset."""
+        """Whether a stream could not begin because another reader, maybe a dead one, still has its offset."""
         return False
 
 
@@ -468,7 +468,7 @@ class TableOptions:
 
 _ONE_READER: Final = "Accepted without effect: one reader fills a table, batch by batch."
 
-#: The options of a table of a captured database, whatever its system. RisingWave, "Ingest data from PostgreSQL CDC".
+#: The options of a table of a captured database of any system. RisingWave, "Ingest data from PostgreSQL CDC".
 TABLE_OPTIONS: Final = (
     OptionSpec("snapshot", "Whether the rows that exist already are read.", "flag", default=True),
     OptionSpec(
@@ -503,7 +503,7 @@ def is_of_table(option: str) -> bool:
 
 
 def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
-    """CONNECTOR_OPTION for what is unknown or wrong."""
+    """CONNECTOR_OPTION for unknown or wrong options."""
     options = OptionSet(f"{connector} of a table", TABLE_OPTIONS).read(given)
     options.check()
     return TableOptions(
@@ -595,7 +595,7 @@ def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: 
     previous = np.full(len(order), -1, np.int64)
     same = codes[order][1:] == codes[order][:-1]
     previous[order[1:][same]] = order[:-1][same]
-    # A change that names the old row replaces that one, whatever key it has.
+    # A change that names the old row replaces that one, with any key.
     goes, comes = np.arange(before, before + gone), np.arange(before + gone, before + gone + written)
     if gone:
         at = np.argsort(times[goes])

@@ -1,4 +1,4 @@
-"""What servers of databases have in common: where they are, connections that are kept, what is said of errors."""
+"""Servers of databases: addresses, kept connections, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watersmeet.system.secretvalues import revealed
 
 #: Words for how much of TLS is wanted: libpq's.
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-#: What drivers of JDBC call them otherwise.
+#: Their other names in drivers of JDBC.
 _JDBC_MODES: Final = {
     "disabled": "disable",
     "preferred": "prefer",
@@ -25,7 +25,7 @@ _JDBC_MODES: Final = {
     "trust": "require",
     "verify-identity": "verify-full",
 }
-#: By the name of a system in a URL of JDBC: what its connector is called, and the port of its servers.
+#: By the name of a system in a URL of JDBC: the name of its connector, and the port of its servers.
 _SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)}
 
 
@@ -69,7 +69,7 @@ class KeptConnections:
 
     @contextmanager
     def use(self, server: Server) -> Iterator[Any]:
-        """A connection for one thread. It is closed after an error, and made anew if it broke since it was used.
+        """A connection for one thread. It is closed after an error, and replaced if it broke since its last use.
 
         Errors of the library become those of `failure`.
         """
@@ -153,7 +153,7 @@ def no_tls(system: str, server: Server, text: str) -> Error:
 
 
 def unreachable(system: str, server: Server, text: str | None) -> Error:
-    """What may pass: RUNTIME_UNAVAILABLE."""
+    """Passing problems: RUNTIME_UNAVAILABLE."""
     return error(
         "RUNTIME_UNAVAILABLE",
         f"the {system} server at {server.host}:{server.port} can't be reached",
@@ -176,7 +176,7 @@ def ssl_mode(text: str) -> str:
 
 
 def tls_context(mode: str) -> ssl.SSLContext | None:
-    """What is wanted of TLS, for libraries that take that of Python; None where nothing is."""
+    """The context of TLS, for libraries that take that of Python; None without TLS."""
     if mode not in ("require", "verify-ca", "verify-full"):
         return None
     if mode == "require":
@@ -187,7 +187,7 @@ def tls_context(mode: str) -> ssl.SSLContext | None:
 
 
 def unchecked_tls() -> ssl.SSLContext:
-    """TLS with whoever answers. It reads none of the machine's certificates, which takes 20 ms."""
+    """TLS without a check of the peer. It reads none of the machine's certificates, which takes 20 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -196,7 +196,7 @@ def unchecked_tls() -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class JdbcUrl:
-    """What a URL of JDBC says. system: `postgres` or `mysql`."""
+    """The parts of a URL of JDBC. system: `postgres` or `mysql`."""
 
     system: str
     server: Server

@@ -1,4 +1,4 @@
-"""Tables of databases as a whole, what is the same whatever the system is: which one it is, and its texts as columns.
+"""Tables of databases as a whole, the parts that all systems share: the address, and texts as columns.
 
 Timeplus, "External Table", "Dictionary"; ClickHouse, "PostgreSQL" and "MySQL" among the sources of dictionaries.
 """
@@ -63,7 +63,7 @@ class System(NamedTuple):
                 OptionSpec("ssl_mode", "How much of TLS is required."),
                 OptionSpec("secure", "Whether TLS with a verified certificate is required.", "flag"),
                 *(
-                    (OptionSpec(self.on_conflict, "What becomes of an inserted row whose key exists."),)
+                    (OptionSpec(self.on_conflict, "The effect of an inserted row whose key exists."),)
                     if self.on_conflict
                     else ()
                 ),
@@ -101,7 +101,7 @@ class TableOptions(NamedTuple):
 
 
 class TableColumn(Protocol):
-    """A column there. theirs: its type there; type: here, None if there is none for it."""
+    """A column of a server. theirs: its type there; type: ours, None without one."""
 
     @property
     def name(self) -> str: ...
@@ -204,7 +204,7 @@ class TableReader(Reader, Generic[Column]):
         """See `statement`."""
 
     def _no_table(self, names: Sequence[str]) -> Error:
-        """There is no table of that name. names: of those that there are."""
+        """A missing table. names: of the existing ones."""
         return error(
             "UNDEFINED_OBJECT",
             f"there is no {self.options.what} in {self.options.server.shown}",
@@ -275,7 +275,7 @@ def texts_of(received: memoryview, count: int) -> list[pa.Array]:
 
 
 def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
-    """Texts as columns. INVALID_VALUE for one that is no value of its column. what: the table, for messages."""
+    """Texts as columns. INVALID_VALUE for a text that its column can't have. what: the table, for messages."""
     done = convert(texts, [c.type for c in columns])
     for text, column, found in zip(texts, columns, done, strict=True):
         if found.bad is not None and found.bad.any():

@@ -1,4 +1,4 @@
-"""Tables of databases as targets: what is the same whatever the system is.
+"""Tables of databases as targets: the parts that all systems share.
 
 Each transaction there has the rows and, in the table `watersmeet_sinks` beside the table, the offset of the last one.
 
@@ -83,7 +83,7 @@ Rows = TypeVar("Rows")
 class DatabaseTarget(abc.ABC, Generic[Rows]):
     """See `base.targets.Target`. Rows: those of batches, in the form in which they are written.
 
-    microseconds: what to do about a column there of times that has none.
+    microseconds: the hint for a column of times without them.
     """
 
     microseconds: ClassVar[str]
@@ -101,7 +101,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         self._token = ""
 
     def look(self) -> None:
-        """Whether the table is there and takes the rows. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+        """Checks that the table exists and accepts the rows. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
         with self._explained():
             self._connection = self._connect()
             self._check_table()
@@ -111,7 +111,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         self.close()
         with self._explained():
             self._connection = self._connect()
-            # A transaction that nobody goes on with holds locks until its connection ends.
+            # An abandoned transaction holds locks until its connection ends.
             self._end_others()
             self._check_table()
             self._make_progress_table()
@@ -196,7 +196,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _locked(self) -> contextlib.AbstractContextManager[Any]:
-        """A transaction, as `_transaction`, in which nobody else changes the table, or adds rows."""
+        """A transaction, as `_transaction`, in which no other one changes the table, or adds rows."""
 
     @abc.abstractmethod
     def _change(self, change: RowChange) -> None:
@@ -221,7 +221,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _rows(self, batches: Sequence[SinkBatch]) -> Rows:
-        """What is to be written, of an upsert sink a row for each key that changed."""
+        """The rows to write, of an upsert sink a row for each changed key."""
 
     @abc.abstractmethod
     def _write(self, rows: Rows) -> None:
@@ -233,7 +233,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
-        """A cursor behind a statement, with %s instead of parameters."""
+        """A cursor after a statement with %s for parameters."""
 
     @abc.abstractmethod
     def _quoted(self, *names: str) -> str:
@@ -245,7 +245,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _refusal(self, cause: Any) -> str | None:
-        """What the server says of a row that the table never takes; None for any other error of the library."""
+        """The message of the server about a row that the table never accepts; None for any other error."""
 
     @abc.abstractmethod
     def _failure(self, cause: Any) -> Error:
@@ -344,7 +344,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
 
     @abc.abstractmethod
     def _add_progress_row(self) -> None:
-        """Adds the row of this target with the offset (0, 0, 0, false), unless it is there."""
+        """Adds the row of this target with the offset (0, 0, 0, false), unless it exists."""
 
     def _progress(self, offset: SinkOffset) -> None:
         """Writes the offset, which also holds back all other writers until the end of the transaction."""
@@ -370,7 +370,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             raise _passing(cause) from cause
 
     def _check_changed(self, found: int, change: RowChange) -> None:
-        """DELIVERY_REFUSED unless so many rows were found as change."""
+        """DELIVERY_REFUSED unless the number of found rows equals that of changed ones."""
         if found != len(change.keys):
             raise error(
                 "DELIVERY_REFUSED",

@@ -51,7 +51,7 @@ class ListedFile:
 
     @property
     def version(self) -> FileVersion:
-        """By what slices of it know it."""
+        """Its identity in slices."""
         return FileVersion(self.stat.size, self.stat.mtime_ns, self.stat.inode)
 
 
@@ -216,7 +216,7 @@ def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
 
 
 def _line_end(file: BinaryIO, offset: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
-    """(end of the line that goes on at `offset`, whether a newline ends it), or None if that is not known yet."""
+    """(end of the line at `offset`, whether a newline ends it), or None if that is not known yet."""
     file.seek(offset)
     while offset < end:
         data = file.read(min(SLICE_BYTES, end - offset))
@@ -351,5 +351,5 @@ def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlic
 
 
 def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
-    """A slice that says which files have new names. names: the new one by the old one."""
+    """A slice of renamed files. names: the new one by the old one."""
     return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))

@@ -1,14 +1,14 @@
 """Looking at a directory, cheaply.
 
-Which names are which files: what was renamed, and what is one file under several names.
+Which names are which files: renamed files, and files with several names.
 
-A file that was read is the same file under a new name if the old name is gone (or is another file's by now) and
-- `path_identity = 'inode'`: its inode is the same, what was read of it is unchanged, and either its size and its
+A file that was read is the same file under a new name if the old name is missing (or is another file's now) and
+- `path_identity = 'inode'`: its inode is the same, its read part is unchanged, and either its size and its
   time stamp are too or `EVIDENCE_BYTES` were read. A number alone proves nothing: file systems give those of deleted
   files to new ones at once.
-- `path_identity = 'content'`: its size, its time stamp and its first and last bytes are the same, whatever its inode.
+- `path_identity = 'content'`: its size, its time stamp and its first and last bytes are the same, with any inode.
 - `path_identity = 'path'`: never.
-Devices are not compared with what was saved: their numbers change when a file system is mounted again.
+Devices are not compared with saved ones: their numbers change when a file system is mounted again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TICK_NS: Final = 50_000_000
 
 
 class FileStat(NamedTuple):
-    """What a listing says of a file. linked: it may have further names, by hard or symbolic links. etag: of an object;
+    """A file in a listing. linked: it may have further names, by hard or symbolic links. etag: of an object;
     its inode is a number made of that and its name.
     """
 
@@ -105,7 +105,7 @@ class Listing:
         return changed
 
     def _all(self) -> dict[str, FileStat]:
-        """The files that are there; those that could not be looked at as they were before. Raises OSError."""
+        """The existing files; those that could not be read as they were before. Raises OSError."""
         walk = _Walk(self._options, self._pattern)
         walk.run()
         self.not_read = walk.not_read
@@ -148,7 +148,7 @@ class _Walk:
         self.not_read: dict[str, str] = {}
         """Entries that could be meant and are not read, and why."""
         self.unknown: list[str] = []
-        """Those of them that could not be looked at now: what was there, or below, may still be there."""
+        """Those of them that could not be read now: they, and files below, may still exist."""
 
     def run(self) -> None:
         """Walks. Raises OSError if the root itself can't be listed."""
@@ -242,7 +242,7 @@ class ObjectListing:
         self.files: dict[str, FileStat] = {}
         self.problem: str | None = None
         self.not_read: dict[str, str] = {}
-        """Always empty: what is listed can be read."""
+        """Always empty: all listed objects can be read."""
         self._next_us = 0
         self._inquiry: Inquiry[dict[str, FileStat] | OSError] = Inquiry("objects", self._location.shown)
 
@@ -320,7 +320,7 @@ def open_listed(options: FileOptions, name: str, stat: FileStat) -> BinaryIO:
 
 
 def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
-    """What an open file is now: it may have changed since it was listed. An object has not, or can't be read."""
+    """The state of an open file: it may have changed since it was listed. An object has not, or can't be read."""
     if isinstance(file, ObjectFile):
         return listed
     now = os.fstat(file.fileno())
@@ -334,7 +334,7 @@ def check_read(file: BinaryIO) -> None:
 
 
 def open_file(root: str, name: str) -> BinaryIO:
-    """The file, for reading. Raises OSError, also for what is not a file (any more); never waits, as for a pipe."""
+    """The file, for reading. Raises OSError, also for entries that are no files; never blocks, as for a pipe."""
     handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -353,7 +353,7 @@ def key_of(options: FileOptions, stat: FileStat) -> Key | None:
 
 
 def is_same_file(file: BinaryIO, size: int, state: FileState) -> bool:
-    """True if what was read of a file is still there, unchanged as far as its fingerprints tell."""
+    """True if the read part of a file is unchanged by its fingerprints."""
     end = _bytes_read(state)
     if size < end or (state.total is not None and size != end):
         return False

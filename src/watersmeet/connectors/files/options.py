@@ -49,11 +49,11 @@ _MOST_RECORD_BYTES: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What the user said about a file source.
+    """The options of a file source.
 
     root: the directory, absolute. pattern: glob of the names below it (`/` separates), None for all.
     explicit: the source is one file of that name. null: CSV text that means NULL if not quoted.
-    path_identity: by what a file is known when its name is new (`identity`).
+    path_identity: how a file with a new name is identified (`identity`).
     max_record_bytes: a longer record of text is set aside without being read; a quoted field that isn't closed within
     so many bytes of its row's beginning never will be. name_regex: what the names below `root` match as a whole, None
     for `pattern`. sorted_by: how the first group of `name_regex` is read as a time, by which files are then in order
@@ -89,7 +89,7 @@ class FileOptions:
 
     @property
     def names(self) -> re.Pattern[str] | None:
-        """What names match that are meant; None for all."""
+        """The pattern of the names of files that are read; None for all."""
         if self.name_regex is not None:
             return re.compile(self.name_regex)
         return glob_regex(self.pattern) if self.pattern else None
@@ -173,7 +173,7 @@ _SPECS: Final = (
     OptionSpec("max_rows_per_epoch", "The most rows of an epoch.", "integer", minimum=1, unit="rows"),
     OptionSpec(
         "path_identity",
-        "What makes a file with a new name a known one.",
+        "How a file with a new name is identified.",
         "choice",
         among=get_args(Identity),
         default="inode",
@@ -251,7 +251,7 @@ def file_options(relation: Relation) -> FileOptions:
     name_regex, sorted_by = options.given("name_regex"), options.given("sorted_by")
     _check_names(name_regex, sorted_by)
     if objects is not None:
-        # An object is there as a whole, and keeps its name.
+        # An object is complete, and keeps its name.
         settle_ms, identity = 0, "path"
         if pattern is not None and connector.get("match_pattern"):
             name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
@@ -306,7 +306,7 @@ def _refuse_given(options: Options, names: tuple[str, ...], why: str) -> None:
 
 
 def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
-    """CONNECTOR_OPTION for a regular expression that is none, or has no group for the time."""
+    """CONNECTOR_OPTION for an invalid regular expression, or one without a group for the time."""
     try:
         groups = 0 if name_regex is None else re.compile(name_regex).groups
     except re.error as problem:

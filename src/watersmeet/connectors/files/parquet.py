@@ -31,7 +31,7 @@ ROWS_PER_BYTE: Final = 1 << 16
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
 
-"""What Arrow raises for files that are damaged; ValueError also for names that are no UTF-8."""
+"""Errors of Arrow for damaged files; ValueError also for names that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _match_ids(
 def _decode(parquet: pq.ParquetFile, group: int, names: list[str], count: int) -> list[pa.Array]:
     """The columns `names` of a row group, without dictionaries. Raises DamagedError.
 
-    In batches: a reader makes room for as many rows as it is told of, which may be a lie.
+    In batches: a reader allocates as many rows as the file claims, which may be wrong.
     """
     try:
         batches = list(
@@ -223,7 +223,7 @@ def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _shown(array: pa.Array, row: int) -> Any:
-    """A value for people to read: of text that is no UTF-8, and of times that Python has not, what can be shown."""
+    """A value for messages: also of text that is not UTF-8, and of times that Python lacks."""
     try:
         return array[row].as_py()
     except UnicodeDecodeError:

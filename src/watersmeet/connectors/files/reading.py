@@ -73,7 +73,7 @@ class TextReader:
     dead_letters: DeadLetterSink
 
     def schema_problem(self) -> str | None:
-        """What is wrong with the file as a whole, if anything."""
+        """The problem of the whole file, if any."""
         return self._places[1]
 
     def read(self, data: bytes, first_line: int, first_ordinal: int = 0, first_byte: int = 0) -> tuple[SourceRows, int]:
@@ -81,7 +81,7 @@ class TextReader:
 
         first_byte: where it begins in the file.
 
-        Whatever is wrong with a record sets aside that record alone, an error that nobody thought of among it.
+        Any problem of a record, also an unexpected error, sets aside only that record.
         """
         text = _Text(data, first_line, self.options, first_byte)
         problems = Problems()
@@ -342,7 +342,7 @@ _ASIDE: Final[dict[Aside, str]] = {
 
 _UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO)
 
-"""What is there now is no file, or not for us."""
+"""The entry is no file now, or can't be accessed."""
 
 
 def read_file_slice(
@@ -392,7 +392,7 @@ def _read_object(
 
 
 class _LostError(Exception):
-    """What a slice names is not there any more. The message says why."""
+    """The file of a slice no longer exists. The message has the reason."""
 
 
 def _open_planned(options: FileOptions, piece: FileSlice) -> BinaryIO:
@@ -439,7 +439,7 @@ def _names(options: FileOptions, piece: FileSlice) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _listed(options: FileOptions, second: int) -> dict[str, FileStat]:  # noqa: ARG001
-    """The files that are there. Kept for a second: many files may have gone at once."""
+    """The existing files. Kept for a second: many files may be deleted at once."""
     listing = Listing(options)
     listing.look(0, set(), full=True)
     return listing.files
@@ -526,7 +526,7 @@ def _read_gzip(
 
 
 def _skip_line(unpacked: gzip.GzipFile, length: int) -> tuple[bytes, int]:
-    """(what was read behind the end of a line of which `length` bytes are known, how long it is)."""
+    """(the bytes after the end of a line of which `length` bytes are known, its length)."""
     while block := unpacked.read(SLICE_BYTES):
         end = block.find(b"\n") + 1
         if end:

@@ -6,7 +6,7 @@ again.
         .watersmeet/<database>-<sink>/commits/…     see `files.target`
         .watersmeet/<database>-<sink>/writers/00000001-00000003/7.growing
 
-A file grows in the directory of its writer. A manifest says how long it is with everything that is delivered. The next
+A file grows in the directory of its writer. A manifest has its length with all delivered rows. The next
 writer goes on with a copy of so much: the one before can't write to that. A file that is full, or
 old enough, gets its tail and its name; that is no delivery: if it does not come to that, the file goes on to grow.
 
@@ -75,7 +75,7 @@ SINK_OPTIONS: Final = OptionSet(
 class _Rotation:
     """root: the directory. most_us: files are of spans of this length, whose first is at 1970; 0: of any. most_bytes:
     a file that has them is full; 0: none is. by_rowtime: spans are of ROWTIME, not of the clock. column: whose last
-    value is part of the name. growing: what the file that grows is called in the directory; empty: it is not there.
+    value is part of the name. growing: the name of the growing file in the directory; empty: it has none.
     """
 
     root: Path
@@ -98,7 +98,7 @@ class _Rotation:
 
 @dataclass(frozen=True)
 class _Growing:
-    """A file that grows. staged: its name in the directory of the writer. name: what it will be called. begun_us: the
+    """A file that grows. staged: its name in the directory of the writer. name: its final one. begun_us: the
     time of its first row; made_us: when it was made. size_bytes: how long it is.
     """
 
@@ -192,11 +192,11 @@ class RotatingTarget:
     def close(self) -> None:
         growing, self._growing = self._growing, None
         if growing is not None:
-            with contextlib.suppress(OSError, Error):  # the next writer goes on with the file
+            with contextlib.suppress(OSError, Error):  # the next writer continues the file
                 self._finish(growing)
 
     def _take_over(self, file: _Growing) -> bool:
-        """Goes on with a copy of a file; False if that has its name already."""
+        """Continues with a copy of a file; False if it has its name already."""
         for left in self._writers.left():
             before = left / file.staged
             self._hide(before)
@@ -222,9 +222,9 @@ class RotatingTarget:
             yield group
 
     def _deliver(self, batches: list[SinkBatch]) -> None:
-        """Writes all rows, then the manifest, which says how long which files are by then."""
+        """Writes all rows, then the manifest with the lengths of the files."""
         grown = [] if self._growing is None else [self._growing]
-        self._growing = None  # if this fails, only the manifest says how long the file is
+        self._growing = None  # if this fails, only the manifest has the length of the file
         touched = []
         for rows, time_us in self._spans(batches):
             if not grown or not self._has_room(grown[-1], time_us):
@@ -242,7 +242,7 @@ class RotatingTarget:
         self._forget(older)
 
     def _spans(self, batches: Sequence[SinkBatch]) -> Iterator[tuple[pa.Table, int]]:
-        """The rows that come in one after the other, by the spans of time that files have; the time of the first."""
+        """Consecutive rows of one span of time of files; the time of the first."""
         for batch in batches:
             rows = rows_that_came(batch)
             if not len(rows):

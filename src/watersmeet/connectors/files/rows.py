@@ -1,4 +1,4 @@
-"""What all file readers share: from converted columns to `SourceRows`, with dead letters for the rest.
+"""Parts of all file readers: from converted columns to `SourceRows`, with dead letters for the rest.
 
 Reading files that are read as a whole: XML, and Avro's container files.
 """
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class FilePlace:
     """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file, below the directory of the
-    source. root: what the name of an object begins with before that.
+    source. root: the prefix of the names of objects.
     """
 
     parts: Mapping[str, str]
@@ -102,7 +102,7 @@ def not_null_names(fields: Sequence[Field], key: Sequence[str]) -> set[str]:
 def match_names(
     fields: Sequence[Field], names: Sequence[str], not_null: set[str], *, may_lack: bool = False
 ) -> tuple[dict[str, int], str | None]:
-    """(declared column -> place among the file's names; what is wrong with the file, if anything).
+    """(declared column -> index among the file's names; the problem of the file, if any).
 
     Names are equal, or else equal without regard to case. may_lack: a file with none of the columns is right.
     """
@@ -128,7 +128,7 @@ def match_names(
 
 
 def lacking_problem(not_null: set[str], places: Mapping[str, int]) -> str | None:
-    """What is wrong with a file that does not have a column that must have a value."""
+    """The problem of a file that lacks a column that must have a value."""
     lacking = sorted(not_null - places.keys())
     return f'schema: the file lacks column "{lacking[0]}", which can\'t be NULL' if lacking else None
 
@@ -181,7 +181,7 @@ def document_rows(file: BinaryIO, form: Format, *, is_gzip: bool) -> int:
     if form == "avro":
         try:
             return count_records(file)
-        except Exception:  # what is wrong with the file, its reader says
+        except Exception:  # the reader reports the problem of the file
             return 1
     size = file.seek(0, 2)
     return max(1, size * (_GZIP_FACTOR if is_gzip else 1) // _XML_ROW_BYTES)

@@ -2,7 +2,7 @@
 
 It grows with the number of files that were ever read, so it is not in memory: a temporary SQLite database holds it, of
 which a fixed number of bytes is cached. What is saved is another one, to which only what is new is written: a save
-costs what has changed, whatever the history.
+costs as much as has changed, for any history.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRINT_BYTES: Final = 4096
 
 Run = tuple[int, int, int]
 
-"""What a run of slices of one file ends with: (ordinal, consumed, lines)."""
+"""The end of a run of slices of one file: (ordinal, consumed, lines)."""
 
 Key = int | tuple[int, int]
 
@@ -91,7 +91,7 @@ class FileState(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """True if there is nothing left of what was there when the newest slice was cut."""
+        """True if everything that existed at the newest slice was read."""
         if self.aside is not None:
             return True
         return self.consumed >= (self.size if self.total is None else self.total)
@@ -120,7 +120,7 @@ class FileState(NamedTuple):
 
 
 def identity_key(identity: Identity, inode: int, size: int, mtime_ns: int) -> Key | None:
-    """By what a file is found among those that were seen when its name is new; None: it can't be."""
+    """The key that finds a file with a new name among seen ones; None: it can't be found."""
     if identity == "path" or (identity == "inode" and not inode):
         return None
     return inode if identity == "inode" else (size, mtime_ns)
@@ -161,7 +161,7 @@ class RunOf(NamedTuple):
 
 
 class Files(Mapping[str, FileState]):
-    """What is known of each file, by name."""
+    """The state of each file by name."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -180,11 +180,11 @@ class Files(Mapping[str, FileState]):
 
 
 class SeenFiles:
-    """The memory of a file source: what the accepted slices say, nothing else.
+    """The memory of a file source: the content of accepted slices.
 
     Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all). read: how many
     files something was read of. again: how many slices were of files that are read once more, which says nothing about
-    the files. cache_bytes: what it takes in memory.
+    the files. cache_bytes: its size in memory.
     """
 
     def __init__(self, identity: Identity = "inode", *, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -306,7 +306,7 @@ class SeenFiles:
         self._database.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, 1)", (_bytes(name), i, *run))
 
     def save(self, path: Path) -> None:
-        """Writes what is new to `path` if everything else is there, otherwise all, in one step.
+        """Writes new entries to `path` if it contains all others, otherwise all entries, in one step.
 
         DISK_FULL, DATABASE_ACCESS.
         """

@@ -1,4 +1,4 @@
-"""The file source: finds files, and what is new in files that grow, and cuts it into slices."""
+"""The file source: finds files, and new content of growing files, and cuts it into slices."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class FileSource:
         if fresh or self._looks_again or self._listing.is_due(now_us):
             self._look(now_us, full=fresh)
         if self._renamed:
-            # Alone: what is read next depends on it.
+            # Read in a poll of its own: the next slices depend on it.
             renaming = renaming_piece(self.relation_id, self._renamed).at(self.seen.slices)
             return Poll((renaming,), self._position(1), more=True)
         if self.options.max_rows_per_epoch is not None:
@@ -151,7 +151,7 @@ class FileSource:
         for name in {piece.path for piece in pieces if isinstance(piece, (FileSlice, AsideSlice))}:
             self._vanished.pop(name, None)
             stat = self._listing.files.get(name)
-            state = self.seen.files.get(name)  # None: a later slice of these says that it was renamed
+            state = self.seen.files.get(name)  # None: a later one of these slices renamed it
             if (
                 stat is None
                 or state is None
@@ -175,7 +175,7 @@ class FileSource:
         return History(slices, {"offset": offset, "given": given + len(pieces), "ordinal": ordinal + len(pieces)})
 
     def _poll_again(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int) -> Poll:
-        """What follows when all files were read. Reading them for ever, a poll is due again after each time."""
+        """The slices after all files were read. If they are read forever, a poll is due after each pass."""
         repeat, at = self.options.repeat, _Again(*(position or {}).get("again", ()))
         if 0 <= repeat < at.number:
             return Poll((), position)
@@ -191,7 +191,7 @@ class FileSource:
     ) -> tuple[list[FileSlice | AsideSlice], _Again]:
         """(slices of files that are read once more, from `offset` on; where to go on).
 
-        most: so many slices. ends: the last one of a time ends it.
+        most: slices. ends: the last one of a pass ends it.
         """
         pieces: list[FileSlice | AsideSlice] = []
         while len(pieces) < min(most, MAX_SLICES):
@@ -304,7 +304,7 @@ class FileSource:
             raise damage
 
     def _position(self, more: int) -> dict[str, int]:
-        """The position behind so many more slices."""
+        """The position after a number of further slices."""
         return {"slices": self.seen.slices + more}
 
     def _look(self, now_us: int, *, full: bool) -> None:
@@ -338,18 +338,18 @@ class FileSource:
                 self._forget_work(name)
 
     def _find_links(self) -> set[str]:
-        """Finds names of one file; gives the names that are to be judged again for what they are now."""
+        """Finds names of one file; returns the names that must be compared again."""
         before = self._links
         self._links = other_names(self.options, self._listing.files, self.seen)
         again = {name for name in before.keys() | self._links.keys() if before.get(name) != self._links.get(name)}
         return again | self._renamed.keys() | set(self._renamed.values())
 
     def _kind_of(self, stat: FileStat) -> Key:
-        """By what a file that was not read yet is known under a new name."""
+        """The identity of an unread file under a new name."""
         return key_of(self.options, stat) or stat.inode
 
     def _gone(self, name: str, here: set[Key]) -> None:
-        """A name is no longer there: set aside if something was unread, unless the file only has a new name."""
+        """A name was deleted: a dead letter if something was unread, unless the file only has a new name."""
         stat = self._work.get(name)
         blocked = self._blocked.get(name)
         state = self.seen.files.get(name)
@@ -401,7 +401,7 @@ class FileSource:
         return [name for name in self._order if name in self._work]
 
     def _rank(self, name: str) -> tuple[float, str, str]:
-        """By what files are in order: the time in their names, or the one at which they changed."""
+        """The order of files: by the time in their names, or the time of their last change."""
         regex, form = self._regex, self.options.sorted_by
         if form is None or regex is None:
             return self._work[name].mtime_ns, "", name
@@ -436,7 +436,7 @@ class FileSource:
             self._problems[name] = problem.strerror or str(problem)
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
         except Exception as problem:
-            # Nobody thought of it. It is about this file: the others, and all other sources, go on.
+            # An unexpected problem of this file: the others, and all other sources, continue.
             self._problems[name] = f"{type(problem).__name__}: {problem}"
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
 

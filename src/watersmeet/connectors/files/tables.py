@@ -1,4 +1,4 @@
-"""Files as they are now, read as a whole: what external tables and dictionaries show, and COPY brings."""
+"""Files as they are now, read as a whole: the content of external tables and dictionaries, and of COPY."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FileReader(Reader):
 
 
 def present_files(name: str, columns: Schema, options: Mapping[str, str]) -> FileSource:
-    """Files as they are now: nobody is expected to write them. options: of the file connector. CONNECTOR_OPTION."""
+    """Files as they are now, which must not change meanwhile. options: of the file connector. CONNECTOR_OPTION."""
     return FileSource(Table("external", name, columns, connector={"settle_ms": "0", **options}))
 
 

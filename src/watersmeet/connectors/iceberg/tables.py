@@ -1,4 +1,4 @@
-"""Tables of Iceberg as they are now: what external tables show, and the settings that name them.
+"""Tables of Iceberg as they are now: the content of external tables, and the settings that name them.
 
 Timeplus, "Iceberg External Stream".
 
@@ -240,7 +240,7 @@ def _store(options: Options, both: str) -> dict[str, str]:
 
 
 def iceberg_tables(given: Mapping[str, str], namespace: str) -> list[str]:
-    """The names of all tables of a namespace; none if there is no such namespace.
+    """The names of all tables of a namespace; empty for an unknown namespace.
 
     CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
     """

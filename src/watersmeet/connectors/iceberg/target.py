@@ -223,7 +223,7 @@ class IcebergTarget:
 
     def _commit(self, offset: SinkOffset | None, write: Callable[[Any], None]) -> None:
         """One commit to the catalog. CommitFailedException if the table has another snapshot than the one known."""
-        # Of the table in memory alone: the library shall not commit again on top of what others wrote.
+        # Only of the table in memory: the library must not retry a commit after those of others.
         self._table.metadata.properties["commit.retry.num-retries"] = "0"
         note = json.dumps({"writer": self._writer, "offset": offset})
         with self._table.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""Clients of Kafka: the library, which is an extra, their configuration, questions to brokers, what errors mean.
+"""Clients of Kafka: the library, which is an extra, their configuration, requests to brokers, and errors.
 
 The options of connector kafka, under RisingWave's names.
 """
@@ -32,7 +32,7 @@ LOGGER: Final = logging.getLogger("watersmeet.kafka")
 
 LOGGER.addHandler(logging.NullHandler())  # nothing on stderr unless the user wants it
 
-#: What every client has unless an option says otherwise.
+#: The defaults of every client.
 _COMMON: Final = {
     "client.id": "watersmeet",
     "socket.keepalive.enable": True,
@@ -54,7 +54,7 @@ _FORBIDDEN: Final = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
 
-#: Codes for what brokers never accept in a new topic.
+#: Codes for settings that brokers never accept in a new topic.
 _BAD_TOPIC: Final = ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "POLICY_VIOLATION")
 
 _UNKNOWN: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID")
@@ -81,17 +81,17 @@ def properties_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_lasting(problem: Any) -> bool:
-    """True for a KafkaError that somebody has to do something about, whatever the topic."""
+    """True for a lasting KafkaError, of any topic."""
     return problem.name() in (*_REFUSED, *_FORBIDDEN, "_SSL", "_INVALID_ARG")
 
 
 def is_unknown_topic(problem: Any) -> bool:
-    """True for a KafkaError that says that the topic or partition is not there."""
+    """True for the KafkaError of a missing topic or partition."""
     return problem.name() in _UNKNOWN
 
 
 def failure(problem: Any, topic: str, servers: str) -> Error:
-    """What a KafkaError means to who wrote the statement. It never has a secret.
+    """A KafkaError as an error of a statement. It never contains a secret.
 
     UNDEFINED_OBJECT without the topic; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
     may pass.
@@ -135,24 +135,24 @@ def failure(problem: Any, topic: str, servers: str) -> Error:
 
 
 class _Ear:
-    """What a client hears of its connections. It does not know the client, which would go with it otherwise."""
+    """Events of the connections of a client. It has no reference to the client, which would otherwise live as long."""
 
     def __init__(self) -> None:
         self.told: Any = None
-        """Why connections fail: the client keeps trying, whatever the reason is."""
+        """Why connections fail: the client retries for any reason."""
 
     def hear(self, problem: Any) -> None:
         if is_lasting(problem):
             self.told = problem
 
 
-#: Clients that nobody needs any more. One that went in the thread in which it calls back would end the process, and the
+#: Unused clients. One that went in the thread in which it calls back would end the process, and the
 #: search for garbage runs in any thread: so they go when the next one is made.
 _gone: Final[deque[Any]] = deque()
 
 
 class Brokers:
-    """Questions to the brokers of a cluster. What is wrong is raised as `failure` says it.
+    """Requests to the brokers of a cluster. Errors are those of `failure`.
 
     answer_s: how long they may take to answer. stopping: whether who waits for an answer should give up.
     """
@@ -165,7 +165,7 @@ class Brokers:
         self._stopping = stopping
         self._kafka = library()
         self._ear = _Ear()
-        with contextlib.suppress(IndexError):  # there is none, or another thread has taken the last one
+        with contextlib.suppress(IndexError):  # empty, or another thread has taken the last one
             while True:
                 _gone.popleft()
         try:
@@ -175,7 +175,7 @@ class Brokers:
         weakref.finalize(self, _gone.append, self._admin).atexit = False
 
     def answer(self, future: Any, topic: str) -> Any:
-        """What the brokers answer to a request about a topic."""
+        """The answer of the brokers to a request about a topic."""
         end_s = time.monotonic() + 2 * self.answer_s  # the client itself gives up after the time that a request has
         while True:
             self._admin.poll(0)
@@ -198,7 +198,7 @@ class Brokers:
         return asked
 
     def topic_id(self, topic: str) -> str:
-        """The brokers' own id of a topic: one that is deleted and made anew has another."""
+        """The brokers' own id of a topic: a topic that was deleted and created again has another."""
         return str(self.answer(self.describe([topic])[topic], topic).topic_id)
 
     def offsets(self, wanted: Mapping[Any, Any], *, committed: bool) -> dict[Any, Any]:
@@ -216,7 +216,7 @@ class Brokers:
     def create(self, topic: str, partitions: int, replication: int, configuration: Mapping[str, str]) -> bool:
         """Creates a topic; False if it exists. It can't be read yet. replication: -1 as the brokers do.
 
-        configuration: by Kafka's names. CONNECTOR_OPTION for what the brokers refuse.
+        configuration: by Kafka's names. CONNECTOR_OPTION for settings that the brokers reject.
         """
         new = self._kafka.admin.NewTopic(topic, partitions, replication, config=dict(configuration))
         try:
@@ -235,7 +235,7 @@ class Brokers:
         return True
 
     def delete(self, topic: str) -> None:
-        """Deletes a topic with its records, if it is there."""
+        """Deletes a topic with its records, if it exists."""
         try:
             self.answer(self._admin.delete_topics([topic], request_timeout=self.answer_s)[topic], topic)
         except Error as err:
@@ -251,7 +251,7 @@ TOPIC_ID: Final = "topic.id"
 #: A time before now.
 _BACK: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 
-#: Properties that would break what is promised: where reading begins, what is committed and seen.
+#: Properties that would break guarantees: where reading begins, commits and visibility.
 _OWN: Final = (
     "auto.offset.reset",
     "enable.auto.commit",
@@ -269,8 +269,8 @@ class KafkaOptions:
     properties: of the client, under librdkafka's names. mode: where reading begins; millis: from that time on.
     starts: by partition, the offset of the first message, as CREATE found it; None: CREATE has not looked yet.
     offsets: where reading begins, one for all partitions that are read, or one for each.
-    on_data_loss: what happens when messages expired before they were read, or the topic was made anew.
-    on_error: what happens to messages that can't be decoded.
+    on_data_loss: the handling of messages that expired unread, and of a topic that was created again.
+    on_error: the handling of undecodable messages.
     """
 
     topic: str
@@ -341,7 +341,7 @@ SOURCE_OPTIONS: Final = OptionSet(
         OptionSpec("shards", "The partitions that are read, as `0,2`; all if missing."),
         OptionSpec(
             "on_data_loss",
-            "What happens when messages expired unread, or the topic was created again.",
+            "The handling of messages that expired unread, and of a topic that was created again.",
             "choice",
             among=("stop", "skip"),
             default="stop",
@@ -388,7 +388,7 @@ def starting_at(offset: str) -> dict[str, str]:
     """The options that start reading at an offset: `earliest`, `latest`, a time (ISO 8601, or as far back as `-2h`),
     offsets as `5,3,11`; empty: where the other options specify.
 
-    CONNECTOR_OPTION for a time that is none.
+    CONNECTOR_OPTION for an invalid time.
     """
     if not offset:
         return {}

@@ -1,4 +1,4 @@
-"""What the driver knows of the topics of a Kafka cluster: one thread asks the brokers about all topics at once."""
+"""The topics of a Kafka cluster on the driver: one thread asks the brokers about all topics at once."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _PATIENCE_S: Final = 0.05
 _TIMEOUT_S: Final = 5.0
 _ELECTION_S: Final = 30.0
 
-#: What brokers say of a partition that has no leader yet.
+#: Errors of brokers for a partition that has no leader yet.
 _ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
 
 @dataclass(frozen=True)
 class TopicState:
-    """What is known of a topic.
+    """The state of a topic.
 
-    id: the brokers' own: a topic that is deleted and made anew has another. ends: by partition, the offset behind the
+    id: the brokers' own: a topic that was created again has another. ends: by partition, the offset after the
     last message that a reader of committed messages can see. firsts: by partition, the offset of the first message that
-    is still there. written: by partition, the offset behind the last message, committed or not. problem: why it can't
+    is still there. written: by partition, the offset after the last message, committed or not. problem: why it can't
     be read now. looks: how many times the brokers were asked for it.
     """
 
@@ -101,7 +101,7 @@ class Cluster:
             self._changed.notify_all()
 
     def tell(self, notification: Notification) -> None:
-        """From now on it is told when a topic has grown. It is forgotten when nobody else has it."""
+        """Notifies it from now on when a topic has grown, as long as another reference to it exists."""
         with self._changed:
             self._listening.add(notification)
 
@@ -110,7 +110,7 @@ class Cluster:
         self._left.append(topic)
 
     def _forget_left(self) -> None:
-        """Forgets the topics that nobody wants any more. The caller holds the lock."""
+        """Forgets the topics that are no longer watched. The caller holds the lock."""
         while self._left:
             topic = self._left.popleft()
             self._wanted[topic] -= 1
@@ -118,7 +118,7 @@ class Cluster:
                 del self._wanted[topic], self._topics[topic]
 
     def state(self, topic: str, *, fresh: bool = False) -> TopicState:
-        """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem, such as
+        """The state of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem, such as
         that there is none.
         """
         with self._changed:
@@ -129,7 +129,7 @@ class Cluster:
                 while self._topics[topic].looks < until:
                     if time.monotonic() > deadline_s:
                         return replace(self._topics[topic], problem=self._silent())
-                    self._whole_at_s, self._now = 0.0, True  # what was written may be in a new partition
+                    self._whole_at_s, self._now = 0.0, True  # new messages may be in a new partition
                     self._changed.notify_all()
                     self._changed.wait(0.05)
             return self._topics[topic]
@@ -140,7 +140,7 @@ class Cluster:
         )
 
     def recent(self, topic: str) -> TopicState:
-        """What is known of a watched topic, as of now if the brokers answer at once."""
+        """The state of a watched topic, as of now if the brokers answer at once."""
         with self._changed:
             before_s = self._looked_at_s
             if time.monotonic() - before_s > _RECENT_S:
@@ -150,7 +150,7 @@ class Cluster:
             return self._topics[topic]
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-        """The offsets that a spec (`OffsetSpec`) means; -1 behind the last message of a time. Raises what is wrong."""
+        """The offsets that a spec (`OffsetSpec`) means; -1 after the last message of a time. Raises problems."""
         wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
         asked = self._brokers.offsets(wanted, committed=True)
         return {p.partition: self._brokers.answer(f, topic).offset for p, f in asked.items()}
@@ -171,7 +171,7 @@ class Cluster:
             time.sleep(_BUSY_S)
 
     def _wait(self) -> bool:
-        """Until the next look is due; False if nobody wants one any more."""
+        """Waits until the next look is due; False if no topic is watched any more."""
         with self._changed:
             self._forget_left()
             if not self._wanted:
@@ -248,18 +248,18 @@ class Cluster:
     def _offsets(
         self, topics: Mapping[str, TopicState], spec: Any, *, committed: bool = True
     ) -> tuple[dict[str, dict[int, int]], dict[str, Error]]:
-        """By topic: the offsets of its partitions as the brokers say; what is wrong."""
+        """By topic: the offsets of its partitions; its problem."""
         found: dict[str, dict[int, int]] = {t: {} for t in topics}
         problems: dict[str, Error] = {}
         wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
         if wanted:
-            for place, future in self._brokers.offsets(wanted, committed=committed).items():
+            for partition, future in self._brokers.offsets(wanted, committed=committed).items():
                 try:
-                    found[place.topic][place.partition] = self._brokers.answer(future, place.topic).offset
+                    found[partition.topic][partition.partition] = self._brokers.answer(future, partition.topic).offset
                 except Error as problem:
-                    problems[place.topic] = problem
+                    problems[partition.topic] = problem
         if problems and len(topics) > 1:
-            # One topic that is gone can fail the request for all.
+            # One deleted topic can fail the request for all.
             for topic in problems.copy():
                 alone, still = self._offsets({topic: topics[topic]}, spec, committed=committed)
                 found[topic] = alone[topic]
@@ -320,7 +320,7 @@ _SAMPLING_S: Final = 5.0
 
 
 def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
-    """How many partitions a topic has; None if there is no such topic.
+    """How many partitions a topic has; None for a missing topic.
 
     properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
     wrong credentials.
@@ -340,8 +340,8 @@ def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
     kafka = library()
     ends = cluster_of(properties).ask(topic).ends
     wanted = dict(list(ends.items())[:_SAMPLED_PARTITIONS])
-    places = [kafka.TopicPartition(topic, p, max(0, end - _SAMPLED_RECORDS)) for p, end in wanted.items() if end]
-    if not places or len(ends) == 1:
+    samples = [kafka.TopicPartition(topic, p, max(0, end - _SAMPLED_RECORDS)) for p, end in wanted.items() if end]
+    if not samples or len(ends) == 1:
         return True
     consumer = kafka.Consumer(
         client_config(
@@ -353,10 +353,10 @@ def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
             enable_partition_eof=True,
         )
     )
-    left = {place.partition for place in places}
+    left = {sample.partition for sample in samples}
     deadline_s = time.monotonic() + _SAMPLING_S
     try:
-        consumer.assign(places)
+        consumer.assign(samples)
         while left and time.monotonic() < deadline_s:
             for message in consumer.consume(_SAMPLED_RECORDS, 0.1):
                 if message.error() is not None:
@@ -391,7 +391,7 @@ def create_topic(
 ) -> str | None:
     """Creates a topic and gives its id when it can be read. None if it exists already.
 
-    configuration: by Kafka's names. CONNECTOR_OPTION for what the brokers refuse.
+    configuration: by Kafka's names. CONNECTOR_OPTION for settings that the brokers reject.
     """
     if not Brokers(properties, answer_s=_CHANGE_TIMEOUT_S).create(topic, partitions, replication, configuration):
         return None
@@ -399,12 +399,12 @@ def create_topic(
 
 
 def delete_topic(properties: Mapping[str, str], topic: str) -> None:
-    """Deletes a topic with its records, if it is there."""
+    """Deletes a topic with its records, if it exists."""
     Brokers(properties, answer_s=_CHANGE_TIMEOUT_S).delete(topic)
 
 
 def _wait_until_readable(properties: Mapping[str, str], topic: str) -> str:
-    """The id of a new topic. Until all of its partitions have a leader, brokers say that it is not there."""
+    """The id of a new topic. Until all of its partitions have a leader, brokers report it as missing."""
     cluster = cluster_of(properties)
     deadline_s = time.monotonic() + _CHANGE_TIMEOUT_S
     while True:

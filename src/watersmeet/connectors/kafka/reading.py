@@ -1,6 +1,6 @@
 """Reading ranges of partitions, in workers: one consumer for each topic, kept between epochs.
 
-A consumer goes on fetching where a range ended, so that the next range of the same partition is mostly here when an
+A consumer continues fetching where a range ended, so that the next range of the same partition is mostly here when an
 epoch asks for it.
 """
 
@@ -39,7 +39,7 @@ from watersmeet.values.types import Field, arrow_schema
 #: the search for garbage among them took as long as all else.
 _TAKE: Final = 2_000
 
-#: So many messages are decoded together, if there are as many.
+#: The most messages that are decoded together.
 _TOGETHER: Final = 40_000
 
 #: How many messages of a partition wait for the range that asks for them.
@@ -51,7 +51,7 @@ _PATIENCE_S: Final = 10.0
 #: A consumer that keeps partitions of a topic has one fetch under way for each.
 _MOST_CONSUMERS: Final = 16
 
-#: A consumer that nobody asks for so long is closed when another one is asked for.
+#: A consumer that is unused for this long is closed when another one is used.
 _IDLE_S: Final = 60.0
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -91,7 +91,7 @@ class _Chunk(NamedTuple):
 
     @staticmethod
     def joined(chunks: Sequence[_Chunk]) -> _Chunk:
-        """One after the other."""
+        """The messages of all chunks in their order."""
         if len(chunks) == 1:
             return chunks[0]
         times_ms = [c.times_ms for c in chunks if c.times_ms is not None]
@@ -110,7 +110,7 @@ Found = tuple[list[Messages], list[tuple[int, int]]]
 
 
 class _Partition:
-    """What has come of a partition. upto: all messages below are here, or were taken."""
+    """The fetched messages of a partition. upto: all messages below are fetched, or were taken."""
 
     def __init__(self, begin: int) -> None:
         self.begin = self.upto = begin
@@ -124,7 +124,7 @@ class _Partition:
         return sum(len(c.offsets) for c in self.chunks)
 
     def take(self, end: int) -> list[_Chunk]:
-        """The messages below `end`, all of which are here."""
+        """The messages below `end`, all of which are fetched."""
         taken: list[_Chunk] = []
         while self.chunks:
             chunk = self.chunks[0]
@@ -179,7 +179,7 @@ class TopicReader:
     def read(self, piece: MessageSlice) -> Found:
         """The messages of a range.
 
-        Unavailable if the brokers don't give them for now; what `failure` makes of all else.
+        Unavailable if the brokers don't return them for now; errors of `failure` for all else.
         """
         with self._explained():
             here = self._here.get(piece.partition)
@@ -204,7 +204,7 @@ class TopicReader:
             raise failure(cause.args[0], self._topic, self._servers) from cause
 
     def _fetch(self, here: _Partition, piece: MessageSlice) -> None:
-        """Until all messages of the range are here."""
+        """Waits until all messages of the range are fetched."""
         last_s, wait_s = time.monotonic(), 0.005
         while here.upto < piece.end:
             found = self._consumer.consume(min(_TAKE, piece.end - here.upto), wait_s)
@@ -234,7 +234,7 @@ class TopicReader:
             events = []
         if found:
             self._add(found)
-        for event in events:  # behind the messages: an end is told after what is before it
+        for event in events:  # after the messages: an end is reported after all earlier messages
             self._heed(event)
 
     def _add(self, found: list[Any]) -> None:
@@ -252,7 +252,7 @@ class TopicReader:
         for partition in np.unique(partitions).tolist():
             here = self._here.get(partition)
             if here is None:
-                continue  # it was let go
+                continue  # it was released
             chosen = np.flatnonzero((partitions == partition) & (offsets >= here.upto))
             if not len(chosen):
                 continue
@@ -261,7 +261,7 @@ class TopicReader:
             here.upto = int(chunk.offsets[-1]) + 1
 
     def _heed(self, event: Any) -> None:
-        """What the client tells beside messages."""
+        """Events of the client other than messages."""
         problem = event.error()
         here = self._here.get(event.partition())
         if problem.code() == self._eof:
@@ -279,7 +279,7 @@ class TopicReader:
         # All else passes or not: reading gives up when nothing comes for too long.
 
     def _skip_expired(self, partition: int, here: _Partition) -> None:
-        """Goes on with the first message that is still there; what is not counts as lost by the range that asks."""
+        """Continues with the first existing message; the range that asks counts missing ones as lost."""
         first, _ = self._consumer.get_watermark_offsets(
             self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE_S
         )
@@ -288,7 +288,7 @@ class TopicReader:
         self._assign({partition: begin}, kept=here)
 
     def _assign(self, begins: dict[int, int], *, kept: _Partition | None = None) -> None:
-        """Reads partitions from there on. kept: of which what is here stays."""
+        """Reads partitions from these offsets on. kept: those whose fetched messages stay."""
         partition_of = self._kafka.TopicPartition
         again = [p for p in begins if p in self._here]
         if again:
@@ -302,7 +302,7 @@ class TopicReader:
             self._consumer.incremental_assign([partition_of(self._topic, p, b) for p, b in begins.items()])
 
     def _let_go(self, reading: int) -> None:
-        """Of partitions of which too much waits: who asks for them later fetches them again."""
+        """Drops partitions with too many unused messages: a later request fetches them again."""
         gone = [p for p, here in self._here.items() if p != reading and here.waiting > _MOST_WAITING]
         if gone:
             self._consumer.incremental_unassign([self._kafka.TopicPartition(self._topic, p) for p in gone])
@@ -371,7 +371,7 @@ def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: boo
 
 
 def forget_reader(reader: TopicReader) -> None:
-    """Closes a reader that failed: the next one begins anew."""
+    """Closes a failed reader: the next one starts from scratch."""
     for key in [k for k, kept in _READERS.items() if kept.reader is reader]:
         del _READERS[key]
     reader.close()
@@ -447,7 +447,7 @@ def _decoded(
     table = pa.concat_tables(tables) if empty.num_columns else empty
     numbers = np.arange(len(diff))
     if spec.format.rows.startswith("debezium"):
-        # A message has one row, or one that is gone and another one.
+        # A message has one row, or a deleted and an inserted one.
         again = np.zeros(len(offsets), np.int64)
         again[1:] = offsets[1:] == offsets[:-1]
         numbers = MessageSlice.ROWS_OF_CHANGE * offsets + again
@@ -491,7 +491,7 @@ def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
 
 
 def _wanted(spec: KafkaSpec) -> dict[str, bool]:
-    """What a reader has to keep of messages."""
+    """The parts of messages that a reader keeps."""
     parts = spec.message_parts.values()
     return {"headers": any(p.startswith("header") for p in parts), "times": "timestamp" in parts}
 

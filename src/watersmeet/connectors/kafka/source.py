@@ -35,7 +35,7 @@ from watersmeet.values.slices import JumpSlice, MessageSlice, SourceSlice
 SLICE_MESSAGES: Final = 100_000
 #: The most slices of a poll: keeps intents small.
 MAX_SLICES: Final = 1000
-#: How large a message is taken to be, as nothing says so before it is read.
+#: The estimated size of a message before it is read.
 MESSAGE_BYTES: Final = 200
 #: How long a partition has nothing to read but uncommitted messages before that is shown.
 _BLOCKED_US: Final = 2_000_000
@@ -152,7 +152,7 @@ class KafkaSource:
         return History(numbered, after, self._expired(seen) if cursor is None else "")
 
     def _expired(self, seen: TopicState) -> str:
-        """What was read and is no longer there; empty if there is nothing."""
+        """The read messages that no longer exist; empty without any."""
         ends = {p: min(seen.firsts.get(p, 0), end) for p, end in sorted(self._next.items())}
         gone = [(p, self._starts[p], end) for p, end in ends.items() if self._starts[p] < end]
         if not gone:
@@ -190,9 +190,9 @@ class KafkaSource:
             self._topic_id, self._starts, self._next = state["topic_id"], dict(state["starts"]), dict(state["next"])
 
     def status(self) -> dict[str, Any]:
-        """JSON: messages planned, what is left to be read, the state with its reason, and the offset in each partition.
+        """JSON: planned and unread messages, the state with its reason, and the offset in each partition.
 
-        state: `running`; `waiting` for brokers; `blocked` by an open transaction; `stalled` until a statement goes on.
+        state: `running`; `waiting` for brokers; `blocked` by a transaction; `stalled` until a statement resumes it.
         """
         seen = self._seen
         state, reason = self._state(seen)
@@ -224,7 +224,7 @@ class KafkaSource:
             weakref.finalize(self, self._cluster.leave, self.options.topic).atexit = False
         self._seen = self._cluster.state(self.options.topic, fresh=fresh)
         if not fresh and self._seen.problem is None and self._unread(self._seen):
-            self._seen = self._cluster.recent(self.options.topic)  # what came meanwhile need not wait for another epoch
+            self._seen = self._cluster.recent(self.options.topic)  # newer messages need not wait for another epoch
         return self._seen
 
     def _position(self, more: int) -> dict[str, int]:
@@ -237,7 +237,7 @@ class KafkaSource:
         return {p: (begin, end) for p, (begin, end) in found.items() if begin < end}
 
     def _begin(self, seen: TopicState, partition: int) -> int:
-        """Of a new partition the first message that is there."""
+        """Of a new partition the first existing message."""
         return self._next.get(partition, seen.firsts.get(partition, 0))
 
     def _pieces(self, topic_id: str, partition: int, begin: int, end: int) -> list[MessageSlice]:

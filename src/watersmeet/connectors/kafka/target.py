@@ -42,15 +42,15 @@ _PROGRESS_CONFIG: Final = {
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "600000",
 }
-#: What no option can say, because the law of targets hangs on it.
+#: Settings that no option may change, because the law of targets depends on them.
 _OWN: Final = ("transactional.id", "enable.idempotence", "acks", "partitioner", "transaction.timeout.ms", "group.id")
 #: Errors about a message that the topic never takes.
 _REFUSED: Final = ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "POLICY_VIOLATION", "INVALID_TIMESTAMP")
 _SIZE: Final = "MSG_SIZE_TOO_LARGE"
 
-#: So many messages are handed to the client in one call …
+#: The number of messages that are handed to the client in one call …
 _CALL_MESSAGES: Final = 1 << 14
-#: … and no more as long as it has so many that are not sent.
+#: … and the number of unsent messages above which no more are.
 _QUEUED_MESSAGES: Final = 1 << 18
 #: How long a call of the client may take before it is looked whether the sink should stop.
 _CALL_S: Final = 1.0
@@ -95,14 +95,14 @@ def kafka_sink_options(delivery: Delivery) -> KafkaSinkOptions:
         if name in properties:
             refuse(
                 f'option "properties.{name}" can\'t be given',
-                detail="Each change is there once because Watersmeet sets it.",
+                detail="Watersmeet sets it, so that each change is written once.",
             )
     return KafkaSinkOptions(topic, {**properties, "bootstrap.servers": servers}, options.text("progress.topic"))
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """What a transaction says in the progress topic. topic_id: the brokers' own, of the topic with the messages."""
+    """A transaction in the progress topic. topic_id: the brokers' own, of the topic with the messages."""
 
     offset: SinkOffset
     topic_id: str
@@ -122,7 +122,7 @@ class KafkaTarget:
         self._topic_id = ""
         self._in_transaction = False
         self._told: Any = None
-        """Why connections fail: the client keeps trying, whatever the reason is."""
+        """Why connections fail: the client retries for any reason."""
         self._undelivered: Any = None
         """Why the first message was not taken."""
 
@@ -295,7 +295,7 @@ class KafkaTarget:
                 time.sleep(0.05)
 
     def _read_progress(self, brokers: Brokers) -> _Progress | None:
-        """What the newest transaction of the sink says.
+        """The progress of the newest transaction of the sink.
 
         It may stand behind open transactions of other sinks, and is seen once those have ended.
         """
@@ -370,7 +370,7 @@ class KafkaTarget:
         return len(self._producer.list_topics(topic, _ANSWER_S).topics[topic].partitions)
 
     def _make_room(self) -> None:
-        """Waits until the client has sent most of what it has."""
+        """Waits until the client has sent most of its messages."""
         end = time.monotonic() + _TRANSACTION_MS / 1000
         while len(self._producer) > _QUEUED_MESSAGES:
             self._producer.poll(0.01)
@@ -402,7 +402,7 @@ def _listed(column: pa.Array, start: int) -> list[Any]:
 
 
 def _progress_of(value: bytes) -> _Progress:
-    """DELIVERY_MISMATCH for what no sink has written."""
+    """DELIVERY_MISMATCH for a message that no sink has written."""
     try:
         said = json.loads(value)
         offset = SinkOffset(int(said["generation"]), int(said["commit"]), int(said["rows"]), bool(said["last"]))

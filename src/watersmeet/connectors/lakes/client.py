@@ -20,7 +20,7 @@ from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 from watersmeet.values.types import Schema
 
-#: What the library of Delta Lake calls the options of stores.
+#: The names of the options of stores in the library of Delta Lake.
 DELTA_STORES: Final = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
     "s3.access.key": "AWS_ACCESS_KEY_ID",
@@ -36,7 +36,7 @@ ICEBERG_STORES: Final = {
     "s3.secret.key": "s3.secret-access-key",
 }
 
-"""What that of Iceberg calls them."""
+"""Their names in the library of Iceberg."""
 
 ICEBERG_CATALOGS: Final = {
     "catalog.uri": "uri",
@@ -50,7 +50,7 @@ ICEBERG_CATALOGS: Final = {
     "catalog.rest.signing_name": "rest.signing-name",
 }
 
-"""What it calls the options of catalogs."""
+"""The names of the options of catalogs in it."""
 
 _STORE_OPTIONS: Final = (
     OptionSpec("s3.endpoint", "The URL of the server of S3's protocol."),
@@ -102,7 +102,7 @@ ICEBERG_OPTIONS: Final = (*ICEBERG_CATALOG.specs, *ICEBERG_TABLE.specs)
 
 """Options that specify where a table of Iceberg is."""
 
-#: RisingWave's types of catalogs, and what they are called there.
+#: The library's names of RisingWave's types of catalogs.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 
 #: Errors that no catalog and no store can be the cause of.
@@ -215,7 +215,7 @@ def iceberg_catalog_type(given: Mapping[str, str]) -> str:
 
 
 def iceberg_location(given: Mapping[str, str]) -> IcebergLocation:
-    """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The location of a table in options. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     kind = iceberg_catalog_type(given)
     names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
     properties = {theirs: revealed(given[ours]) for ours, theirs in names.items() if given.get(ours)}
@@ -255,7 +255,7 @@ def _needed(options: Mapping[str, str], name: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """What an error of a library says, in one line."""
+    """The message of an error of a library, in one line."""
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
@@ -318,7 +318,7 @@ class LakeSpec(SourceSpec):
 _SHARED: Final = (
     OptionSpec(
         "on_delete",
-        "What a version that removes rows does: it stops the source, is skipped, or is followed.",
+        "The effect of a version that removes rows: it stops the source, is skipped, or is followed.",
         "choice",
         among=get_args(OnDelete),
         default="stop",

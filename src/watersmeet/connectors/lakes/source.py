@@ -56,7 +56,7 @@ from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
 from watersmeet.values.types import VARCHAR, Field, Schema
 
-#: By other schemes of URLs, what they are here.
+#: The schemes of the stores by other schemes of URLs.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -65,7 +65,7 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
 
     Objects are not asked for before they are read.
     """
-    store, name = _place(options, file.path)
+    store, name = _data_location(options, file.path)
     try:
         if store is None:
             found = open_file(options.root, name)
@@ -83,7 +83,7 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
 
 
 def data_problem(file: LakeFile, cause: OSError) -> LakeProblem:
-    """What it means that a data file can't be read."""
+    """The problem of a data file that can't be read."""
     if isinstance(cause, FileNotFoundError):
         return LakeProblem(
             f"data file {file.path} is gone, as VACUUM and the expiry of snapshots remove those of old versions",
@@ -94,7 +94,7 @@ def data_problem(file: LakeFile, cause: OSError) -> LakeProblem:
 
 
 def footer_of(options: LakeOptions, file: LakeFile) -> Footer:
-    """What the footer of a data file says. LakeProblem."""
+    """The footer of a data file. LakeProblem."""
     found = open_data(options, file)
     with found:
         try:
@@ -108,7 +108,7 @@ def footer_of(options: LakeOptions, file: LakeFile) -> Footer:
     return footer
 
 
-def _place(options: LakeOptions, path: str) -> tuple[Location | None, str]:
+def _data_location(options: LakeOptions, path: str) -> tuple[Location | None, str]:
     """(store, name) of a file; of one of this machine (None, its path). LakeProblem for one that may not be read."""
     scheme, separator, rest = path.partition(":")
     if separator and scheme == "file":
@@ -126,7 +126,7 @@ def _place(options: LakeOptions, path: str) -> tuple[Location | None, str]:
     return None, path
 
 
-#: The column of files of changes that says what happened to a row, and which of its values mean what.
+#: The column with the kind of a change in files of changes, and its values by role.
 _CHANGE: Final = Field("_change_type", VARCHAR)
 
 _KINDS: Final = {"deleted": ("delete", "update_preimage"), "inserted": ("insert", "update_postimage")}
@@ -223,7 +223,7 @@ class LakeSource:
 
     Laws: the rows of the version at which it begins come once, then those that each later version adds, in the order of
     versions. Files without changed rows, as those of a compaction, give nothing. A version that removes rows stops the
-    source, is skipped as a whole, or is followed (`LakeOptions.on_delete`); what it does is never cut. See
+    source, is skipped as a whole, or is followed (`LakeOptions.on_delete`); its changes are never cut. See
     `base.sources.Source` for the life of a source.
     """
 
@@ -245,7 +245,7 @@ class LakeSource:
         self._problem: LakeProblem | None = None
         """Of the last look."""
         self._stop: LakeProblem | None = None
-        """Of what was to be read next."""
+        """Of the next version."""
 
     def spec(self) -> LakeSpec:
         return self._spec
@@ -287,17 +287,17 @@ class LakeSource:
                 self._steps = self._steps[done[0] + 1 :] if done else []
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        """The files as they are after compactions. CONNECTOR_OPTION if one is gone."""
-        place, group, line, ordinal = cursor or (0, 0, 1, 0)
+        """The files after compactions. CONNECTOR_OPTION if one is missing."""
+        index, group, line, ordinal = cursor or (0, 0, 1, 0)
         held = list(self._read.held.values())
         pieces: list[LakeSlice] = []
         mark = self._read.mark
-        while place < len(held) and budget_rows > 0 and budget_bytes > 0 and len(pieces) < MAX_SLICES:
-            file, groups = held[place]
+        while index < len(held) and budget_rows > 0 and budget_bytes > 0 and len(pieces) < MAX_SLICES:
+            file, groups = held[index]
             try:
                 for piece in self._cuts(mark or Mark(0, ""), "added", file, budget_rows, group, line, upto=groups):
                     if pieces and (piece.rows > budget_rows or piece.size_bytes > budget_bytes):
-                        return History(tuple(pieces), [place, group, line, ordinal])
+                        return History(tuple(pieces), [index, group, line, ordinal])
                     pieces.append(piece.at(ordinal))
                     group, line, ordinal = piece.end, line + piece.rows, ordinal + 1
                     budget_rows -= piece.rows
@@ -308,8 +308,8 @@ class LakeSource:
                     f"what a source has read can't be read once more: {problem.message}",
                     hint=None if problem.passes else "Create another source of the table.",
                 ) from problem
-            place, group, line = place + 1, 0, 1
-        return History(tuple(pieces), [place, group, line, ordinal] if place < len(held) else None)
+            index, group, line = index + 1, 0, 1
+        return History(tuple(pieces), [index, group, line, ordinal] if index < len(held) else None)
 
     def save(self, path: Path) -> None:
         self._read.save(path)
@@ -320,7 +320,7 @@ class LakeSource:
     def status(self) -> dict[str, Any]:
         """JSON: rows planned, the version read last, how many versions were skipped, and the state with its reason.
 
-        state: `running`; `waiting` for the table; `stalled` until somebody goes on.
+        state: `running`; `waiting` for the table; `stalled` until a statement resumes it.
         """
         problem, mark = self._stop or self._problem, self._read.mark
         state = "running" if problem is None else "waiting" if problem.passes else "stalled"
@@ -406,15 +406,15 @@ class LakeSource:
     def _unread(self, step: Step, most_rows: int) -> Iterator[LakeSlice]:
         """The slices of a version that are not read yet. most_rows: as in `_cuts`. LakeProblem."""
         within = self._read.within
-        place = None if within is None or within.version != step.mark.version else within
+        reached = None if within is None or within.version != step.mark.version else within
         for role, file in self._files(step):
             group, line = 0, 1
-            if place is not None:
-                if (ROLES.index(role), file.path) < (ROLES.index(place.role), place.path):
+            if reached is not None:
+                if (ROLES.index(role), file.path) < (ROLES.index(reached.role), reached.path):
                     continue
-                if (role, file.path) == (place.role, place.path):
-                    group, line = place.end, place.next_line
-                    if group == place.total:
+                if (role, file.path) == (reached.role, reached.path):
+                    group, line = reached.end, reached.next_line
+                    if group == reached.total:
                         continue
             yield from self._cuts(step.mark, role, file, most_rows, group, line)
 
@@ -533,5 +533,5 @@ def _as_error(problem: LakeProblem) -> Error:
     return error(
         "RUNTIME_UNAVAILABLE" if problem.passes else "CONNECTOR_OPTION",
         problem.message,
-        hint="Check the place of the table, and credentials.",
+        hint="Check the location of the table, and credentials.",
     )

@@ -16,8 +16,8 @@ from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice,
 from watersmeet.values.types import Schema
 
 
-class LakeProblem(Exception):  # noqa: N818 - a state that passes, or that somebody mends
-    """Why a table can't be read. passes: nobody has to do anything here; the table is asked again."""
+class LakeProblem(Exception):  # noqa: N818 - a state, not a defect
+    """Why a table can't be read. passes: polling again may succeed without any action."""
 
     def __init__(self, message: str, *, passes: bool) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class LakeProblem(Exception):  # noqa: N818 - a state that passes, or that someb
 class Mark(NamedTuple):
     """A version that was read: its number, or the id of a snapshot, 0 for none.
 
-    print: of what the log says of it; empty: unknown.
+    print: of its entry in the log; empty: unknown.
     """
 
     version: int
@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What a version did, or all that there is in it if it is the first one that is read.
+    """The changes of a version, or its whole content if it is the first one that is read.
 
     added, removed: files whose rows came or went. changes: files with the rows that changed; then `added` and `removed`
     are empty. left, came: files without changed rows that go and come. is_change: it removes rows. problem: why it
@@ -59,10 +59,10 @@ class LakeLog(Protocol):
 
     @property
     def what(self) -> str:
-        """What it is, for messages."""
+        """The table, for messages."""
 
     def named(self, version: int) -> str:
-        """What a version is called, for messages."""
+        """The name of a version, for messages."""
 
     def ids(self) -> Mapping[str, int]:
         """By column of the newest version, its id; empty where columns are known by their names."""
@@ -77,13 +77,13 @@ class LakeLog(Protocol):
         """All that there is in a version; None: in the newest one."""
 
     def after(self, mark: Mark, most: int) -> list[Step]:
-        """The versions that follow one that was read, at most so many. A problem if that one is no longer part of the
-        table, or what followed it is gone.
+        """At most `most` versions that follow one that was read. A problem if that one is no longer part of the
+        table, or a later one is missing.
         """
 
 
 def made_anew(log: LakeLog, version: int) -> LakeProblem:
-    """That a version that was read is another one now."""
+    """The problem that a version that was read is another one now."""
     return LakeProblem(f"{log.what} was made anew: {log.named(version)} is another one", passes=False)
 
 
@@ -106,7 +106,7 @@ def check_columns(what: str, columns: Schema, there: pa.Schema) -> None:
 
 
 def column_problem(columns: Sequence[str], schema: pa.Schema) -> str | None:
-    """Why a version with other columns can't be read: one that is read is gone."""
+    """Why a version with other columns can't be read: it lacks a column of the source."""
     gone = [name for name in columns if name not in schema.names]
     return f'column "{gone[0]}" is no longer there' if gone else None
 
@@ -202,7 +202,7 @@ class InVersion(NamedTuple):
 
 @dataclass
 class ReadFiles:
-    """What was accepted. slices, rows: how many. mark: the last version that is complete, None at first. within: how
+    """The accepted slices, and their numbers. mark: the last version that is complete, None at first. within: how
     far the one after it is read. skipped: how many versions were left out. held: by path, in order of arrival.
 
     Files that compaction puts in place of others take theirs, until a version is left out: then what was given is

@@ -31,7 +31,7 @@ _ERROR, _END = 0xFF, 0xFE
 _QUERY, _ROTATE, _DESCRIPTION, _XID, _TABLE_MAP = 2, 4, 15, 16, 19
 _XA_PREPARE, _GTID, _QUERY_COMPRESSED = 38, 162, 165
 _WRITE, _UPDATE, _DELETE = 1, 2, 3
-#: What events of rows do, and whether these are compressed: versions 1 and 2, and those of MariaDB that are compressed.
+#: The kinds of events of rows, and whether they are compressed: versions 1 and 2, and compressed ones of MariaDB.
 _ROWS: Final = {
     23: (_WRITE, False),
     24: (_UPDATE, False),
@@ -47,23 +47,23 @@ _MAX_PACKET: Final = 0xFFFFFF
 _STANDALONE, _PREPARED = 1, 64
 #: The status of a statement that has the SQL mode, and that mode.
 _MODE_STATUS, _ANSI_QUOTES = 1, 4
-#: Sizes of what is before it among the statuses.
+#: Sizes of the statuses before it.
 _FLAGS_STATUS: Final = 0
 #: More than that is not waited for: a batch is handed on at the next end of a transaction.
 _MOST_BYTES: Final = 32 << 20
 _RECEIVED_BYTES: Final = 1 << 20
-#: The server says that it is there after so much silence; then the connection is not broken …
+#: The server sends a heartbeat after this much silence; then the connection is not broken …
 _HEARTBEAT_NS: Final = 5_000_000_000
 #: … and after so much more it is.
 _SILENCE_S: Final = 60.0
-#: The server can't read its log as it is asked to; only some of the reasons are that what is wanted is gone.
+#: The server can't read its log as requested; deleted files are only one of the reasons.
 _NO_LOG: Final = 1236
 _LOST: Final = ("GTID", "purged", "Could not find first log file")
 
 
 @dataclass
 class _Transaction:
-    """rows: what each event did, its table as the log has it, and the event's body."""
+    """rows: the kind of each event, its table in the log, and the event's body."""
 
     gtid: Gtid
     flags: int
@@ -75,13 +75,13 @@ class _Transaction:
 
     @property
     def is_of_its_own(self) -> bool:
-        """Whether a batch has nothing else, as tables may be others behind it."""
+        """Whether it ends a batch, as tables may change with it."""
         return bool(self.statements)
 
 
 @dataclass(frozen=True)
 class LogBatch(Batch):
-    """stopped: why tables can't be followed from here on. added: columns that tables got. touched: columns that are
+    """stopped: why tables can't be followed any longer. added: columns that tables got. touched: columns that are
     others from here on, in lower case, and how.
     """
 
@@ -103,7 +103,7 @@ class _Group(NamedTuple):
 
 
 class LogReader:
-    """Reads the log behind an offset. One thread uses it. What the connection says is as `mysql.client.failure` has it,
+    """Reads the log after an offset. One thread uses it. Errors of the connection are those of `mysql.client.failure`,
     and LostOffsetError.
 
     reached: everything up to there was read. read_bytes: how much that was. files: of how many files of the log.
@@ -154,9 +154,9 @@ class LogReader:
     def read(
         self, wait_s: float, tables: Callable[[], Collection[Name]], until: Gtids | None = None
     ) -> LogBatch | None:
-        """The transactions that came, as far as they change the tables. None if there are none.
+        """The transactions that change the tables. None without any.
 
-        tables: asked for when they have come. until: nothing behind it, once it is reached.
+        tables: called once transactions have arrived. until: the last offset to read.
         """
         deadline = time.monotonic() + wait_s
         while not self._whole:
@@ -180,7 +180,7 @@ class LogReader:
     # Packets.
 
     def _receive(self, wait_s: float) -> bool:
-        """Takes what has come, or comes within that time. Returns whether there was any."""
+        """Receives pending bytes, or those that arrive within that time. Returns whether any arrived."""
         connected = self._connection._sock
         if connected is None:
             raise self._ended("the connection is closed")
@@ -353,7 +353,7 @@ class LogReader:
         """(the version of the table, the rows of an event), or why they can't be read."""
         if transaction.flags & _PREPARED:
             return "was changed by a transaction of XA, whose changes are not followed"
-        # What describes a table has a number first, which is another one after each start of the server.
+        # The description of a table begins with a number, which changes with each start of the server.
         if described[6:] not in self._versions:
             self._versions[described[6:]] = self._version(described)
         version = self._versions[described[6:]]
@@ -391,7 +391,7 @@ class LogReader:
         found = images(data, starts, ends, version.columns)
         step = 2 if done == _UPDATE else 1
         events = found.events[::step]
-        # The number of a row in its event, behind that of the event.
+        # The number of the event, then of the row in it.
         first = np.searchsorted(events, events)
         offsets = (np.array(group.offsets, np.int64)[events] << 32) + np.arange(len(events)) - first
         transactions = np.array(group.transactions, np.int64)[events]
@@ -415,7 +415,7 @@ class LogReader:
 
 
 def _name_of(described: bytes) -> Name:
-    """Of a table, by what describes it."""
+    """The version of a table by its description."""
     end = 9 + described[8]
     return described[9:end].decode(), described[end + 2 : end + 2 + described[end + 1]].decode()
 
@@ -425,7 +425,7 @@ def _nothing(name: Name) -> MapVersion:
 
 
 def _inflated(body: bytes) -> bytes:
-    """What MariaDB compressed: a byte with the size of the size, the size, what zlib made."""
+    """The compressed form of MariaDB: a byte with the size of the size, the size, zlib data."""
     return zlib.decompress(body[1 + (body[0] & 7) :])
 
 

@@ -257,17 +257,17 @@ CAPTURE_OPTIONS: Final = OptionSet(
 
 
 def database_options(given: Mapping[str, str]) -> MysqlOptions:
-    """CONNECTOR_OPTION for what is missing, unknown or wrong. The reader has a number already."""
+    """CONNECTOR_OPTION for missing, unknown or wrong options. The reader has a number already."""
     options = CAPTURE_OPTIONS.read(given)
     options.check()
     server = server_of(options, ssl_mode(options.choice("ssl.mode").replace("_", "-")))
     return MysqlOptions(server, server.database, options.flag("auto.schema.change"), options.number(SERVER_ID))
 
 
-#: While no change comes for the tables, the offset is committed again after so many bytes of the server's log.
+#: The offset is committed after this many bytes of the server's log, though no table changed.
 _IDLE_BYTES: Final = 16 << 20
 
-#: So long a piece that was read waits for the log to come to its offset, before something else is looked for.
+#: How long a piece that was read waits for the log to reach its offset in one round.
 _LOOK_S: Final = 0.05
 
 #: Types whose values are not read.
@@ -386,7 +386,7 @@ class BinlogStream(Stream):
         self._read_bytes, self._files = self._reader.read_bytes, self._reader.files
 
     def is_far_from(self, offset: str) -> bool:
-        """Behind the begin of a new file, as old ones are purged."""
+        """Also after the beginning of a new file, as old ones are purged."""
         is_far = self._reader.read_bytes - self._read_bytes >= _IDLE_BYTES or self._reader.files != self._files
         return is_far and self.reached != offset
 
@@ -488,7 +488,7 @@ class BinlogStream(Stream):
         return done
 
     def _described(self, captured: Captured, columns: Schema) -> dict[str, Column]:
-        """The columns of a table there, as they were when they were first needed: other types stop the table."""
+        """The columns of a table on the server, as of their first use: other types stop the table."""
         name = (captured.schema, captured.table)
         known = self._columns.get(name, {})
         if any(c.name not in known for c in columns):

@@ -1,6 +1,6 @@
-"""Clients of MySQL and MariaDB: the library, which is an extra, connections, and what their errors mean.
+"""Clients of MySQL and MariaDB: the library, which is an extra, connections, and the meaning of errors.
 
-Tables of MySQL and MariaDB as a whole: what external tables and dictionaries show.
+Tables of MySQL and MariaDB as a whole: the content of external tables and dictionaries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_DATABASE: Final = 1049
 _UNDEFINED: Final = (1051, 1054, 1146)
 _TLS: Final = (2026, 3159)
 
-#: What passes: connections, resources, locks, the operator, a server that only reads for now.
+#: Passing problems: connections, resources, locks, the operator, a server that only reads for now.
 _PASSING: Final = (
     *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1114, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1213, 1226, 1290),
     *(1317, 1614, 1836, 1927, 1969, 2000, 2002, 2003, 2006, 2012, 2013, 2014, 2055, 3024, 4031),
@@ -98,13 +98,13 @@ def quoted(*names: str) -> str:
 
 
 def number_and_text(cause: Any) -> tuple[int, str]:
-    """The number of an error of the library (0: the connection is closed), and what the server says."""
+    """(the number of an error of the library, 0: the connection is closed; the message of the server)."""
     number, text = (*cause.args, "")[:2] if len(cause.args) > 1 else (0, str(cause))
     return (number if isinstance(number, int) else 0), str(text).strip()
 
 
 def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
-    """What an error of the library means to who wrote the statement. It never has a secret.
+    """An error of the library as an error of a statement. It never contains a secret.
 
     rights: those that the user needs on the table.
 
@@ -139,7 +139,7 @@ _FETCHED_ROWS: Final = 10_000
 #: Engines whose changes are all in the log of the server.
 _LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
 
-#: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
+#: Names of types by the numbers that results have for them, of types that are read in a special way.
 _NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
 
 
@@ -249,7 +249,7 @@ def _literal(value: Constant) -> str:
 
 
 def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> None:
-    """Writes the lines that a query gives, made by `line`. what: the table, for messages. Errors of the library."""
+    """Writes the lines of a query, made by `line`. what: the table, for messages. Errors of the library."""
     cursor = connection.cursor(library().cursors.SSCursor)
     cursor.execute(query, ())
     while rows := cursor.fetchmany(_FETCHED_ROWS):
@@ -293,7 +293,7 @@ def _offset(cursor: Any) -> Any:
         cursor.execute("SELECT @@gtid_mode, @@gtid_executed, @@server_uuid")
         mode, *offset = cursor.fetchone()
         return tuple(offset) if mode == "ON" else None
-    # What is in the log of MariaDB may not be visible yet. Behind a snapshot it says the offset that belongs to it.
+    # Changes in the log of MariaDB may not be visible yet. After a snapshot it reports the offset of the snapshot.
     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     try:
         cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")

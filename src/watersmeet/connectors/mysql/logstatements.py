@@ -1,4 +1,4 @@
-"""What statements in the log do to tables: changes of their columns, and of rows without telling these.
+"""Effects of statements in the log on tables: changes of columns, and unlogged changes of rows.
 
 MariaDB, "ALTER TABLE", "RENAME TABLE", "TRUNCATE TABLE". Only as much is read as says whether a table can still be
 followed.
@@ -18,11 +18,11 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DML: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE", "WITH")
-#: What may be added, dropped or altered of a table besides columns, and changes no row.
+#: Parts of a table besides columns whose change affects no row.
 _PARTS: Final = (
     *("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD", "SYSTEM"),
 )
-#: What says something of the whole table, and changes no row.
+#: Clauses of the whole table that change no row.
 _SETTINGS: Final = (
     *("COMMENT", "AUTO_INCREMENT", "ENGINE", "ROW_FORMAT", "ORDER", "DISABLE", "ENABLE", "FORCE", "ALGORITHM", "LOCK"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "KEY_BLOCK_SIZE", "PAGE_COMPRESSED", "CHECKSUM"),
@@ -30,7 +30,7 @@ _SETTINGS: Final = (
     *("NOWAIT", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ANALYZE", "REBUILD", "OPTIMIZE", "REPAIR"),
     *("REORGANIZE", "COALESCE", "PARTITION", "IMPORT", "TABLESPACE"),
 )
-#: What a column that is NOT NULL has in rows that are older, if no default is given.
+#: The values of a NOT NULL column without a default in older rows.
 _IMPLICIT: Final = {
     **dict.fromkeys(
         *(
@@ -54,7 +54,7 @@ class AddedColumn:
 
 @dataclass(frozen=True)
 class Effects:
-    """By schema and name of tables: what becomes of them. stopped: why a table can't be followed from here on; a table
+    """The effects by schema and name of tables. stopped: why a table can't be followed any longer; a table
     `*` is every one of the schema.
     """
 
@@ -62,7 +62,7 @@ class Effects:
     stopped: dict[tuple[str, str], str] = field(default_factory=dict)
     added: dict[tuple[str, str], list[AddedColumn]] = field(default_factory=dict)
     touched: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    """Columns that are others from here on, and what happens to them: who reads them stops."""
+    """Columns that change, and how: their readers stop."""
     mentioned: frozenset[str] = frozenset()
     """Names in a statement that changes rows and was not written as rows."""
 
@@ -82,7 +82,7 @@ class _Token:
 
 
 def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effects:
-    """What a statement does. schema: of tables that are named without one."""
+    """The effects of a statement. schema: of tables that are named without one."""
     tokens = [*_tokens(statement, ansi_quotes=ansi_quotes)]
     found = Effects()
     words = [t.word for t in tokens]
@@ -123,7 +123,7 @@ def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effect
 
 
 def savepoint(statement: str) -> str:
-    """The name in SAVEPOINT, which the server writes, or in ROLLBACK TO, which is there as its client sent it."""
+    """The name in SAVEPOINT, as the server writes it, or in ROLLBACK TO, as its client sent it."""
     found = [t for t in _tokens(statement, ansi_quotes=True) if t.text != ";"]
     return found[-1].text.lower()
 
@@ -156,7 +156,7 @@ def _skip(words: Sequence[str], offset: int, *optional: str) -> int:
 
 
 def _name(tokens: Sequence[_Token], offset: int, schema: str) -> tuple[tuple[str, str], int]:
-    """(schema and name, what is behind them)."""
+    """(schema and name, the offset after them)."""
     if offset >= len(tokens):
         return (schema, ""), offset
     if offset + 2 < len(tokens) and tokens[offset + 1].text == "." and tokens[offset + 1].kind == "sign":
@@ -165,7 +165,7 @@ def _name(tokens: Sequence[_Token], offset: int, schema: str) -> tuple[tuple[str
 
 
 def _parts(tokens: Sequence[_Token]) -> Iterator[Sequence[_Token]]:
-    """What commas outside of parentheses divide."""
+    """The parts between commas outside of parentheses."""
     depth, begin = 0, 0
     for i, token in enumerate(tokens):
         if token.kind != "sign":
@@ -196,7 +196,7 @@ def _alter(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> No
     elif first == "ADD" and second == "PRIMARY":
         found.stopped[table] = "has another primary key"
     elif first == "ALTER" and second not in _PARTS:
-        return  # a default, which rows that are there don't get
+        return  # a default, which existing rows don't get
     elif first in ("ADD", "DROP", "RENAME", "ALTER") and second in _PARTS:
         return
     elif first == "RENAME" and second != "COLUMN":

@@ -91,7 +91,7 @@ class MapVersion(TableVersion):
 
 
 def parsed(body: bytes) -> MapVersion | None:
-    """What the event says, without its head; None if it does not have the names."""
+    """The table of an event without its head; None if it lacks the names of columns."""
     offset = 8
     schema, offset = _short_text(body, offset)
     name, offset = _short_text(body, offset + 1)
@@ -122,7 +122,7 @@ def parsed(body: bytes) -> MapVersion | None:
 
 
 def packed(body: bytes, offset: int) -> tuple[int, int]:
-    """(an integer of variable length, what is behind it)."""
+    """(an integer of variable length, the offset after it)."""
     first = body[offset]
     if first < 0xFB:
         return first, offset + 1
@@ -214,7 +214,7 @@ def _numbers(body: bytes) -> list[int]:
 
 _Bytes = npt.NDArray[np.uint8]
 
-#: So many bytes have to be behind the rows: what is read of values that are NULL.
+#: The bytes that must follow the rows: those of NULL values are read there.
 PADDING: Final = bytes(16)
 
 _SIZES: Final = {
@@ -224,7 +224,7 @@ _SIZES: Final = {
 
 _INTEGERS: Final = (TINY, SHORT, INT24, LONG, LONGLONG)
 
-#: Bytes of so many digits of a decimal.
+#: Bytes of a decimal by its number of digits.
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -287,7 +287,7 @@ def big(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
 
 
 def _layout(column: MapColumn) -> tuple[int, int]:
-    """(bytes of the size before a value; if there are none, the size)."""
+    """(bytes of the size before a value; without them, the size)."""
     kind = column.kind
     if kind in (VARCHAR, VARCHAR_COMPRESSED, STRING, VAR_STRING):
         return 1 if column.size < 256 else 2, 0
@@ -321,7 +321,7 @@ def texts(data: _Bytes, begins: Numbers, sizes: Numbers, column: MapColumn, char
         found = cut(data, begins, begins + np.maximum(sizes, 0), null)
         if column.charset == BINARY:
             digits = _hexadecimal(found)
-            # Zeros at the end are left out of what has a fixed size.
+            # Trailing zeros of values of a fixed size are not stored.
             return pc.ascii_rpad(digits, 2 + 2 * column.size, "0") if kind == STRING else digits
         return charsets.decoded(found, column.charset)
     begins = np.where(null, 0, begins)
@@ -402,7 +402,7 @@ def _decimals(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> p
     negative = read[:, 0] < 0x80
     read[:, 0] ^= 0x80
     read[negative] = ~read[negative]
-    # Groups of nine digits have four bytes; what is left over is first of the whole digits, last of the fraction.
+    # Groups of nine digits have four bytes; the rest is the first group of whole digits, the last of the fraction.
     groups = [n for n in (whole % 9, *[9] * (whole // 9)) if n] + [n for n in (*[9] * (part // 9), part % 9) if n]
     offset, found = 0, []
     for n in groups:

@@ -1,6 +1,6 @@
 """Tables of MySQL and MariaDB as targets, of the connectors `jdbc` and `mysql`.
 
-Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; keys that are gone go into a temporary
+Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; deleted keys go into a temporary
 table, by which rows are deleted.
 
 Two keys that differ here may be one there: its collations ignore case, accents or spaces at the end, and other unique
@@ -54,10 +54,10 @@ _SQL_MODE: Final = (
 )
 #: How long the end of an earlier writer's connection is waited for.
 _ENDING_S: Final = 30
-#: Bytes of a statement, as far as one row is not longer.
+#: Bytes of a statement, unless one row is longer.
 _STATEMENT_BYTES: Final = 1 << 20
 _KEYS_TABLE: Final = "watersmeet_keys"
-#: What stands behind ON DUPLICATE KEY.
+#: The clause after ON DUPLICATE KEY.
 _CLAUSE: Final = re.compile(r"(?i)\s*UPDATE\s")
 #: Errors of KILL: the connection ended by itself, or is of another user.
 _NOT_KILLED: Final = (1094, 1095)
@@ -406,7 +406,7 @@ SINK_OPTIONS: Final = OptionSet(
     "mysql of sinks",
     table_specs(
         3306,
-        OptionSpec("on_conflict", "What becomes of an inserted row whose key exists: the end of ON DUPLICATE KEY."),
+        OptionSpec("on_conflict", "The effect of an inserted row whose key exists: the end of ON DUPLICATE KEY."),
     ),
 )
 
@@ -420,7 +420,7 @@ def _target(delivery: Delivery, database_id: str) -> MysqlTarget:
 
 
 def conflict_clause(text: str) -> str:
-    """The option `on_duplicate_clause`, as a clause of INSERT. CONNECTOR_OPTION if it is none."""
+    """The option `on_duplicate_clause`, as a clause of INSERT. CONNECTOR_OPTION if it is invalid."""
     if text and not _CLAUSE.match(text):
         raise error(
             "CONNECTOR_OPTION",

@@ -1,6 +1,6 @@
-"""Clients of PostgreSQL: the library, which is an extra, connections, and what their errors mean.
+"""Clients of PostgreSQL: the library, which is an extra, connections, and the meaning of errors.
 
-Tables of PostgreSQL as a whole: what external tables and dictionaries show.
+Tables of PostgreSQL as a whole: the content of external tables and dictionaries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "PostgreSQL"
 
-#: How values are written as text, whatever the settings of the server, the database and the user.
+#: How values are written as text, independent of the settings of the server, the database and the user.
 _SETTINGS: Final = (
     "-c DateStyle=ISO -c IntervalStyle=postgres -c bytea_output=hex -c extra_float_digits=1 -c TimeZone=UTC "
     "-c default_transaction_read_only=off"
@@ -39,7 +39,7 @@ _SETTINGS: Final = (
 
 _CONNECT_S: Final = 10
 
-#: Words of the server that say what is wrong with a connection, for which the library has no code.
+#: Messages of the server about a connection for which the library has no code.
 _LOGIN: Final = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role ")
 
 _SSL: Final = ("SSL", "certificate")
@@ -82,7 +82,7 @@ def connect(server: Server, *, replication: bool = False) -> Any:
 
 
 def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
-    """What an error of the library means to who wrote the statement. It never has a secret.
+    """An error of the library as an error of a statement. It never contains a secret.
 
     rights: those that the user needs on the table.
 
@@ -147,7 +147,7 @@ class PostgresReader(TableReader[Column]):
             if options.invalidate_query:
                 return connection.execute(options.invalidate_query).fetchall()
             if options.query or options.where:
-                return time.monotonic_ns()  # what a query calls may change with the time
+                return time.monotonic_ns()  # functions of a query may depend on the time
             oid, kind, persistence = self._relation(connection)
             if kind not in _LOGGED_KINDS or persistence != "p":
                 return time.monotonic_ns()
@@ -244,7 +244,7 @@ def _tested(column: Column, condition: Condition) -> Any:
 
 
 def _text(column: Column, wanted: SqlType) -> Any:
-    """What gives a column's text, as `convert` reads it."""
+    """The expression of a column's text, as `convert` reads it."""
     sql = library().sql
     name = sql.Identifier(column.name)
     if wanted.name in ("array", "struct", "jsonb") and not column.is_json:

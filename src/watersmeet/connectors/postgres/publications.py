@@ -62,7 +62,7 @@ def default_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def database_options(given: Mapping[str, str]) -> PostgresOptions:
-    """CONNECTOR_OPTION for what is missing, unknown or wrong. The slot has a name already."""
+    """CONNECTOR_OPTION for missing, unknown or wrong options. The slot has a name already."""
     options = CAPTURE_OPTIONS.read(given)
     options.check()
     mode = options.choice("ssl.mode")
@@ -217,7 +217,7 @@ def why_unpublished(
         return f"{publication} of {shown} was dropped"
     if not found.is_complete:
         return f"{publication} does not publish every INSERT, UPDATE, DELETE and TRUNCATE"
-    # The entry is read first: if the publication changes now, the listing says how.
+    # The entry is read first: a change of the publication after it is in the listing.
     added = entry and not _has_entry(entry, publication_entry(connection, options, oid))
     listing = _listing(connection, options, oid)
     if not listing.is_listed and not (found.via_root and there[2] and _is_listed(connection, options, schema, name)):

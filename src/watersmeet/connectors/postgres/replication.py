@@ -61,12 +61,12 @@ def lsn_of(text: str) -> int:
 
 
 def type_text(oid: int, modifier: int) -> str:
-    """See `TableThere.types`. Only of numeric `atttypmod` says what values there are."""
+    """See `TableThere.types`. Only for numeric `atttypmod` limits the values."""
     return f"{oid}({modifier})" if oid == _NUMERIC_OID else str(oid)
 
 
 def parsed(messages: Sequence[bytes], known: dict[int, PostgresVersion]) -> PostgresBatch:
-    """What messages (`XLogData`, whole transactions) say. known: the newest version of each table by its oid, as the
+    """The changes in messages (`XLogData`). known: the newest version of each table by its oid, as the
     connection has said so far; it is brought up to date.
     """
     data = np.frombuffer(b"".join(messages), np.uint8)
@@ -107,7 +107,7 @@ def _versions(
 
 
 def described(message: bytes) -> PostgresVersion:
-    """What a message of kind RELATION says."""
+    """The table of a message of kind RELATION."""
     (oid,) = struct.unpack_from(">I", message, 1)
     schema, offset = _name(message, 5)
     name, offset = _name(message, offset)
@@ -178,7 +178,7 @@ def _with_old(new: Sequence[Values], old: Sequence[Values], written: Mask, gone:
 
 
 def _values(data: _Bytes, offsets: Numbers, table: TableVersion) -> tuple[tuple[Values, ...], Numbers]:
-    """The columns of rows that begin at `offsets`, and what is behind each row."""
+    """The columns of rows that begin at `offsets`, and the offset after each row."""
     offsets = offsets + 2
     found = []
     for _ in table.types:
@@ -206,7 +206,7 @@ _KEEPALIVE: Final = ord("k")
 #: More than that is not waited for: a batch is handed on at the next end of a transaction.
 _MOST_BYTES: Final = 32 << 20
 
-#: So often the server is told how far the reader is, whatever comes. It gives up a reader after `wal_sender_timeout`.
+#: How often the reader reports its offset to the server, which drops a reader after `wal_sender_timeout`.
 _TELL_S: Final = 5.0
 
 _EPOCH_US: Final = 946_684_800_000_000
@@ -255,7 +255,7 @@ class SlotReader:
                     self._tell_in_time()
                     return None
                 self._wait(min(left_s, _TELL_S))
-        # One look has what one buffer holds. Who is behind takes all that is there: each commit has a cost of its own.
+        # One poll returns one buffer. A late reader takes all available ones, as each commit has a cost of its own.
         while not self._is_large and self._take():
             pass
         messages, self._messages = self._messages[: self._whole], self._messages[self._whole :]
@@ -274,11 +274,11 @@ class SlotReader:
             self._tell(asks=False)
 
     def ask(self) -> None:
-        """Lets the server say how far its log is, so that `reached` follows it while nothing comes."""
+        """Asks the server for the end of its log, so that `reached` follows it without changes."""
         self._tell(asks=True)
 
     def close(self) -> None:
-        """Lets go of the slot."""
+        """Releases the slot."""
         self._connection.close()
 
     @property
@@ -286,7 +286,7 @@ class SlotReader:
         return self._size_bytes >= _MOST_BYTES
 
     def _take(self) -> bool:
-        """Takes what has come, until a large batch is whole. Returns whether there was any."""
+        """Receives pending messages, until a large batch is complete. Returns whether any arrived."""
         came = False
         get = self._copy.get_copy_data
         self._receive()

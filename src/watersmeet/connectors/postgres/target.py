@@ -1,6 +1,6 @@
 """The targets `postgres` and `postgresql`: a table of PostgreSQL.
 
-Rows come by COPY: those that are only added go straight to the table, others through a temporary table, from which
+Rows are sent by COPY: inserted ones go straight to the table, others through a temporary table, from which
 deletes and upserts are made.
 
 RisingWave, "Sink data from RisingWave to PostgreSQL". Timeplus, "External Table", "PostgreSQL".
@@ -174,7 +174,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         columns = self._delivery.columns
         if not self._key:
             return self._added(pa.concat_tables([rows_that_came(p) for p in batches]))
-        # A line for each key that changed: its last row, or one that says that it has none any more.
+        # A line for each changed key: its last row, or a mark that it has no row any more.
         rows, gone = self._newest(batches, self._keys)
         rows = rows.append_column(_GONE, pa.array(gone))
         for name, text in self._loose.items():
@@ -219,7 +219,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         return failure(cause, self._where.server, self._where.name, RIGHTS)
 
     def _lines(self, rows: pa.Table, columns: Schema) -> pa.BinaryArray:
-        """The rows as CSV. What goes into an array is written as PostgreSQL reads arrays."""
+        """The rows as CSV. Arrays are written as PostgreSQL reads them."""
         written = list(columns)
         for i, column in enumerate(columns):
             if column.name in self._arrays:
@@ -238,7 +238,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
                 copy.write(received[begin : begin + _WRITTEN_BYTES])
 
     def _insert(self, lines: pa.BinaryArray) -> None:
-        """Adds rows as INSERT with the clause does, one after the other where they have the same key."""
+        """Adds rows as INSERT with the clause does, sequentially for rows of one key."""
         self._copy(_CHANGES, lines, self._names)
         fault("database.copied")
         merging = self._delivery.merging
@@ -303,7 +303,7 @@ SINK_OPTIONS: Final = {
     "postgresql": OptionSet(
         "postgresql of sinks",
         table_specs(
-            5432, OptionSpec("on_conflict", "What becomes of an inserted row whose key exists: a clause of INSERT.")
+            5432, OptionSpec("on_conflict", "The effect of an inserted row whose key exists: a clause of INSERT.")
         ),
     ),
 }

@@ -64,7 +64,7 @@ _SCALE_SIGN: Final = 0x400
 _ALL_FIELDS: Final = 0x7FFF
 _MICROSECONDS: Final = 6
 
-#: Types, and what an array contains; of a domain the type that it is over, however many are between.
+#: Types, and the elements of arrays; of a domain its base type, through all domains between.
 _BASES: Final = """
 WITH RECURSIVE bases AS (
     SELECT oid, oid AS base, NULL::int AS modifier, false AS required FROM pg_type
@@ -144,7 +144,7 @@ def _known(name: str, kind: str) -> _Type:
 
 def takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
     """Whether a column stores all values of a type. name, there: its `typname` and `typtype`; of an array also those of
-    its elements: all arrays of a type have one type, whatever their dimensions.
+    its elements: all arrays of a type have one type, for any dimensions.
     """
     if element is not None and name not in TEXTS:
         return kind.element is not None and takes(innermost(kind), element, element_kind or "", None, None)
@@ -165,7 +165,7 @@ def rounds(kind: SqlType, name: str, modifier: int) -> bool:
 
 
 def innermost(kind: SqlType) -> SqlType:
-    """The type of the elements of an array, of whatever dimensions."""
+    """The type of the elements of an array of any dimensions."""
     return kind if kind.element is None else innermost(kind.element)
 
 
@@ -193,7 +193,7 @@ def _unpadded(arrays: pa.StringArray) -> pa.StringArray:
 
 
 def _documents(arrays: pa.StringArray) -> pa.StringArray:
-    """JSON arrays of the documents that are the strings of JSON arrays; what is no array stays as it is."""
+    """JSON arrays of the documents in the strings of JSON arrays; other values stay unchanged."""
     is_array = pc.fill_null(pc.starts_with(arrays, "["), fill_value=False)
     chosen = arrays.filter(is_array)
     found = elements(chosen)
