@@ -113,7 +113,7 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "problem",
             "longest pause after its next failure, in seconds",
         ),
-    ),  # fmt: skip
+    ),
     "memory": (
         "Memory of the processes on this machine; Linux only.",
         (
