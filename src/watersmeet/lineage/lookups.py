@@ -376,7 +376,10 @@ class Ever(Protocol):
 
 
 def with_what_was_decided(tree: Node, ever: Ever) -> Node:
-    """A query over content only, with the same rows as the tree's output. CantTellError."""
+    """A tree that gives the rows of `tree` and reads only stored content: what was decided on arrival is read there.
+
+    CantTellError.
+    """
     return _Teller(ever).content(tree)
 
 

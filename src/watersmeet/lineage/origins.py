@@ -619,7 +619,7 @@ class Row:
 def ranked(
     asker: Asker, explained: Explained, node: TopN, conditions: Sequence[Scalar], cells: Cells
 ) -> tuple[int, int]:
-    """The number of a row in the order of its partition, which `conditions` select, and the size of that."""
+    """The number of a row in its partition (the rows that meet `conditions`), and the size of the partition."""
     below = filtered(plain(node.input, explained), conditions)
     order = ordered_whole(node, node.input, explained).order
     frame = WindowFrame("rows", None, 0)

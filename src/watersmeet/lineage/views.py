@@ -299,7 +299,7 @@ class Views:
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
         """The output of a view in a commit, if it was still present as of another commit."""
         then = as_of_commit(relation, commit)
-        made = view.as_of(AsOf(self, relation, then, last, waited))  # inserted rows are lent again to each connection
+        made = view.as_of(AsOf(self, relation, then, last, waited))  # also if known: each connection needs its rows
         key = (relation.id, commit, last, waited)
         if key not in self._as_of:
             self._as_of[key] = made

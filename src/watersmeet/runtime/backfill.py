@@ -123,8 +123,8 @@ def looked_up_first(
 ) -> frozenset[str]:
     """The relations that are read before others, because rows of the others look up theirs on arrival.
 
-    running: the operators that run. stored: see `epochs.Mode`. live: without relations whose rows also count later:
-    outer joins decided on arrival never wait for a side.
+    running: the operators that run. stored: see `epochs.Mode`. live: the circuit is no backfill, so that left and
+    right joins decided on arrival don't wait for the side that is looked up.
     """
     joins = [
         i

@@ -45,7 +45,8 @@ from watersmeet.system.process import seconds_of
 #: The maximum number of noted commits. Above this …
 _MOST: Final = 2048
 
-#: … a commit is dropped if its neighbors are closer together than this fraction of their age: the error of its age.
+#: … a commit is dropped if its neighbors are closer together than this fraction of their age, so
+#: ages are known up to this relative error.
 _PART: Final = 0.05
 
 

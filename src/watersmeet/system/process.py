@@ -170,7 +170,7 @@ def _sweep(place: str) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes the folder of an ended process. OSError for any other one."""
+    """Removes the folder of an ended process. OSError if its process still runs."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         if os.fstat(lock).st_uid == os.getuid():

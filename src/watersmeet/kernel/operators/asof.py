@@ -202,7 +202,7 @@ class Candidates:
         return rows[leads][newest]
 
     def _lead(self, rows: col.Positions, leads: col.Mask, ties: Sequence[int]) -> None:
-        """Puts the first by `ties` of each stretch of equal groups and values at its beginning, which `leads` marks."""
+        """Moves the first row by `ties` of each stretch of equal groups and values to its beginning, as in `leads`."""
         tied = ~leads
         tied[:-1] |= ~leads[1:]
         places = np.flatnonzero(tied)

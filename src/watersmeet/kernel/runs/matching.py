@@ -46,7 +46,7 @@ class Probe:
         return len(self.starts)
 
     def of_rows(self, values: Diffs) -> Diffs:
-        """Values by group as values by row."""
+        """The values of the rows' groups, by row."""
         return values if self.num_groups == self.run.num_rows else np.repeat(values, self.lengths)
 
     def sums(self) -> Diffs:

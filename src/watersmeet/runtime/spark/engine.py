@@ -41,7 +41,7 @@ _AHEAD: Final = 2
 _CADENCE_S: Final = 0.1
 #: … longer if epochs would take more than a third of the time: a trickle of rows must not keep the machine busy.
 _MAX_CADENCE_S: Final = 0.5
-#: Sources with notifications are polled sooner; epochs take at most two thirds of the time.
+#: After a notification a source is polled sooner, but epochs still take at most two thirds of the time.
 _NOTIFIED_S: Final = 0.05
 _NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0

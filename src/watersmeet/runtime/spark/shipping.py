@@ -80,8 +80,8 @@ def bucket_keys(buckets: int) -> tuple[int, ...]:
 
 @cache
 def partition_keys(partitions: int) -> tuple[int, ...]:
-    """For each partition the greatest negative int that Spark puts into it: none is the key of a bucket, -1 is always
-    one.
+    """For each partition the greatest negative int that Spark puts into it. No bucket has a negative key. One of them
+    is -1.
     """
     return _key_of_each(partitions, count(-1, -1))
 

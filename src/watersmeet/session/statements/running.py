@@ -430,7 +430,9 @@ def _free_id(session: Session, request: Request, text: str) -> str:
 
 
 def kill_query(session: Session, statement: KillQuery) -> Result:
-    """KILL QUERY: ends running queries of any cursor of the connection. UNDEFINED_OBJECT, and then ends none."""
+    """KILL QUERY: ends running queries of any cursor of the connection. UNDEFINED_OBJECT if one of them
+    does not run; then none is ended.
+    """
     running = {q.name: q for q in session.queries()}
     for name in statement.ids:
         if name.name not in running:
