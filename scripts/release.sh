@@ -13,8 +13,6 @@ rm -rf dist
 "$scratch/build/bin/twine" check --strict dist/*
 wheel=$(cd dist && echo "$PWD"/*.whl)
 
-"$python" -m venv "$scratch/base"
-"$scratch/base/bin/pip" install --quiet --disable-pip-version-check "$wheel"
 cat >"$scratch/shop.sql" <<'SQL'
 CREATE TABLE a (id int PRIMARY KEY, v int);
 CREATE TABLE b (id int PRIMARY KEY, w int);
@@ -23,18 +21,34 @@ INSERT INTO a VALUES (1, 2);
 FLUSH;
 INSERT INTO b VALUES (1, 3);
 SQL
-(
-  cd "$scratch"
-  base/bin/watersmeet --version
-  base/bin/watersmeet run shop.sql --path db --once --runtime inprocess
-  found=$(base/bin/watersmeet query "SELECT * FROM j" --path db --json)
-  [ "$found" = '{"id": 1, "v": 2, "w": 3}' ] || { echo "the installed wheel gives $found" >&2; exit 1; }
-  base/bin/watersmeet serve --help >help
-)
+# Each supported interpreter that is there: on the PATH, or among those of pyenv and uv.
+tried=
+for version in 3.11 3.12 3.13; do
+  for found in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python "$(uv python find "$version" 2>/dev/null || true)"; do
+    "$found" -c "import sys; sys.exit(sys.version_info[:2] != tuple(map(int, '$version'.split('.'))))" 2>/dev/null || continue
+    environment=$scratch/$version
+    "$found" -m venv "$environment"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+    (
+      cd "$scratch"
+      "$environment/bin/watersmeet" --version
+      "$environment/bin/watersmeet" run shop.sql --path "db$version" --once --runtime inprocess
+      "$environment/bin/watersmeet" run shop.sql --path "db$version" --once --runtime inprocess # given again
+      "$environment/bin/watersmeet" backup "db$version" "copy$version"
+      answer=$("$environment/bin/watersmeet" query "SELECT * FROM j" --path "copy$version" --json)
+      [ "$answer" = '{"id": 1, "v": 2, "w": 3}' ] || { echo "the installed wheel gives $answer" >&2; exit 1; }
+      "$environment/bin/watersmeet" serve --help >help
+    )
+    tried="$tried $version"
+    break
+  done
+done
+[ -n "$tried" ] || { echo "there is no Python 3.11 to 3.13" >&2; exit 1; }
+set -- $tried
 extras=$("$python" -c "
 import tomllib
 extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']
 print(','.join(e for e in extras if e not in ('dev', 'demo')))")
-"$scratch/base/bin/pip" install --quiet --disable-pip-version-check "$wheel[$extras]"
-"$scratch/base/bin/pip" check
-echo "release: dist/ is built and tried, with the extras $extras"
+"$scratch/$1/bin/pip" install --quiet --disable-pip-version-check "$wheel[$extras]"
+"$scratch/$1/bin/pip" check
+echo "release: dist/ is built and tried with Python$tried, with the extras $extras"

@@ -1,4 +1,4 @@
-"""The command line. Ctrl-C ends it without a traceback also during its imports, which take a second."""
+"""The command line. SIGINT and SIGTERM end it without a traceback also during its imports, which take a second."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import importlib
 import os
 import signal
 import sys
+from types import FrameType
+
+#: The exit code of a command that SIGINT or SIGTERM interrupts before it is done.
+INTERRUPTED = 130
 
 
 def main() -> None:
     """Imports the commands and runs one."""
     _open_streams()
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    commands = importlib.import_module("watersmeet.cli.commands")
-    signal.signal(signal.SIGINT, before)
-    commands.main()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, end_at_once)
+        importlib.import_module("watersmeet.cli.commands").main()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_at_once(number: int, frame: FrameType | None) -> None:
+    """Ends the process after SIGINT or SIGTERM, outside of what ends in order."""
+    del number, frame
+    os._exit(INTERRUPTED)
 
 
 def _open_streams() -> None:

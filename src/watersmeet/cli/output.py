@@ -21,6 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from watersmeet.cli import INTERRUPTED, end_at_once
 from watersmeet.errors import DataError, Error, error
 
 #: The width of files and pipes: nothing is folded.
@@ -68,8 +69,6 @@ FAILED: Final = 3
 
 """The data stopped it: a view or source failed while running, or a value can't be read as its type."""
 
-_INTERRUPTED: Final = 130
-
 
 @contextmanager
 def reporting(*, as_json: bool = False) -> Iterator[None]:
@@ -91,7 +90,7 @@ def _end(err: BaseException, *, as_json: bool) -> None:
     """Ends the command after Ctrl-C, an `Error`, or the end of the reader of its output."""
     if isinstance(err, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     if isinstance(err, Error):
         print_error(err, as_json=as_json)
         raise typer.Exit(exit_code(err)) from None
@@ -106,7 +105,7 @@ def _noted_interrupt() -> Iterator[threading.Event]:
     """Inside, the event is set when SIGINT or SIGTERM interrupts what runs, as KeyboardInterrupt."""
     event = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    usual = before[signal.SIGINT] is signal.default_int_handler
+    usual = before[signal.SIGINT] in (signal.default_int_handler, end_at_once)
     if not usual or threading.current_thread() is not threading.main_thread():
         yield event
         return
@@ -234,7 +233,7 @@ class Interrupts:
             self._ending(0)
         else:
             # A statement waits for epochs; closing the database waits for the current one.
-            self._ending(_INTERRUPTED)
+            self._ending(INTERRUPTED)
             raise KeyboardInterrupt
 
 

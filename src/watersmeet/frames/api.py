@@ -324,5 +324,5 @@ def _check_session(spark: Any) -> None:
             raise error(
                 "RUNTIME_UNAVAILABLE",
                 f"Spark's transformWithState needs the package {package}",
-                hint="pip install 'watersmeet[frames]'",
+                hint="In a clone of Watersmeet: pip install '.[frames]'",
             )

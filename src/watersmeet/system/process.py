@@ -210,7 +210,7 @@ def library(module: str, user: str) -> ModuleType:
         raise error(
             "LIBRARY_MISSING",
             f"{user} need the library {name}, which is not installed",
-            hint=f'Install it with: pip install "watersmeet[{extra}]"',
+            hint=f"In a clone of Watersmeet: pip install '.[{extra}]'",
         ) from cause
 
 

@@ -89,3 +89,55 @@ def test_an_epoch_that_takes_too_long_is_dropped(tmp_path):
         assert connection.execute("SELECT a FROM v").fetchall() == []
         connection.execute("FLUSH")
         assert connection.execute("SELECT a FROM v").fetchall() == [(1,)]
+
+
+#: A command that stops where the test sends a signal: while it imports its modules, opens the database, runs a script,
+#: or runs.
+PAUSED = """
+import importlib, sys, time
+from watersmeet import cli
+
+def pause(*_, **__):
+    print("here", flush=True)
+    time.sleep(600)
+
+phase = sys.argv.pop(1)
+if phase == "imports":
+    importlib.import_module = pause
+elif phase == "start":
+    import watersmeet
+    watersmeet.connect = pause
+elif phase == "script":
+    from watersmeet.session.connections import execute
+    execute.execute_statement = pause
+else:
+    from watersmeet.cli import run
+    say = run.print_line
+    run.print_line = lambda text: print("here", flush=True)
+cli.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("phase", "code"), [("imports", 130), ("start", 130), ("script", 130), ("serving", 0)])
+def test_exit_codes_of_signals(tmp_path, phase, code, number):
+    """The table of docs/OPERATIONS.md."""
+    (tmp_path / "script.sql").write_text("CREATE TABLE t (a int);")
+    command = ["serve", "script.sql", "--path", "db", "--port", "0", "--runtime", "inprocess"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PAUSED, phase, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert "Traceback" not in said

@@ -403,7 +403,7 @@ def test_create_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     problem = refusal(NOBODY, "t")
-    assert problem.hint == 'Install it with: pip install "watersmeet[kafka]"'
+    assert problem.hint == "In a clone of Watersmeet: pip install '.[kafka]'"
 
 
 @pytest.mark.parametrize(

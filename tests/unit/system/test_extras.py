@@ -65,11 +65,11 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "[('a', 2)]",
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[delta]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[mysql]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[objectstores]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[serve]"',
-        'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[kafka]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[kafka]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[delta]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[mysql]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[objectstores]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[serve]'",
+        "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[postgres]'",
     ], done.stderr
