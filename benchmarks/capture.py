@@ -51,11 +51,13 @@ FROM seq_0_to_{last}
 UPDATE = "UPDATE t SET amount = amount + 1 WHERE id % 2 = 0"
 SOURCE = """
 CREATE SOURCE there WITH (connector = '{connector}', hostname = '127.0.0.1', port = '{port}', username = '{user}',
-    password = '{password}', database.name = '{database}')
+    password = '{password}', database.name = '{database}'{more})
 """
-CHANGES = """
+#: Of the source and of the peer, which reads the server's messages of the same tables.
+PUBLICATION = "rw_publication"
+CHANGES = f"""
 SELECT count(*), sum(length(data)) FROM pg_logical_slot_peek_binary_changes('peer', NULL, NULL, 'proto_version', '1',
-    'publication_names', 'rw_publication')
+    'publication_names', '{PUBLICATION}')
 """
 DIMENSION = "CREATE TABLE dimension (id bigint PRIMARY KEY, rate bigint, name varchar(40))"
 DIMENSION_ROWS = {
@@ -204,7 +206,12 @@ def postgres(server: Postgres, options: argparse.Namespace) -> None:
             return cursor.fetchone() if cursor.description else None
 
         source = SOURCE.format(
-            connector="postgres-cdc", port=server.port, user=USER, password=PASSWORD, database="postgres"
+            connector="postgres-cdc",
+            port=server.port,
+            user=USER,
+            password=PASSWORD,
+            database="postgres",
+            more=f", publication.name = '{PUBLICATION}'",
         )
         if options.changes:
             changes(source, ask, options)
@@ -220,7 +227,7 @@ def postgres(server: Postgres, options: argparse.Namespace) -> None:
         changed_rows = rows // 2
         if options.rate:
             ask(f"INSERT INTO t VALUES ({BEAT}, NULL, 0, NULL)")
-            ask("CREATE PUBLICATION rw_publication")
+            ask(f"CREATE PUBLICATION {PUBLICATION}")
             ask(slot)
             changed_rows = sustained(source, ask, CHECK, server, options)
         else:
@@ -228,7 +235,7 @@ def postgres(server: Postgres, options: argparse.Namespace) -> None:
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
         messages, size_bytes = ask(CHANGES)
         used = cpu_seconds(os.getpid()) - before
-        assert messages >= changed_rows
+        assert messages >= changed_rows, (messages, changed_rows)
         shown("the server's messages", changed_rows, time.perf_counter() - began, used)
         print(f"rows and checksum as the server has them; {int(size_bytes) >> 20} MB of messages")
 
@@ -244,7 +251,12 @@ def mysql(server: MariaDB, options: argparse.Namespace) -> None:
         ask("CREATE DATABASE bench")
         ask("USE bench")
         source = SOURCE.format(
-            connector="mysql-cdc", port=server.port, user=MYSQL_USER, password=MYSQL_PASSWORD, database="bench"
+            connector="mysql-cdc",
+            port=server.port,
+            user=MYSQL_USER,
+            password=MYSQL_PASSWORD,
+            database="bench",
+            more="",
         )
         if options.changes:
             changes(source, ask, options)
