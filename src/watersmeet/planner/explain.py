@@ -41,7 +41,7 @@ from watersmeet.drawing import to_dot
 from watersmeet.planner.display import PlanTree, columns_of, display, index_of, interval_text, parsed, plan_diagram
 from watersmeet.planner.logical import logical_tree
 from watersmeet.planner.lowering import Producers, assemble, compile_view
-from watersmeet.planner.names import Names, window_text
+from watersmeet.planner.names import Names, of_columns, window_text
 from watersmeet.planner.physical import PhysicalPrinter, distribution_text, listed
 
 #: By the comparison of a time filter, the comparison of its waiting rows with its bound.
@@ -432,7 +432,8 @@ class Failures:
         assert column is not None
         if isinstance(op, Window):
             made = len(op.schema) - len(op.functions)
-            return window_text(op.functions[column - made], op.keys, self._names.columns(op.inputs[0]))
+            below = self._names.columns(op.inputs[0])
+            return window_text(op.functions[column - made], [below[k] for k in op.keys], of_columns(below))
         return self._names.columns(operator_id)[column]
 
     def _by_name(self, op: Operator) -> dict[str, str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import singledispatch
 from typing import Final
 
 from watersmeet.algebra.nodes import (
     Aggregate,
-    AggregateCall,
     Apply,
     Arrivals,
     AsofJoin,
@@ -33,13 +31,12 @@ from watersmeet.algebra.nodes import (
     Values,
     Versions,
     Window,
-    WindowCall,
 )
 from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.planner.display import PlanTree, constant_text, display, watermark_text
-from watersmeet.planner.names import bound_text, frame_text, sort_text
-from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, Fields, answers_text, listed
+from watersmeet.planner.display import PlanTree, display, watermark_text
+from watersmeet.planner.names import Shown, call_text, order_text, window_text
+from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, limit_fields, listed, look_up_fields
 
 _Names = dict[str, str]
 _APPLY_TYPES: Final = {
@@ -58,6 +55,10 @@ def logical_tree(tree: Node) -> PlanTree:
 
 def _shown(parts: list[Scalar], names: _Names) -> str:
     return " AND ".join(display(p.expression, names) for p in parts) or "true"
+
+
+def _shown_in(names: _Names) -> Shown:
+    return lambda part: display((part.value if isinstance(part, SortKey) else part).expression, names)
 
 
 def _emission(node: AsofJoin | Join) -> tuple[tuple[str, str], ...]:
@@ -178,11 +179,8 @@ def _(node: TemporalJoin, names: _Names) -> PlanTree:
     inputs = (_print(node.left, names), _print(node.right, names))
     on = _shown([as_predicate(k) for k in node.keys] + conjuncts(node.residual), names)
     output = listed([names[c.id] for c in node.columns])
-    waits: Fields = (("waits_for_first_match", "true"),) if node.waits else ()
-    waits += () if node.ttl_us is None else (("answers_serve", answers_text(node.ttl_us)),)
-    return PlanTree(
-        "LogicalTemporalJoin", (("type", JOIN_TYPES[node.kind]), ("on", on), *waits, ("output", output)), inputs
-    )
+    fields = (("type", JOIN_TYPES[node.kind]), ("on", on), *look_up_fields(node), ("output", output))
+    return PlanTree("LogicalTemporalJoin", fields, inputs)
 
 
 @_print.register
@@ -213,7 +211,7 @@ def _(node: Apply, names: _Names) -> PlanTree:
 def _(node: Aggregate, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     keys = [display(k.expression, names) for k in node.keys]
-    calls = [_call(c, names) for c in node.calls]
+    calls = [call_text(c, _shown_in(names)) for c in node.calls]
     names.update(zip([c.id for c in node.outputs], keys + calls, strict=True))
     group = (("group_key", listed(keys)),) if keys else ()
     return PlanTree("LogicalAgg", (*group, ("aggs", listed(calls))), (below,))
@@ -232,20 +230,6 @@ def _(node: Expand, names: _Names) -> PlanTree:
 def _(node: Repeat, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     return PlanTree("LogicalRepeat", (("times", display(node.times.expression, names)),), (below,))
-
-
-def _call(call: AggregateCall, names: _Names) -> str:
-    condition = "" if call.filter is None else f" filter({display(call.filter.expression, names)})"
-    if call.argument is None:
-        return call.function + condition
-    distinct = "distinct " if call.distinct else ""
-    arguments = [display(s.expression, names) for s in (call.argument, *call.extra)]
-    keys = [
-        f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
-        for k in call.order
-    ]
-    order = f" order_by({', '.join(keys)})" if keys else ""
-    return f"{call.function}({distinct}{', '.join([*arguments, *constant_text(call.constant)])}{order}){condition}"
 
 
 @_print.register
@@ -275,7 +259,7 @@ def _(node: Union, names: _Names) -> PlanTree:
 def _(node: Window, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     partition = [display(k.expression, names) for k in node.partition]
-    texts = [_window(c, partition, names) for c in node.calls]
+    texts = [window_text(c, partition, _shown_in(names)) for c in node.calls]
     names.update(zip([c.id for c in node.outputs], [c.function for c in node.calls], strict=True))
     return PlanTree("LogicalOverWindow", (("window_functions", listed(texts)),), (below,))
 
@@ -283,30 +267,6 @@ def _(node: Window, names: _Names) -> PlanTree:
 @_print.register
 def _(node: TopN, names: _Names) -> PlanTree:
     below = _print(node.input, names)
-    fields = [
-        ("order", f"[{_order(node.order, names)}]"),
-        ("limit", "ALL" if node.limit is None else str(node.limit)),
-        ("offset", str(node.offset)),
-    ]
-    fields += [("with_ties", "true")] if node.with_ties else []
-    fields += [("group_key", listed([display(k.expression, names) for k in node.partition]))] if node.partition else []
-    return PlanTree("LogicalTopN", tuple(fields), (below,))
-
-
-def _order(keys: Sequence[SortKey], names: _Names) -> str:
-    return ", ".join(
-        f"{display(k.value.expression, names)} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}"
-        for k in keys
-    )
-
-
-def _window(call: WindowCall, partition: list[str], names: _Names) -> str:
-    condition = "" if call.filter is None else f" filter({display(call.filter.expression, names)})"
-    inner = [f"PARTITION BY {', '.join(partition)}"] if partition else []
-    inner += [f"ORDER BY {_order(call.order, names)}"] if call.order else []
-    frame = call.frame
-    low = bound_text(frame.start, low=True) if frame.low is None else display(frame.low.expression, names)
-    high = bound_text(frame.end, low=False) if frame.high is None else display(frame.high.expression, names)
-    inner.append(frame_text(frame.mode, low, high, frame.exclude))
-    arguments = ", ".join(display(a.expression, names) for a in call.arguments)
-    return f"{call.function}({arguments}){condition} OVER({' '.join(inner)})"
+    fields = limit_fields(node, order_text(node.order, _shown_in(names)))
+    keys = [display(k.expression, names) for k in node.partition]
+    return PlanTree("LogicalTopN", (*fields, ("group_key", listed(keys))) if keys else fields, (below,))

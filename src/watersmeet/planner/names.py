@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from watersmeet.algebra.nodes import AggregateCall, WindowCall
+from watersmeet.algebra.nodes import SortKey as Key
 from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
@@ -161,9 +163,9 @@ def _together(index: int, names: Sequence[str]) -> str:
 def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
     """The names of the columns that the operator adds to those of its input, `below`."""
     if isinstance(op, Aggregate):
-        return [call_text(c, below) for c in op.calls]
+        return [call_text(c, of_columns(below)) for c in op.calls]
     if isinstance(op, Unnest):
-        return unnest_texts(op, below)
+        return [*(f"Unnest({below[i]})" for i in op.arrays), *(["ordinality"] if op.ordinality else [])]
     if isinstance(op, Window):
         return [f.function for f in op.functions]
     if isinstance(op, Versions):
@@ -171,63 +173,57 @@ def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
     return op.adds
 
 
-def unnest_texts(op: Unnest, columns: Sequence[str]) -> tuple[str, ...]:
-    """The names of the columns that an Unnest adds to its input: `Unnest(t.a)`, `ordinality`."""
-    return tuple(f"Unnest({columns[i]})" for i in op.arrays) + (("ordinality",) if op.ordinality else ())
+Shown = Callable[[Any], str]
+"""The text of a part of a call: of an operator a column or a key of an order, of a node an expression or such a key."""
 
 
-def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
+def of_columns(columns: Sequence[str]) -> Shown:
+    """The texts of an operator's parts, by the names of its input's columns."""
+    return lambda part: columns[part.column if isinstance(part, SortKey) else part]
+
+
+def call_text(call: AggregateSpec | AggregateCall, shown: Shown) -> str:
     """An aggregate as RisingWave shows it: `sum(t.x)`, `count`, `count(distinct t.x) filter(…)`."""
-    condition = "" if spec.filter is None else f" filter({columns[spec.filter]})"
-    if spec.argument is None:
-        return spec.function + condition
-    arguments = [columns[i] for i in (spec.argument, *spec.extra)]
-    order = f" order_by({order_text(spec.order, columns)})" if spec.order else ""
-    distinct = "distinct " if spec.distinct else ""
-    return f"{spec.function}({distinct}{', '.join([*arguments, *constant_text(spec.constant)])}{order}){condition}"
+    condition = _filter_text(call, shown)
+    if call.argument is None:
+        return call.function + condition
+    arguments = [*map(shown, (call.argument, *call.extra)), *constant_text(call.constant)]
+    order = f" order_by({order_text(call.order, shown)})" if call.order else ""
+    return f"{call.function}({'distinct ' if call.distinct else ''}{', '.join(arguments)}{order}){condition}"
 
 
-def order_text(order: Sequence[SortKey], columns: Sequence[str]) -> str:
+def _filter_text(call: AggregateSpec | AggregateCall | WindowSpec | WindowCall, shown: Shown) -> str:
+    return "" if call.filter is None else f" filter({shown(call.filter)})"
+
+
+def order_text(order: Sequence[SortKey | Key], shown: Shown) -> str:
     """`t.a ASC, t.b DESC NULLS LAST`; the position of NULLs is shown if it isn't PostgreSQL's default."""
-    return ", ".join(
-        f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order
-    )
+    return ", ".join(f"{shown(key)} {_direction(key)}" for key in order)
 
 
-def sort_text(*, descending: bool, nulls_first: bool) -> str:
-    """`ASC`, `DESC NULLS LAST`."""
-    odd = "" if nulls_first == descending else " NULLS FIRST" if nulls_first else " NULLS LAST"
-    return ("DESC" if descending else "ASC") + odd
+def _direction(key: SortKey | Key) -> str:
+    odd = "" if key.nulls_first == key.descending else " NULLS FIRST" if key.nulls_first else " NULLS LAST"
+    return ("DESC" if key.descending else "ASC") + odd
 
 
-def window_text(spec: WindowSpec, keys: Sequence[int], columns: Sequence[str]) -> str:
+def window_text(call: WindowSpec | WindowCall, partition: Sequence[str], shown: Shown) -> str:
     """A window function as RisingWave shows it: `sum(t.x) OVER(PARTITION BY t.k ORDER BY t.y ASC ROWS BETWEEN …)`."""
-    arguments = [columns[a] for a in spec.arguments]
-    if spec.function in ("lag", "lead", "nth_value", "ntile"):
-        arguments[1:1] = [f"{spec.number}"]
-    condition = "" if spec.filter is None else f" filter({columns[spec.filter]})"
-    inner = [f"PARTITION BY {', '.join(columns[k] for k in keys)}"] if keys else []
-    inner += [f"ORDER BY {order_text(spec.order, columns)}"] if spec.order else []
-    if spec.function not in ("ntile", "lag", "lead"):
-        inner.append(frame_text(spec.frame.mode, *_shown_bounds(spec, columns), spec.frame.exclude))
-    return f"{spec.function}({', '.join(arguments)}){condition} OVER({' '.join(inner)})"
+    arguments = [shown(a) for a in call.arguments]
+    if call.function in ("lag", "lead", "nth_value", "ntile"):
+        arguments[1:1] = [f"{call.number}"]
+    inner = [f"PARTITION BY {', '.join(partition)}"] if partition else []
+    inner += [f"ORDER BY {order_text(call.order, shown)}"] if call.order else []
+    if call.function not in ("ntile", "lag", "lead"):
+        frame = call.frame
+        low = _bound_text(frame.start, "PRECEDING") if frame.low is None else shown(frame.low)
+        high = _bound_text(frame.end, "FOLLOWING") if frame.high is None else shown(frame.high)
+        left_out = "" if frame.exclude == "none" else f" EXCLUDE {frame.exclude.upper()}"
+        inner.append(f"{frame.mode.upper()} BETWEEN {low} AND {high}{left_out}")
+    return f"{call.function}({', '.join(arguments)}){_filter_text(call, shown)} OVER({' '.join(inner)})"
 
 
-def frame_text(mode: str, low: str, high: str, exclude: str) -> str:
-    """`ROWS BETWEEN low AND high`."""
-    left_out = "" if exclude == "none" else f" EXCLUDE {exclude.upper()}"
-    return f"{mode.upper()} BETWEEN {low} AND {high}{left_out}"
-
-
-def bound_text(distance: int | None, *, low: bool) -> str:
+def _bound_text(distance: int | None, unbounded: str) -> str:
     """`UNBOUNDED PRECEDING`, `2 FOLLOWING`, `CURRENT ROW`."""
     if distance is None:
-        return "UNBOUNDED PRECEDING" if low else "UNBOUNDED FOLLOWING"
+        return f"UNBOUNDED {unbounded}"
     return f"{abs(distance)} {'PRECEDING' if distance < 0 else 'FOLLOWING'}" if distance else "CURRENT ROW"
-
-
-def _shown_bounds(spec: WindowSpec, columns: Sequence[str]) -> tuple[str, str]:
-    frame = spec.frame
-    low = bound_text(frame.start, low=True) if frame.low is None else columns[frame.low]
-    high = bound_text(frame.end, low=False) if frame.high is None else columns[frame.high]
-    return low, high

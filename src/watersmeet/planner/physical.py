@@ -12,6 +12,8 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.algebra.base import Column
+from watersmeet.algebra.nodes import TemporalJoin as TemporalJoinNode
+from watersmeet.algebra.nodes import TopN as TopNNode
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.watermarks import bound_of
 from watersmeet.catalog import Source, Table
@@ -48,7 +50,7 @@ from watersmeet.circuit.operators import (
     Window,
 )
 from watersmeet.planner.display import PlanTree, display, interval_text, parsed
-from watersmeet.planner.names import ROW_ID, Names, call_text, order_text, window_text
+from watersmeet.planner.names import ROW_ID, Names, call_text, of_columns, order_text, window_text
 from watersmeet.values.types import BOOLEAN
 from watersmeet.values.watermarks import NOW
 
@@ -107,6 +109,24 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
 def predicate_text(text: str, names: Mapping[str, str]) -> str:
     """A predicate, conjunct by conjunct."""
     return " AND ".join(display(p.expression, names) for p in conjuncts(Scalar(parsed(text), BOOLEAN)))
+
+
+def limit_fields(top: TopN | TopNNode, order: str) -> Fields:
+    """The order and the limit of a top-N."""
+    fields: Fields = (
+        ("order", f"[{order}]"),
+        ("limit", "ALL" if top.limit is None else str(top.limit)),
+        ("offset", str(top.offset)),
+    )
+    return (*fields, ("with_ties", "true")) if top.with_ties else fields
+
+
+def look_up_fields(join: TemporalJoin | TemporalJoinNode) -> Fields:
+    """The fields of a look-up join that waits, or that answers as before for a while."""
+    waits: Fields = (("waits_for_first_match", "true"),) if join.waits else ()
+    if join.ttl_us is None:
+        return waits
+    return (*waits, ("answers_serve", "forever" if join.ttl_us >= FOREVER_US else interval_text(join.ttl_us)))
 
 
 def distribution_text(op: Exchange, names: Names) -> str:
@@ -197,14 +217,15 @@ class PhysicalPrinter:
 
     def _aggregate(self, op: Aggregate) -> tuple[str, Fields]:
         below = self._names.columns(op.inputs[0])
-        aggs = ("aggs", listed([call_text(c, below) for c in op.calls]))
+        aggs = ("aggs", listed([call_text(c, of_columns(below)) for c in op.calls]))
         if not op.keys:
             return "StreamSimpleAgg", (aggs,)
         return "StreamHashAgg", (("group_key", self._below(op, op.keys)), aggs)
 
     def _window(self, op: Window) -> tuple[str, Fields]:
         below = self._names.columns(op.inputs[0])
-        functions = [window_text(f, op.keys, below) for f in op.functions]
+        partition = [below[k] for k in op.keys]
+        functions = [window_text(f, partition, of_columns(below)) for f in op.functions]
         return "StreamOverWindow", (("window_functions", listed(functions)),)
 
     def _late_rows(self, op: LateRowFilter) -> tuple[str, Fields]:
@@ -248,12 +269,7 @@ class PhysicalPrinter:
 
     def _topn(self, op: TopN) -> tuple[str, Fields]:
         below = self._names.columns(op.inputs[0])
-        fields: Fields = (
-            ("order", f"[{order_text(op.order, below)}]"),
-            ("limit", "ALL" if op.limit is None else str(op.limit)),
-            ("offset", str(op.offset)),
-        )
-        fields += (("with_ties", "true"),) if op.with_ties else ()
+        fields = limit_fields(op, order_text(op.order, of_columns(below)))
         if not op.keys:
             return "StreamTopN", fields
         return "StreamGroupTopN", (*fields, ("group_key", listed([below[k] for k in op.keys])))
@@ -265,12 +281,10 @@ class PhysicalPrinter:
 
     def _temporal(self, op: TemporalJoin) -> tuple[str, Fields]:
         parts = [*self._equalities(op), *self._residual(op)]
-        waits: Fields = (("waits_for_first_match", "true"),) if op.waits else ()
-        waits += () if op.ttl_us is None else (("answers_serve", answers_text(op.ttl_us)),)
         return "StreamTemporalJoin", (
             ("type", JOIN_TYPES[op.join_kind]),
             ("append_only", str(not op.memo).lower()),
-            *waits,
+            *look_up_fields(op),
             ("predicate", " AND ".join(parts) or "true"),
             ("nested_loop", str(not op.left_keys).lower()),
             ("output", listed(self._names.shown(op.id))),
@@ -373,11 +387,6 @@ class PhysicalPrinter:
             ("pk_conflict", "NoCheck"),
             *((("watermark_columns", listed(timed)),) if timed else ()),
         )
-
-
-def answers_text(ttl_us: int) -> str:
-    """How long the answers of a look-up join are reused."""
-    return "forever" if ttl_us >= FOREVER_US else interval_text(ttl_us)
 
 
 #: By class of operators: its name in plans, and its fields. Others have the name of their class.
