@@ -27,8 +27,7 @@ from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
-from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, node_span
-from watersmeet.errors import error
+from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, node_error
 from watersmeet.expressions.context import Value
 from watersmeet.expressions.setfunctions import table_call
 from watersmeet.values import DEFAULT_DIALECT
@@ -194,11 +193,11 @@ class BatchRules(DialectRules):
 
     def check_join(self, node: exp.Join, text: str) -> None:
         if node.method.upper() == "ASOF":
-            raise error(
+            raise node_error(
+                text,
+                node.this,
                 "FEATURE_NOT_SUPPORTED",
                 "do not support asof join for batch queries",
-                sql=text,
-                span=node_span(node.this),
                 hint="Use an ASOF join in a materialized view.",
             )
         self.own.check_ending(node, text)

@@ -40,6 +40,7 @@ from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
 from watersmeet.values.watermarks import NOW, Watermark, delayed
 
@@ -136,11 +137,10 @@ def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bound
         return query
     words = "EMIT PERIODIC" if said.mode == "periodic" else "EMIT ON UPDATE"
     if into:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"{words} in a materialized view with INTO is not supported",
-            sql=text,
-            span=said.span,
+        raise not_supported(
+            f"{words} in a materialized view with INTO",
+            text,
+            said.span,
             detail="A view writes its rows as soon as its inputs change.",
         )
     notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."

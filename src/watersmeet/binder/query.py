@@ -37,7 +37,7 @@ from watersmeet.binder.selects import Selecting
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialects.tree.nodes import kind_of
-from watersmeet.dialects.tree.queries import depth_checked, name_of, node_span
+from watersmeet.dialects.tree.queries import depth_checked, name_of, node_error, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
@@ -330,11 +330,8 @@ def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tupl
         name, names = alias_of(node)
         assert name is not None
         if name in own:
-            raise error(
-                "DUPLICATE_OBJECT",
-                f'WITH query name "{name}" specified more than once',
-                sql=text,
-                span=node_span(node.args["alias"]),
+            raise node_error(
+                text, node.args["alias"], "DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once'
             )
         own.add(name)
         if not isinstance(node.this, (exp.Query, exp.Values)):

@@ -18,8 +18,8 @@ from watersmeet.catalog import Catalog, SqlFunction
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
-from watersmeet.dialects.tree.queries import name_of, node_span, read_tree
-from watersmeet.dialects.tree.tokens import quoted
+from watersmeet.dialects.tree.queries import name_of, node_error, node_span, read_tree
+from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.calls import Argument, Inlined, returned
 from watersmeet.expressions.context import Context, Value
@@ -56,11 +56,11 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
             whole.replace(made)
         used.append(function.id)
         if sum(1 for _ in made.walk()) > _MOST_NODES:
-            raise error(
+            raise node_error(
+                text,
+                made,
                 "FEATURE_NOT_SUPPORTED",
                 f"the expansion of function {function.shown} is too large",
-                sql=text,
-                span=node_span(made),
                 detail=f"With the functions that it calls it has more than {_MOST_NODES} parts.",
             )
     return tree, tuple(dict.fromkeys(used))
@@ -86,12 +86,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
     body = _body_of(function.body, function.dialect)
     for call in body.find_all(exp.Anonymous):
         if _name(call) == function.name and _schema(call, catalog) in (None, function.schema):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a function that calls itself is not supported",
-                sql=function.body,
-                span=node_span(call),
-            )
+            raise not_supported("a function that calls itself", function.body, node_span(call))
     tree, used = inlined(body, catalog, function.dialect, function.body)
     place = _Body(function)
     returned(bind_value(tree, place), function.returns, place, tree)
@@ -146,11 +141,11 @@ def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
         check_function(function.name, call, Context(text))
     except Error:
         count = len(function.parameters)
-        raise error(
+        raise node_error(
+            text,
+            call,
             "UNDEFINED_FUNCTION",
             f"function {function.shown} takes {count} argument{'' if count == 1 else 's'}",
-            sql=text,
-            span=node_span(call),
             detail=f"It is {function.signature}.",
         ) from None
     return False
@@ -212,11 +207,10 @@ def _body_of(body: str, dialect: str) -> exp.Expression:
     items = tree.expressions if isinstance(tree, exp.Select) else []
     others = [v for k, v in tree.args.items() if k != "expressions" and v]
     if len(items) != 1 or others or isinstance(items[0], exp.Star):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a function body other than SELECT with one expression is not supported",
-            sql=body,
-            span=node_span(tree),
+        raise not_supported(
+            "a function body other than SELECT with one expression",
+            body,
+            node_span(tree),
             hint="To read relations, create a view.",
         )
     found: exp.Expression = items[0].unalias()

@@ -28,6 +28,7 @@ from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
 from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import is_clock, reads_clock
@@ -133,11 +134,10 @@ def without_defaults(
     left_out = {n for n, found in words.items() if rows and len(found) == len(rows)}
     for n, found in words.items():
         if found and (n not in left_out or len(left_out) == min(len(targets), len(rows[0]))):
-            raise error_at(
-                statement,
+            raise not_supported(
+                "DEFAULT in some rows of VALUES only, or in place of all values,",
+                statement.text,
                 node_span(found[0]),
-                "FEATURE_NOT_SUPPORTED",
-                "DEFAULT in some rows of VALUES only, or in place of all values, is not supported",
                 hint="Leave the column out of the list of columns.",
             )
     if not left_out:
@@ -328,12 +328,7 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
             continue
         if reads_clock(node) or next(node.find_all(exp.Column, exp.Query), None) is not None:
             others = "" if digits is None else ", or now() for a time,"
-            raise error_at(
-                statement,
-                node_span(node),
-                "FEATURE_NOT_SUPPORTED",
-                f"DEFAULT with anything but a constant{others} is not supported",
-            )
+            raise not_supported(f"DEFAULT with anything but a constant{others}", statement.text, node_span(node))
         ctx = Context(statement.text, "DEFAULT")
         value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression
         try:
@@ -489,10 +484,12 @@ def merging_of(
     assert isinstance(clauses, MergeClauses)
     there = relation.external
     if there is None or not there.target or connector_named(there.target["connector"]).change is None:
-        raise error_at(
-            statement, table.span, "FEATURE_NOT_SUPPORTED", f"MERGE into {one(relation.what)} is not supported",
+        raise not_supported(
+            f"MERGE into {one(relation.what)}",
+            statement.text,
+            table.span,
             hint="A table with a PRIMARY KEY needs none: an inserted row replaces the one of its key.",
-        )  # fmt: skip
+        )
     targets = named_targets(relation, tuple(columns), statement) if columns else ()
     names = [t.column.name for t in targets] or [c.name for c in relation.columns]
     inserted = dict(zip(names, values, strict=False))
@@ -501,10 +498,11 @@ def merging_of(
         given = named_targets(relation, tuple(name for name, _ in pairs), statement)
         for target, (name, value) in zip(given, pairs, strict=True):
             if inserted.get(target.column.name) != value:
-                raise error_at(
-                    statement, name.span, "FEATURE_NOT_SUPPORTED",
-                    f'another value of column "{target.column.name}" in {where} than in INSERT is not supported',
+                raise not_supported(
+                    f'another value of column "{target.column.name}" in {where} than in INSERT',
+                    statement.text,
+                    name.span,
                     hint="Give the column in INSERT, too, with the same value.",
-                )  # fmt: skip
+                )
         found.append(tuple(t.column.name for t in given))
     return Merging(*found)

@@ -10,6 +10,7 @@ from watersmeet.catalog import Connection, External, MaterializedView, MessageFo
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.parsing import without_secrets
 from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, CreateRelation, CreateSink
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import did_you_mean
 from watersmeet.errors.secretnames import is_secret
 from watersmeet.objectstores.base import CREDENTIALS
@@ -114,11 +115,10 @@ def _options(session: Session, statement: Given, options: Mapping[str, str]) -> 
             continue
         span = statement.name.span if isinstance(statement, AlterConnector) else statement.name_span
         if option.removeprefix("key.") not in _SECRET:
-            raise error_at(
-                statement,
+            raise not_supported(
+                f"a secret in option {option}",
+                statement.text,
                 span,
-                "FEATURE_NOT_SUPPORTED",
-                f"a secret in option {option} is not supported",
                 hint="These can be secrets: " + ", ".join(sorted(_SECRET)) + ".",
             )
         known = secret_names(layout)

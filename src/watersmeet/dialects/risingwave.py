@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_options, span_of
-from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.errors import Span, did_you_mean
 
 _FORMS: Final = ("plain", "upsert", "debezium")
 
@@ -87,11 +87,10 @@ def _read_format(cursor: Cursor, spans: dict[str, Span]) -> MessageFormat:
     """`PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`: the cursor stands after FORMAT."""
     form = cursor.word()
     if form.name not in _FORMS:
-        raise error(
+        raise cursor.error_at(
+            form.span,
             "CONNECTOR_OPTION",
             f"a sink can't have FORMAT {form.name.upper()}",
-            sql=cursor.text,
-            span=form.span,
             hint=did_you_mean(form.name, _FORMS) or "FORMAT PLAIN, UPSERT and DEBEZIUM exist.",
         )
     cursor.expect("ENCODE")
@@ -108,11 +107,10 @@ def _read_encoding(cursor: Cursor) -> Encoding:
     word = cursor.word()
     found = _RENAMED_ENCODINGS.get(word.name, word.name)
     if found not in get_args(Encoding):
-        raise error(
+        raise cursor.error_at(
+            word.span,
             "CONNECTOR_OPTION",
             f"there is no encoding {word.name.upper()}",
-            sql=cursor.text,
-            span=word.span,
             hint=did_you_mean(word.name, [*_RENAMED_ENCODINGS, *get_args(Encoding)]),
         )
     return cast("Encoding", found)

@@ -284,7 +284,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
         if found is not None or word in _DML:
             return found or dml.read_dml(cursor, base)
     if cursor.parameters and word not in _WITH_PARAMETERS:
-        raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
+        raise cursor.error_at(span_of([token]), "INVALID_PARAMETER", f"{word} takes no parameters")
     cursor.index += 1
     if word == "CREATE":
         return _read_create(cursor, base, language)
@@ -321,9 +321,7 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     if not isinstance(created, (Create, CreateSchema)):
         raise syntax_error(cursor.text, cursor.tokens[first + 2])
     if created.if_not_exists:
-        raise error(
-            "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS", sql=cursor.text, span=span
-        )
+        raise cursor.error_at(span, "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS")
     return replace(created, replaces=True)
 
 

@@ -25,6 +25,7 @@ from watersmeet.dialects.tree.definitions import (
     Watermark,
 )
 from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
 from watersmeet.values.times import DAY_US
@@ -34,11 +35,10 @@ from watersmeet.values.types import Field, Schema
 def column_defaults(statement: CreateRelation) -> dict[str, str]:
     """FEATURE_NOT_SUPPORTED for DEFAULT in a relation that a connector feeds."""
     if statement.declared and "connector" in statement.options:
-        raise error_at(
-            statement,
+        raise not_supported(
+            "DEFAULT on a column that a connector gives",
+            statement.text,
             node_span(next(iter(statement.declared.values()))),
-            "FEATURE_NOT_SUPPORTED",
-            "DEFAULT on a column that a connector gives is not supported",
             hint="Write a generated column: other type AS (coalesce(column, …)).",
         )
     return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}

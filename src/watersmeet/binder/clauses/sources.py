@@ -58,7 +58,8 @@ from watersmeet.dialects.schemas import near_relations, relation_in_from, with_c
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.tree.definitions import CreateView
 from watersmeet.dialects.tree.nodes import own_parts
-from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.queries import name_of, node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type, duckdb_cast, first_line
@@ -259,7 +260,7 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
             first = part[0] if isinstance(part, list) else part
             place = first if isinstance(first, exp.Expression) and node_span(first) else node
             feature = f"{words_of(name) or 'what stands here'} in {what}"
-            raise error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=text, span=node_span(place))
+            raise not_supported(feature, text, node_span(place))
 
 
 #: The parts that `bind` reads of the nodes around a SELECT.
@@ -362,11 +363,11 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
         name, schema = name_of(node.this), node.args.get("db")
         written = None if schema is None else name_of(schema)
         shown = name if written is None else f"{written}.{name}"
-        raise error(
+        raise node_error(
+            text,
+            node.this if schema is None else node,
             "UNDEFINED_RELATION",
             f'relation "{shown}" does not exist',
-            sql=text,
-            span=node_span(node.this if schema is None else node),
             hint=near_relations(catalog, name, written, ctes),
         )
     return found
@@ -545,16 +546,16 @@ def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rule
         qualifier = scope.qualifier(node)
         table = scope.table(*qualifier)
         if table is None:
-            raise error(
+            raise node_error(
+                text,
+                node,
                 "UNDEFINED_RELATION",
                 unknown_source(".".join(qualifier), node),
-                sql=text,
-                span=node_span(node),
                 hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))),
             )
         columns = list(table.columns)
     elif not scope.tables:
-        raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=text, span=node_span(node))
+        raise node_error(text, node, "SYNTAX_ERROR", "SELECT * with no tables specified is not valid")
     else:
         columns = list(scope.visible)
     dropped = [

@@ -14,7 +14,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.trees import read
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
-from watersmeet.dialects.tree.queries import node_span
+from watersmeet.dialects.tree.queries import node_error
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context, Value, columns_of, common_type
@@ -158,7 +158,7 @@ class Environment:
         self, condition: str, message: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None
     ) -> Error:
         """An error at the span of `node`."""
-        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=node_span(node))
+        return node_error(self.text, node, condition, message, detail=detail, hint=hint)
 
     def not_supported(
         self, feature: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None

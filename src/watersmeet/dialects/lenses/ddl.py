@@ -21,7 +21,7 @@ from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
-from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.payloads import split_window, windowed_key
 from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
@@ -62,28 +62,23 @@ def _read_topic(cursor: Cursor, base: dict[str, Any]) -> Statement:
     cursor.end()
     for i, column in enumerate(columns):
         if column.name in [c.name for c in columns[:i]]:
-            raise error(
-                "DUPLICATE_COLUMN",
-                f'column "{column.name}" specified more than once',
-                sql=cursor.text,
-                span=places[i].span,
+            raise cursor.error_at(
+                places[i].span, "DUPLICATE_COLUMN", f'column "{column.name}" specified more than once'
             )
         if column.name.startswith(("@", "_")) and column.name != KEY_COLUMN:
-            raise error(
+            raise cursor.error_at(
+                places[i].span,
                 "INVALID_NAME",
                 f'a field can\'t be named "{column.name}"',
-                sql=cursor.text,
-                span=places[i].span,
                 hint="Such names are reserved for record metadata: _key, _value, _meta.",
             )
     if not any(c.name == KEY_COLUMN for c in columns):
         own_format = split_window(key_format)[1]
         if own_format not in _KEY_TYPES:
-            raise error(
+            raise cursor.error_at(
+                made["name_span"],
                 "SYNTAX_ERROR",
                 f"the topic {made['name']} needs a key",
-                sql=cursor.text,
-                span=made["name_span"],
                 detail=f"{key_format} does not determine its type.",
                 hint="Declare it: _key int.",
             )
@@ -110,11 +105,10 @@ def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
     if of_key and window is not None and of_value in _IN_WINDOWS:
         return name.name.upper()
     if name.name.upper() not in FORMATS:
-        raise error(
+        raise cursor.error_at(
+            name.span,
             "UNDEFINED_OBJECT",
             f'format "{name.name}" does not exist',
-            sql=cursor.text,
-            span=name.span,
             hint=did_you_mean(name.name.upper(), FORMATS) or "The formats are: " + ", ".join(FORMATS) + ".",
         )
     return name.name.upper()
@@ -176,12 +170,7 @@ def _with_field(kind: SqlType, path: Sequence[Name], leaf: SqlType, cursor: Curs
     fields = dict(kind.fields)
     old = fields.get(first.name)
     if old is not None and (not rest or old.name != "struct"):
-        raise error(
-            "DUPLICATE_COLUMN",
-            f'field "{first.name}" specified more than once',
-            sql=cursor.text,
-            span=first.span,
-        )
+        raise cursor.error_at(first.span, "DUPLICATE_COLUMN", f'field "{first.name}" specified more than once')
     fields[first.name] = leaf if not rest else _with_field(old or SqlType("struct"), rest, leaf, cursor)
     return SqlType("struct", fields=tuple(fields.items()))
 
@@ -201,7 +190,7 @@ def _properties(cursor: Cursor) -> _Properties:
         name = "".join(t.text for t in cursor.until("=", ",", ")")).lower()
         span = span_of(cursor.tokens[start : max(cursor.index, start + 1)])
         if name in said:
-            raise error("SYNTAX_ERROR", f"the property {name} is given twice", sql=cursor.text, span=span)
+            raise cursor.error_at(span, "SYNTAX_ERROR", f"the property {name} is given twice")
         said.add(name)
         cursor.expect("=")
         start = cursor.index
@@ -215,9 +204,7 @@ def _properties(cursor: Cursor) -> _Properties:
             found = replace(found, replication=_number(value, "copies", cursor, value_span))
         elif name == "compacted":
             if value.lower() not in ("true", "false"):
-                raise error(
-                    "INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=value_span
-                )
+                raise cursor.error_at(value_span, "INVALID_PARAMETER", f'compacted is true or false, not "{value}"')
             found = replace(found, compacted=value.lower() == "true")
         else:
             raise not_supported(
@@ -235,11 +222,10 @@ def _properties(cursor: Cursor) -> _Properties:
 def _timeout(value: str, cursor: Cursor, span: Span) -> int:
     found = timeout_us(value)
     if found is None:
-        raise error(
+        raise cursor.error_at(
+            span,
             "INVALID_PARAMETER",
             f'{IDLE_TIMEOUT} can\'t be "{value}"',
-            sql=cursor.text,
-            span=span,
             hint="It must be an interval above zero of fixed length, such as '10s'.",
         )
     return found
@@ -247,11 +233,10 @@ def _timeout(value: str, cursor: Cursor, span: Span) -> int:
 
 def _number(value: str, what: str, cursor: Cursor, span: Span) -> int:
     if not value.isdecimal() or not int(value):
-        raise error(
+        raise cursor.error_at(
+            span,
             "INVALID_PARAMETER",
             f'a topic can\'t have "{value}" {what}',
-            sql=cursor.text,
-            span=span,
             hint="It must be a whole number above 0.",
         )
     return int(value)
@@ -292,12 +277,8 @@ def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
         if isinstance(query, RecordSelect):
             if cursor.parameters:
-                raise error(
-                    "INVALID_PARAMETER",
-                    "a processor takes no parameters",
-                    sql=cursor.text,
-                    span=target.span,
-                    hint="Write the values out.",
+                raise cursor.error_at(
+                    target.span, "INVALID_PARAMETER", "a processor takes no parameters", hint="Write the values out."
                 )
             return CreateProcessor(
                 **base,

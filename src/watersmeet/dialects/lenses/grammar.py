@@ -37,9 +37,9 @@ from watersmeet.dialects.tree.nodes import (
     text_of,
     wrap,
 )
-from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.tokens import span_of
-from watersmeet.errors import Error, Span, error
+from watersmeet.dialects.tree.queries import node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported, span_of
+from watersmeet.errors import Span, error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
@@ -209,25 +209,18 @@ def _check_clauses(tokens: list[Token], sql: str) -> None:
         for words, hint in _LACKING.items():
             found = tokens[i : i + len(words)]
             quoted = any(t.token_type in (TokenType.IDENTIFIER, TokenType.STRING) for t in found)
-            derived = [t.token_type for t in tokens[i + 1 : i + 2]] == [
-                TokenType.L_PAREN
-            ]  # LATERAL (SELECT …) is standard SQL
+            # LATERAL (SELECT …) is standard SQL.
+            derived = [t.token_type for t in tokens[i + 1 : i + 2]] == [TokenType.L_PAREN]
             if not quoted and not derived and tuple(t.text.upper() for t in found) == words:
-                raise _lacking(" ".join(words), token, found[-1], sql, hint)
+                raise not_supported(" ".join(words), sql, span_of(found), hint=hint)
         if (
             token.token_type == TokenType.ALIAS
             and [t.token_type for t in tokens[i + 2 : i + 3]] == [TokenType.DOT]
             and i + 3 < len(tokens)
         ):
             shown = f"AS {tokens[i + 1].text}.{tokens[i + 3].text}"
-            raise _lacking(
-                shown, token, tokens[i + 3], sql, "Name a field without dots, or write row(…) for fields of a field."
-            )
-
-
-def _lacking(what: str, first: Token, last: Token, sql: str, hint: str) -> Error:
-    span = Span(first.start, last.end + 1)
-    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=sql, span=span, hint=hint)
+            hint = "Name a field without dots, or write row(…) for fields of a field."
+            raise not_supported(shown, sql, span_of(tokens[i : i + 4]), hint=hint)
 
 
 def _adapt(tree: exp.Expression, sql: str) -> None:
@@ -240,11 +233,11 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
-            raise error(
+            raise node_error(
+                sql,
+                node.this,
                 "SYNTAX_ERROR",
                 "INSERT can't follow WITH without a semicolon",
-                sql=sql,
-                span=node_span(node.this),
                 hint="Write WITH name AS (…); INSERT INTO topic SELECT ….",
             )
         elif isinstance(node, exp.Select):
@@ -329,11 +322,10 @@ def _read_value(node: exp.Column, sql: str) -> None:
     """
     asked = node.parent
     if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "_value as a whole is not supported",
-            sql=sql,
-            span=node_span(node),
+        raise not_supported(
+            "_value as a whole",
+            sql,
+            node_span(node),
             hint="Select its fields, or all of them: *. Use _value IS NULL to find records without a value.",
         )
     select = node.find_ancestor(exp.Select)
@@ -352,13 +344,7 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
     """
     place = node.expressions[0]
     if isinstance(place, exp.Slice):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a slice of an array is not supported",
-            sql=sql,
-            span=node_span(node),
-            hint="Select elements one by one: items[0].",
-        )
+        raise not_supported("a slice of an array", sql, node_span(node), hint="Select elements one by one: items[0].")
     if place.is_int and isinstance(place, exp.Literal):
         place.replace(exp.Literal.number(int(place.this) + 1))
     else:
@@ -372,12 +358,8 @@ def _read_header(node: exp.Anonymous, sql: str) -> None:
     """
     arguments = node.expressions
     if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
-        raise error(
-            "SYNTAX_ERROR",
-            "HEADERASSTRING takes the name of a header",
-            sql=sql,
-            span=node_span(node),
-            hint='Write HEADERASSTRING("name").',
+        raise node_error(
+            sql, node, "SYNTAX_ERROR", "HEADERASSTRING takes the name of a header", hint='Write HEADERASSTRING("name").'
         )
     headers = exp.column(exp.to_identifier(RECORD_HEADERS, quoted=True))
     made = exp.JSONExtractScalar(this=headers, expression=arguments[0].copy())

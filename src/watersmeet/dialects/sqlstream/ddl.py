@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.definitions import (
     MergeClauses,
     Watermark,
 )
-from watersmeet.dialects.tree.queries import is_marked, name_of, node_span, query_of
+from watersmeet.dialects.tree.queries import is_marked, name_of, node_error, node_span, query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Insert, Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_new_name, span_of
@@ -52,11 +52,8 @@ def merging_query(merge: Merge) -> exp.Expression:
     """The query of a MERGE that a pump runs. SYNTAX_ERROR if it ends."""
     query = merge.insert.query
     if not is_marked(query):
-        raise error(
-            "SYNTAX_ERROR",
-            "a pump runs until it is stopped: USING (SELECT STREAM …) was expected",
-            sql=merge.text,
-            span=node_span(query),
+        raise node_error(
+            merge.text, query, "SYNTAX_ERROR", "a pump runs until it is stopped: USING (SELECT STREAM …) was expected"
         )
     return StreamSelect(**query.args, stream=exp.Var(this="STREAM"))
 
@@ -225,11 +222,10 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
         raise cursor.error(detail="SELECT STREAM was expected here.")
     query = query_of(cursor)
     if not is_marked(query):
-        raise error(
+        raise cursor.error_at(
+            node_span(query),
             "SYNTAX_ERROR",
             "a pump runs until it is stopped: SELECT STREAM was expected",
-            sql=cursor.text,
-            span=node_span(query),
             hint="INSERT INTO … SELECT without CREATE PUMP writes the stored rows once.",
         )
     return CreatePump(**made, query=query, into=into, targets=targets)
@@ -248,7 +244,7 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
-        raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=made["name_span"])
+        raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "a stream needs columns with types")
     if definition.primary_key:
         definition.refuse(
             "PRIMARY KEY of a stream",
@@ -259,11 +255,10 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
         definition.refuse("WATERMARK of a stream", mark.span, "The clock of a stream is the ROWTIME of its newest row.")
     for column, span in definition.spans.items():
         if column.upper() == ROWTIME:
-            raise error(
+            raise cursor.error_at(
+                span,
                 "DUPLICATE_COLUMN",
                 f'column "{column}" specified more than once',
-                sql=cursor.text,
-                span=span,
                 detail="Every stream has a column ROWTIME, which is not declared.",
             )
     if definition.refusal:

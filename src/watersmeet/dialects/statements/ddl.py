@@ -32,7 +32,6 @@ from watersmeet.dialects.tree.tokens import (
     span_of,
     take_cascade,
 )
-from watersmeet.errors import error
 
 #: Reads a statement; the cursor stands after its words.
 Reader = Callable[[Cursor, dict[str, Any]], Statement]
@@ -136,7 +135,7 @@ def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = rea
     elif definition.bare_names:
         raise definition.no_type()
     elif not definition.columns and "connector" not in definition.options and definition.origin is None:
-        raise error("SYNTAX_ERROR", "a table needs columns", sql=cursor.text, span=made["name_span"])
+        raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "a table needs columns")
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     made |= {**definition.fields(), "append_only": definition.append_only}
@@ -185,12 +184,7 @@ def _view(cursor: Cursor, base: dict[str, Any]) -> tuple[dict[str, Any], Emit | 
     names: list[Name] = list(cursor.names()) if cursor.at("(") else []
     for i, column in enumerate(names):
         if column.name in [n.name for n in names[:i]]:
-            raise error(
-                "DUPLICATE_COLUMN",
-                f'column "{column.name}" specified more than once',
-                sql=cursor.text,
-                span=column.span,
-            )
+            raise cursor.error_at(column.span, "DUPLICATE_COLUMN", f'column "{column.name}" specified more than once')
     options = read_options(cursor) if cursor.take("WITH") else {}
     if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's comment
         cursor.string()

@@ -146,7 +146,7 @@ def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
         start = cursor.index
         name = cursor.word()
         if name.name in options:
-            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+            raise cursor.error_at(name.span, "CONNECTOR_OPTION", f'option "{name.name}" is given twice')
         cursor.take("=")
         is_bare = cursor.at(",") or cursor.at(")")
         options[name.name] = "true" if is_bare else _read_text(cursor)

@@ -11,7 +11,6 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.catalog import SHOWN_CREATED
 from watersmeet.dialects.tree.statements import Explain, ExplainFormat, Name, Refused, Select, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
-from watersmeet.errors import error
 from watersmeet.values.types import JSONB, VARCHAR, Field, Schema
 
 _KINDS: Final = tuple(tuple(word.upper().split()) for word in SHOWN_CREATED)
@@ -187,11 +186,10 @@ def _read_explain_row(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     else:
         found = cursor.statement()
         if not isinstance(found, Select):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "EXPLAIN ROW of this statement is not supported",
-                sql=cursor.text,
-                span=found.span,
+            raise not_supported(
+                "EXPLAIN ROW of this statement",
+                cursor.text,
+                found.span,
                 hint="EXPLAIN ROW SELECT … shows where the rows of a query come from.",
             )
         query = found.query
@@ -204,7 +202,7 @@ def _limit(cursor: Cursor) -> int:
     span = span_of(cursor.rest[:1]) if cursor.rest else None
     found = cursor.integer()
     if not 0 < found <= MOST:
-        raise error("INVALID_PARAMETER", f"LIMIT is from 1 to {MOST}", sql=cursor.text, span=span)
+        raise cursor.error_at(span, "INVALID_PARAMETER", f"LIMIT is from 1 to {MOST}")
     cursor.expect(")")
     return found
 
@@ -218,11 +216,10 @@ def _of_condition(cursor: Cursor) -> exp.Expression:
     query = found.query if isinstance(found, Select) else None
     parts = {k for k, v in query.args.items() if v} if isinstance(query, exp.Select) else set()
     if query is None or not parts <= {"expressions", "from_", "from", "where", "kind"} or "where" not in parts:
-        raise error(
+        raise cursor.error_at(
+            span_of(rest),
             "SYNTAX_ERROR",
             "EXPLAIN MISSING ROW takes one relation and a condition",
-            sql=cursor.text,
-            span=span_of(rest),
             hint="Write EXPLAIN MISSING ROW relation WHERE column = value AND ….",
         )
     return query

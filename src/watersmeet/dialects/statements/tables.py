@@ -207,12 +207,14 @@ def message_format(encoded: Encoded | None, text: str) -> MessageFormat:
                         or ("It has " + ", ".join(sorted(known)) + "." if known else "It has no options."),
                     )
             if encoded.key_encoding is not None:
-                raise _unreadable("KEY ENCODE of a source", text, encoded, "Keys are read as they are needed.")
+                raise not_supported(
+                    "KEY ENCODE of a source", text, encoded.span, hint="Keys are read as they are needed."
+                )
             keyed = encoding if rows == "debezium" else None
             return MessageFormat(rows, encoding, keyed, dict(encoded.options), "null", encoding == "json")
     pairs = ", ".join(f"{r.upper()} {e.upper()}" for r, e in READABLE)
     what = f"FORMAT {encoded.rows.upper()} ENCODE {encoded.encoding.upper()}"
-    raise _unreadable(what, text, encoded, f"These are supported: {pairs}.")
+    raise not_supported(what, text, encoded.span, hint=f"These are supported: {pairs}.")
 
 
 def check_rows(
@@ -254,10 +256,6 @@ def check_rows(
             "ENCODE BYTES needs exactly one column of type bytea",
             hint="Write (data bytea).",
         )
-
-
-def _unreadable(what: str, text: str, encoded: Encoded, hint: str) -> Error:
-    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=encoded.span, hint=hint)
 
 
 #: The connectors that read files and objects.
@@ -334,9 +332,7 @@ class Definition:
         cursor = self.cursor
         name = cursor.name()
         if name.name in self.spans:
-            raise error(
-                "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
-            )
+            raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
         self.spans[name.name] = name.span
         if cursor.at(",") or cursor.at(")"):
             self.bare_names.append(name.name)
@@ -351,11 +347,10 @@ class Definition:
                 self._set_key((name.name,), name.span)
             elif cursor.take("AS", "PROCTIME", "(", ")"):
                 if kind not in (TIMESTAMP, TIMESTAMPTZ):
-                    raise error(
+                    raise cursor.error_at(
+                        name.span,
                         "DATATYPE_MISMATCH",
                         f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}',
-                        sql=cursor.text,
-                        span=name.span,
                         hint="It must be a timestamp with time zone, or a timestamp.",
                     )
                 self.arrivals.append(name.name)
@@ -389,14 +384,14 @@ class Definition:
 
     def _set_key(self, names: tuple[str, ...], span: Span) -> None:
         if self.primary_key:
-            raise error("SYNTAX_ERROR", "multiple primary keys are not allowed", sql=self.cursor.text, span=span)
+            raise self.cursor.error_at(span, "SYNTAX_ERROR", "multiple primary keys are not allowed")
         self.primary_key = names
         self.key_span = span
 
     def no_type(self) -> Error:
         """SYNTAX_ERROR for a column without a type."""
         name = self.bare_names[0]
-        return error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
+        return self.cursor.error_at(self.spans[name], "SYNTAX_ERROR", f'column "{name}" has no type')
 
     def fields(self) -> dict[str, Any]:
         """The fields of `CreateRelation`."""
@@ -418,36 +413,24 @@ class Definition:
         names = [c.name for c in self.columns]
         for key in self.primary_key:
             if key not in names and not self.takes_columns:
-                raise error(
-                    "UNDEFINED_COLUMN",
-                    f'column "{key}" named in key does not exist',
-                    sql=self.cursor.text,
-                    span=self.key_span,
+                raise self.cursor.error_at(
+                    self.key_span, "UNDEFINED_COLUMN", f'column "{key}" named in key does not exist'
                 )
         if len(set(self.primary_key)) < len(self.primary_key):
-            raise error(
-                "DUPLICATE_COLUMN",
-                "a column appears twice in the primary key",
-                sql=self.cursor.text,
-                span=self.key_span,
-            )
+            raise self.cursor.error_at(self.key_span, "DUPLICATE_COLUMN", "a column appears twice in the primary key")
         for key in self.primary_key:
             if key in self.generated:
-                raise error(
+                raise self.cursor.error_at(
+                    self.key_span,
                     "FEATURE_NOT_SUPPORTED",
                     "Generated columns should not be part of the primary key. "
                     f'Here column "{key}" is defined as part of the primary key.',
-                    sql=self.cursor.text,
-                    span=self.key_span,
                 )
         self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
         for mark in self.watermarks:
             if mark.column not in names and not self.takes_columns:
-                raise error(
-                    "UNDEFINED_COLUMN",
-                    f'column "{mark.column}" of the watermark does not exist',
-                    sql=self.cursor.text,
-                    span=mark.span,
+                raise self.cursor.error_at(
+                    mark.span, "UNDEFINED_COLUMN", f'column "{mark.column}" of the watermark does not exist'
                 )
         if self.bare_names and self.columns:
             raise self.no_type()

@@ -16,7 +16,7 @@ from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import numeric
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import did_you_mean
 from watersmeet.values.types import JSONB, Field, SqlType
 
 #: Unsigned types become the next larger signed ones: every value fits, and sums and differences are signed.
@@ -84,20 +84,13 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     if name in _LARGE:
         return ColumnType(SqlType("numeric", _LARGE[name], 0), range=_RANGES.get(name))
     if name in _LACKING:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"type {name} is not supported",
-            hint=_LACKING[name],
-            sql=cursor.text,
-            span=place.span,
-        )
+        raise not_supported(f"type {name}", cursor.text, place.span, hint=_LACKING[name])
     if name not in _NAMES:
-        raise error(
+        raise cursor.error_at(
+            place.span,
             "UNDEFINED_OBJECT",
             f'type "{place.name}" does not exist',
             hint=did_you_mean(name, [*_NAMES, *_LARGE, "array", "nullable"]),
-            sql=cursor.text,
-            span=place.span,
         )
     digits = {"datetime": 0, "datetime64": 3}.get(name)
     if cursor.take("("):  # a time zone and a length have no effect
@@ -172,11 +165,9 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
     """A column, up to DEFAULT, `,` or `)`, and its type as written. earlier: the names of earlier columns."""
     name = cursor.name(reserved=True)
     if name.name in earlier:
-        raise error(
-            "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
-        )
+        raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
     if name.name == DELTA_COLUMN:
-        raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column', sql=cursor.text, span=name.span)
+        raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column')
     if name.name == HEADERS_COLUMN and cursor.take("MAP", "(", "STRING", ",", "STRING", ")"):
         kind = ColumnType(JSONB, nullable=True)
     else:

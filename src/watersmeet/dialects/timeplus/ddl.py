@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Name, Recover, Refused, Statement, Subscribe, Unsubscribe
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_setting, read_value, span_of
-from watersmeet.errors import Span, error
+from watersmeet.errors import Span
 from watersmeet.values.types import TIMESTAMP, Field
 
 #: The fractional digits of times in Watersmeet.
@@ -228,15 +228,12 @@ class _Stream:
     def _mode(self, mutable: bool, name: str, span: Span) -> StreamMode:
         given = self.settings.get("mode", "append")
         if given not in _MODES:
-            raise error(
+            raise self.cursor.error_at(
+                self.mode_span,
                 "INVALID_PARAMETER",
                 f'there is no stream mode "{given}"',
-                sql=self.cursor.text,
-                span=self.mode_span,
-                hint=(
-                    "The modes are append, changelog, versioned_kv and changelog_kv; for a mutable stream write CREATE "
-                    "MUTABLE STREAM."
-                ),
+                hint="The modes are append, changelog, versioned_kv and changelog_kv; for a mutable stream write "
+                "CREATE MUTABLE STREAM.",
             )
         mode: StreamMode = "mutable" if mutable else _MODES[given]
         keyless = mode in ("append", "changelog")
@@ -245,19 +242,17 @@ class _Stream:
                 "append": "Add SETTINGS mode='versioned_kv', or write CREATE MUTABLE STREAM.",
                 "changelog": "Write SETTINGS mode='changelog_kv'.",
             }
-            raise error(
+            raise self.cursor.error_at(
+                self.key[0].span,
                 "INVALID_PARAMETER",
                 f'stream "{name}" of mode {mode} can\'t have a primary key',
-                sql=self.cursor.text,
-                span=self.key[0].span,
                 hint=hints[mode],
             )
         if not keyless and not self.key:
-            raise error(
+            raise self.cursor.error_at(
+                span,
                 "INVALID_PARAMETER",
                 f'stream "{name}" needs a primary key',
-                sql=self.cursor.text,
-                span=span,
                 detail=f"Streams of mode {mode} keep rows by their key.",
                 hint="Add PRIMARY KEY (column, …).",
             )
@@ -268,26 +263,17 @@ class _Stream:
         named = [*self.key, *[n for i in self.indexes for n in (*i.columns, *i.storing)]]
         for name in named:
             if name.name not in known:
-                raise error(
-                    "UNDEFINED_COLUMN",
-                    f'column "{name.name}" named in key does not exist',
-                    sql=self.cursor.text,
-                    span=name.span,
+                raise self.cursor.error_at(
+                    name.span, "UNDEFINED_COLUMN", f'column "{name.name}" named in key does not exist'
                 )
         if len({n.name for n in self.key}) < len(self.key):
-            raise error(
-                "DUPLICATE_COLUMN",
-                "a column appears twice in the primary key",
-                sql=self.cursor.text,
-                span=self.key[-1].span,
+            raise self.cursor.error_at(
+                self.key[-1].span, "DUPLICATE_COLUMN", "a column appears twice in the primary key"
             )
         for column in self.columns:
             if column.name == TIME_COLUMN and column.type.name != "timestamp":
-                raise error(
-                    "DATATYPE_MISMATCH",
-                    f"column {TIME_COLUMN} must be a datetime64",
-                    sql=self.cursor.text,
-                    span=self.base["span"],
+                raise self.cursor.error_at(
+                    self.base["span"], "DATATYPE_MISMATCH", f"column {TIME_COLUMN} must be a datetime64"
                 )
 
 

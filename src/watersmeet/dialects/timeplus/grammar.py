@@ -25,9 +25,8 @@ from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable, cut_emit
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, retyped
-from watersmeet.dialects.tree.queries import depth_checked, node_span
+from watersmeet.dialects.tree.queries import depth_checked, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported, span_of
-from watersmeet.errors import error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
@@ -46,11 +45,11 @@ class _Writing:
         """Replaces the column by a copy of the value; an item of the select list keeps the name."""
         self.left -= sum(1 for _ in value.walk())
         if self.left < 0:
-            raise error(
+            raise node_error(
+                self.text,
+                column,
                 "FEATURE_NOT_SUPPORTED",
                 "aliases that expand to such a large expression are not supported",
-                sql=self.text,
-                span=node_span(column),
             )
         made = value.copy()
         if isinstance(made, (exp.Binary, exp.Not)):
@@ -129,11 +128,11 @@ class _Select:
             if inner is None or inner == name or inner not in self.aliases:
                 continue
             if inner in around:
-                raise error(
+                raise node_error(
+                    self.writing.text,
+                    column,
                     "CYCLIC_ALIASES",
                     f'the aliases "{inner}" and "{name}" refer to each other',
-                    sql=self.writing.text,
-                    span=node_span(column),
                     hint=f"A relation in front names the column: relation.{inner}.",
                 )
             found = self._put(column, inner, self._expand(inner, done, (*around, name)))
@@ -144,11 +143,11 @@ class _Select:
 
     def _put(self, column: exp.Column, name: str, value: exp.Expression) -> exp.Expression:
         if name in self.twice:
-            raise error(
+            raise node_error(
+                self.writing.text,
+                column,
                 "AMBIGUOUS_COLUMN",
                 f'the alias "{name}" has two expressions',
-                sql=self.writing.text,
-                span=node_span(column),
                 hint=f"If the column is meant, put its relation in front: relation.{name}.",
             )
         return self.writing.put(column, value)

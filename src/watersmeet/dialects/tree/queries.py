@@ -20,7 +20,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
-from watersmeet.dialects.tree.tokens import Cursor, Parameters, Unbound, syntax_error
+from watersmeet.dialects.tree.tokens import Cursor, Parameters, Unbound, not_supported, syntax_error
 from watersmeet.errors import Error, Span, error
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSON_DEPTH_RULE
@@ -88,6 +88,19 @@ def node_span(node: exp.Expression) -> Span | None:
             return Span(min(p.start for p in places), max(p.end for p in places))
         around = around.parent
     return None
+
+
+def node_error(
+    text: str,
+    node: exp.Expression,
+    condition: str,
+    message: str,
+    *,
+    detail: str | None = None,
+    hint: str | None = None,
+) -> Error:
+    """An error at the span of `node`, a tree of `text`."""
+    return error(condition, message, detail=detail, hint=hint, sql=text, span=node_span(node))
 
 
 def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:
@@ -187,11 +200,10 @@ def _check(tree: exp.Expression, text: str, whole: Span) -> None:
         if isinstance(node, exp.Join):
             _check_join(node, text)
         elif isinstance(node, exp.Limit) and node.expressions:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "LIMIT … BY is not supported",
-                sql=text,
-                span=node_span(node),
+            raise not_supported(
+                "LIMIT … BY",
+                text,
+                node_span(node),
                 hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).",
             )
         elif isinstance(node, exp.Select) and not node.expressions:
@@ -203,13 +215,11 @@ def _check(tree: exp.Expression, text: str, whole: Span) -> None:
         elif isinstance(node, exp.Values) and not all(_has_content(row) for row in node.expressions):
             raise error("SYNTAX_ERROR", "a row of VALUES without values", sql=text, span=node_span(node) or whole)
         elif isinstance(node, exp.Group) and not _has_content(node):
-            raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=node_span(tree))
+            raise node_error(text, tree, "SYNTAX_ERROR", "GROUP BY without a list")
         elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
-            raise error(
-                "FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=node_span(node)
-            )
+            raise not_supported("WITH FILL in ORDER BY", text, node_span(node))
         elif isinstance(node, exp.Order) and not node.expressions:
-            raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=node_span(tree))
+            raise node_error(text, tree, "SYNTAX_ERROR", "ORDER BY without a list")
 
 
 def _has_content(node: exp.Expression) -> bool:
@@ -295,11 +305,11 @@ def bind_parameters(
             known = isinstance(key, int) and 0 <= key < len(parameters)
         if not known:
             shown = key + 1 if isinstance(key, int) else f'"{key}"'
-            raise error(
+            raise node_error(
+                text,
+                holder,
                 "INVALID_PARAMETER",
                 f"no value for parameter {shown}",
-                sql=text,
-                span=node_span(holder),
                 detail=f"{len(parameters)} values were given.",
             )
         used.add(key)

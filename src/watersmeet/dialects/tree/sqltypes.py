@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import sql_of
-from watersmeet.dialects.tree.tokens import Cursor
+from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.types import SqlType
 
@@ -81,20 +81,14 @@ def numeric(precision: int, scale: int, text: str, span: Span) -> SqlType:
 
 def _unknown(name: str, text: str, span: Span) -> Error:
     if name in _LACKING:
-        return error("FEATURE_NOT_SUPPORTED", f"type {name} is not supported", hint=_LACKING[name], sql=text, span=span)
+        return not_supported(f"type {name}", text, span, hint=_LACKING[name])
     return error(
         "UNDEFINED_OBJECT", f'type "{name}" does not exist', hint=did_you_mean(name, _NAMES), sql=text, span=span
     )
 
 
 def _no_length(text: str, span: Span) -> Error:
-    return error(
-        "FEATURE_NOT_SUPPORTED",
-        "a length of character varying is not supported",
-        sql=text,
-        span=span,
-        hint="Write varchar.",
-    )
+    return not_supported("a length of character varying", text, span, hint="Write varchar.")
 
 
 def read_type(cursor: Cursor) -> SqlType:
@@ -146,9 +140,7 @@ def _read_struct(cursor: Cursor) -> SqlType:
     while True:
         name = cursor.name(reserved=True)
         if name.name in dict(fields):
-            raise error(
-                "DUPLICATE_COLUMN", f'field "{name.name}" specified more than once', sql=cursor.text, span=name.span
-            )
+            raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'field "{name.name}" specified more than once')
         fields.append((name.name, read_type(cursor)))
         if not cursor.take(","):
             break

@@ -185,6 +185,12 @@ class Cursor:
         end = self.tokens[-1].end + 1 if self.tokens else None
         return syntax_error(self.text, self.current, end=end, detail=detail, hint=hint)
 
+    def error_at(
+        self, span: Span | None, condition: str, message: str, *, detail: str | None = None, hint: str | None = None
+    ) -> Error:
+        """An error at a span of the statement."""
+        return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span)
+
     def end(self) -> None:
         """An error unless at the end."""
         if not self.done:
@@ -289,9 +295,11 @@ _QUOTED_VALUES: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
-def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
+def not_supported(
+    feature: str, text: str, span: Span | None, *, detail: str | None = None, hint: str | None = None
+) -> Error:
     """The error for an unsupported feature of the dialect."""
-    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", detail=detail, hint=hint, sql=text, span=span)
 
 
 def refused(cursor: Cursor, base: dict[str, Any], feature: str, *, hint: str | None = None) -> Refused:
@@ -334,7 +342,7 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
         if not key or not cursor.take("="):
             raise cursor.error(detail="An option is written name = 'value'.")
         if key in options:
-            raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
+            raise cursor.error_at(span_of(tokens), "CONNECTOR_OPTION", f'option "{key}" is given twice')
         secret = _read_secret(cursor)
         if secret is not None and cursor.at("AS", "FILE"):
             key = _as_content(cursor, key, span_of(tokens))
@@ -372,7 +380,7 @@ def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
     cursor.expect("=")
     setting = name.name.lower()
     if setting in settings:
-        raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+        raise cursor.error_at(name.span, "CONNECTOR_OPTION", f'option "{name.name}" is given twice')
     settings[setting] = read_value(cursor)
     return setting
 

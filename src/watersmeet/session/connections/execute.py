@@ -14,12 +14,13 @@ import pyarrow as pa
 from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.reading import failed_query, runs_on
-from watersmeet.database.sessions.context import Nested, Session, check_statement, error_at
+from watersmeet.database.sessions.context import Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.statements.dml import CopyFrom
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
@@ -278,9 +279,7 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         return _run_unit(session, statement)
     handler = handler_of(type(statement))
     if handler is None:
-        raise error_at(
-            statement, statement.span, "FEATURE_NOT_SUPPORTED", f"{type(statement).__name__} is not supported"
-        )
+        raise not_supported(type(statement).__name__, statement.text, statement.span)
     replaces = isinstance(statement, (df.Create, df.CreateSchema)) and statement.replaces
     try:
         with committing.own_transaction(session) if replaces else nullcontext():

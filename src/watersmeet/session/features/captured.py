@@ -46,7 +46,7 @@ from watersmeet.dialects.readers import reads
 from watersmeet.dialects.statements.tables import CreateCapturedTable
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.dialects.tree.statements import Name, Statement
-from watersmeet.dialects.tree.tokens import Cursor
+from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.handlers import handles
 from watersmeet.values.serialization import to_json
@@ -82,11 +82,10 @@ def is_captured(statement: CreateRelation) -> bool:
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
         listed = " and ".join(f"{s.title} (connector {name})" for name, s in SYSTEMS.items())
-        raise error_at(
-            statement,
+        raise not_supported(
+            f"connector {connector}",
+            statement.text,
             statement.name_span,
-            "FEATURE_NOT_SUPPORTED",
-            f"connector {connector} is not supported",
             hint=f"Changes of {listed} are captured. Debezium's messages of other systems are read from Kafka.",
         )
     return connector in SYSTEMS

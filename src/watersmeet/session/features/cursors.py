@@ -116,11 +116,10 @@ def _timeout(cursor: Cursor) -> float:
     options = read_options(cursor)
     length = length_us(options.get("timeout", ""))
     if options.keys() != {"timeout"} or length is None or length < 0:
-        raise error(
+        raise cursor.error_at(
+            span,
             "INVALID_PARAMETER",
             "FETCH has the option timeout, a length of time",
-            sql=cursor.text,
-            span=span,
             hint="Write WITH (timeout = '1s').",
         )
     return length / 1e6

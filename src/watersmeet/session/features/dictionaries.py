@@ -33,7 +33,7 @@ from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
-from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.maintenance.refreshing import FIRST, LAST, NETWORK, PLACES
 from watersmeet.session.externalcontent import Clause, columns_of, content_query, external_of, fill, stream_of
 from watersmeet.session.features.external import OWN
@@ -110,9 +110,7 @@ def _clause(cursor: Cursor) -> Clause:
         while not cursor.at(")"):
             option = cursor.name(reserved=True)
             if option.name.lower() in options:
-                raise error(
-                    "CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span
-                )
+                raise cursor.error_at(option.span, "CONNECTOR_OPTION", f'option "{option.name}" is given twice')
             nested = _NESTED.get(option.name.lower())
             if nested is not None and cursor.take("("):
                 options |= nested(cursor)
@@ -176,11 +174,10 @@ def _lifetime(cursor: Cursor) -> tuple[int, int]:
     end = cursor.index
     cursor.expect(")")
     if greatest is None or (least is not None and least > greatest):
-        raise error(
+        raise cursor.error_at(
+            span_of(cursor.tokens[end : end + 1]),
             "INVALID_PARAMETER",
             "LIFETIME has no maximum, or one below its minimum",
-            sql=cursor.text,
-            span=span_of(cursor.tokens[end : end + 1]),
             hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.",
         )
     return (greatest if least is None else least), greatest
@@ -189,11 +186,9 @@ def _lifetime(cursor: Cursor) -> tuple[int, int]:
 def _check_names(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> None:
     for part in key:
         if part.name not in known:
-            raise error(
-                "UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist', sql=cursor.text, span=part.span
-            )
+            raise cursor.error_at(part.span, "UNDEFINED_COLUMN", f'column "{part.name}" named in key does not exist')
     if len({p.name for p in key}) < len(key):
-        raise error("DUPLICATE_COLUMN", "a column appears twice in the primary key", sql=cursor.text, span=key[-1].span)
+        raise cursor.error_at(key[-1].span, "DUPLICATE_COLUMN", "a column appears twice in the primary key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,11 +277,10 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
     if source.own:
         below = stream_of(session, statement, source)
         if dictionary.bounds or dictionary.by_address:
-            raise error_at(
-                statement,
+            raise not_supported(
+                f"layout {statement.layout.name.upper()} over a relation of this database",
+                statement.text,
                 source.span,
-                "FEATURE_NOT_SUPPORTED",
-                f"layout {statement.layout.name.upper()} over a relation of this database is not supported",
                 hint="Ranges of a stream are joined by a condition: ON s.k = r.k AND s.t >= r.first AND s.t <= r.last."
                 if dictionary.bounds
                 else None,
@@ -355,11 +349,10 @@ def _layout(statement: CreateDictionary) -> str:
     name = layout.name.removeprefix("complex_key_")
     known = {**_WHOLE, **_CACHES, **_OTHERS}
     if name in _LACKING:
-        raise error_at(
-            statement,
+        raise not_supported(
+            f"layout {layout.name.upper()} of a dictionary",
+            statement.text,
             layout.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"layout {layout.name.upper()} of a dictionary is not supported",
             hint="Use a layout that looks up the whole key.",
         )
     if name not in known or (name != layout.name and name in _SINGLE):

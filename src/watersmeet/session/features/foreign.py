@@ -52,7 +52,7 @@ from watersmeet.dialects.tree.definitions import (
 )
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
-from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.querysources import queried_options
 from watersmeet.session.clauses import event_time, with_connector
@@ -85,11 +85,10 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
         refusal = not_supported(f"foreign data wrapper {wrapper.name}", cursor.text, wrapper.span)
         return Refused(**base, error=refusal)
     if not kind:
-        raise error(
+        raise cursor.error_at(
+            made["name_span"],
             "SYNTAX_ERROR",
             "a server of wrapper ECDA needs a type",
-            sql=cursor.text,
-            span=made["name_span"],
             hint="Write TYPE 'KAFKA10' or TYPE 'FILE'.",
         )
     return CreateServer(
@@ -114,7 +113,7 @@ def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
-        raise error("SYNTAX_ERROR", "a stream needs columns with types", sql=cursor.text, span=made["name_span"])
+        raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "a stream needs columns with types")
     if definition.primary_key:
         definition.refuse("PRIMARY KEY of a stream", definition.key_span)
     if definition.refusal:
@@ -141,7 +140,7 @@ def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
     skip_description(cursor)
     cursor.end()
     if definition.bare_names:
-        raise error("SYNTAX_ERROR", "the columns of a table need types", sql=cursor.text, span=made["name_span"])
+        raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "the columns of a table need types")
     if definition.primary_key:
         definition.refuse("PRIMARY KEY of a foreign table", definition.key_span)
     if definition.watermarks:
@@ -171,7 +170,7 @@ def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
         name = cursor.name(reserved=True)
         cursor.take("=")
         if name.name in options:
-            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+            raise cursor.error_at(name.span, "CONNECTOR_OPTION", f'option "{name.name}" is given twice')
         options[name.name] = read_value(cursor)
         spans[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
         if not cursor.take(","):
@@ -346,7 +345,7 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     if found is None and plain in SERVERS:
         return SERVERS[plain], {}, ()
     if found is None and plain in LACKING_SERVERS:
-        raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f"server {plain} is not supported")
+        raise not_supported(f"server {plain}", statement.text, name.span)
     if found is not None:
         what = "a server of tables" if isinstance(found, Server) else "not a server"
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is {what}')

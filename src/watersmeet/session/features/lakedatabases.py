@@ -17,11 +17,11 @@ from watersmeet.connectors.iceberg.target import create_table
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, make_schema
 from watersmeet.database.secrets import kept
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.definitions import CreateSchema, CreateStream
-from watersmeet.dialects.tree.tokens import Cursor, read_setting
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting
 from watersmeet.errors import Error
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
@@ -64,12 +64,8 @@ def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Res
     settings, name = dict(statement.settings), statement.name.name
     kind = settings.pop("type").lower()
     if kind != ICEBERG:
-        raise error_at(
-            statement,
-            statement.name.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"a database of type {kind} is not supported",
-            hint="type = 'iceberg' is.",
+        raise not_supported(
+            f"a database of type {kind}", statement.text, statement.name.span, hint="type = 'iceberg' is."
         )
     with located(statement, statement.name.span):
         session.require_files(iceberg_options(settings, name, "any"))
@@ -151,12 +147,7 @@ def create_lake_table(session: Session, statement: CreateStream, lake: NamedColl
         ("a DEFAULT", bool(statement.declared)),
     ):
         if is_there:
-            raise error_at(
-                statement,
-                statement.name_span,
-                "FEATURE_NOT_SUPPORTED",
-                f"{what} of a table of Iceberg is not supported",
-            )
+            raise not_supported(f"{what} of a table of Iceberg", statement.text, statement.name_span)
     columns = tuple(c for c in statement.columns if statement.defaults.get(c.name) != ARRIVAL)
     check_columns(columns, statement)
     settings = revealed_options(lake.settings)

@@ -20,7 +20,7 @@ from watersmeet.database.committing import (
     savepoint,
 )
 from watersmeet.database.definitions import USER_SCHEMA, set_schema
-from watersmeet.database.sessions.context import Nested, Session, error_at
+from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import variables
 from watersmeet.dialects.readers import reads
@@ -386,11 +386,10 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
         and "." in statement.name
         and did_you_mean(statement.name, variables()) is None
     ):
-        return error_at(
-            statement,
+        return not_supported(
+            f"setting {statement.name}",
+            statement.text,
             statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"setting {statement.name} is not supported",
             hint="Some processor settings of defaults.topic are supported: SHOW ALL lists them.",
         )
     failure.sql, failure.span = statement.text, statement.span

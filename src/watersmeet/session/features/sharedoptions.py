@@ -80,12 +80,11 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
         cursor.end()
         if backend.keys() != {"backend", option} or not backend[option]:
             wrong = next((n for n in backend if n not in ("backend", option)), "backend")
-            raise error(
+            raise cursor.error_at(
+                spans[wrong],
                 "CONNECTOR_OPTION",
                 f"a secret of backend {kind} has the option {option} alone",
                 hint=f"Write WITH (backend = '{kind}', {option} = '…').",
-                sql=cursor.text,
-                span=spans[wrong],
             )
         return CreateSecret(
             **{**base, "sql": f"CREATE SECRET {name.name}"},
@@ -372,12 +371,11 @@ def read_format_schema(cursor: Cursor, base: dict[str, Any]) -> CreateFormatSche
     cursor.end()
     of: SchemaType | None = next((t for t in get_args(SchemaType) if t == kind.name.lower()), None)
     if of is None:
-        raise error(
+        raise cursor.error_at(
+            kind.span,
             "INVALID_PARAMETER",
             f"a format schema can't be of type {kind.name}",
             hint="It is Avro or Protobuf.",
-            sql=cursor.text,
-            span=kind.span,
         )
     return CreateFormatSchema(
         **base,

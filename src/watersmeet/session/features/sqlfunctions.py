@@ -28,7 +28,7 @@ from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of, take_cascade
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -112,11 +112,8 @@ def _parameters(cursor: Cursor) -> tuple[Field, ...]:
         place = cursor.rest[:1]
         found.append(_parameter(cursor))
         if found[-1].name and found[-1].name in [p.name for p in found[:-1]]:
-            raise error(
-                "DUPLICATE_COLUMN",
-                f'parameter name "{found[-1].name}" used more than once',
-                sql=cursor.text,
-                span=span_of(place),
+            raise cursor.error_at(
+                span_of(place), "DUPLICATE_COLUMN", f'parameter name "{found[-1].name}" used more than once'
             )
         if cursor.at("DEFAULT") or cursor.at("="):
             raise not_supported("DEFAULT of a parameter", cursor.text, span_of(cursor.rest[:1]))

@@ -104,7 +104,7 @@ def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
         for name, value in _clause(cursor).items():
             if name in clauses:
                 span = span_of(cursor.tokens[first : cursor.index])
-                raise error("SYNTAX_ERROR", f"{name} is given twice", sql=cursor.text, span=span)
+                raise cursor.error_at(span, "SYNTAX_ERROR", f"{name} is given twice")
             clauses[name] = value
     return SubscribeChanges(**base, relations=tuple(relations), **clauses)
 
@@ -150,11 +150,10 @@ def _options(cursor: Cursor) -> dict[str, Any]:
     while not cursor.at(")"):
         name = cursor.word()
         if name.name not in _OPTIONS:
-            raise error(
+            raise cursor.error_at(
+                name.span,
                 "INVALID_PARAMETER",
                 f'SUBSCRIBE has no option "{name.name}"',
-                sql=cursor.text,
-                span=name.span,
                 hint="The options are snapshot, progress, envelope and key.",
             )
         span = span_of(cursor.rest[1:2]) if cursor.at("=") and len(cursor.rest) > 1 else name.span
@@ -166,7 +165,7 @@ def _options(cursor: Cursor) -> dict[str, Any]:
         elif value.lower() in (*_TRUE, *_FALSE):
             found[name.name] = value.lower() in _TRUE
         else:
-            raise error("INVALID_PARAMETER", f'{name.name} is true or false, not "{value}"', sql=cursor.text, span=span)
+            raise cursor.error_at(span, "INVALID_PARAMETER", f'{name.name} is true or false, not "{value}"')
         if not cursor.take(","):
             break
     cursor.expect(")")
@@ -175,11 +174,10 @@ def _options(cursor: Cursor) -> dict[str, Any]:
 
 def _known(cursor: Cursor, name: Name) -> str:
     if name.name not in get_args(Envelope):
-        raise error(
+        raise cursor.error_at(
+            name.span,
             "INVALID_PARAMETER",
             f'there is no envelope "{name.name}"',
-            sql=cursor.text,
-            span=name.span,
             hint="The envelopes are none, upsert and debezium.",
         )
     return name.name
@@ -212,11 +210,10 @@ def _form(session: Session, statement: SubscribeChanges) -> Form:
     if statement.envelope == "none":
         return Form(relations, progress=statement.progress)
     if len(relations) > 1:
-        raise error_at(
-            statement,
+        raise not_supported(
+            "an envelope of several relations",
+            statement.text,
             statement.envelope_span,
-            "FEATURE_NOT_SUPPORTED",
-            "an envelope of several relations is not supported",
             hint="Without an envelope, changed rows are JSON.",
         )
     key = tuple(_key_column(statement, relations[0], name) for name in statement.key) or relations[0].primary_key

@@ -50,6 +50,7 @@ from watersmeet.dialects.tree.definitions import (
     RenameRelation,
 )
 from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import with_schema_columns
@@ -101,7 +102,7 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
             hint=f"{used_instead('ALTER', relation, session.semantics)[0]}.",
         )
     if not relation.can_alter:
-        raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f"ALTER of {one(relation.what)} is not supported")
+        raise not_supported(f"ALTER of {one(relation.what)}", statement.text, name.span)
     return relation
 
 
@@ -136,11 +137,10 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
     stored = [relation.stored.get(c.name, c.name) for c in relation.columns]
     fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
     if not column.nullable and (statement.default is None or (isinstance(relation, Table) and fill is None)):
-        raise error_at(
-            statement,
+        raise not_supported(
+            "ADD COLUMN of a column that can't be NULL",
+            statement.text,
             span,
-            "FEATURE_NOT_SUPPORTED",
-            "ADD COLUMN of a column that can't be NULL is not supported",
             detail="Existing rows have no value for it.",
         )
     made: Input = replace(
@@ -178,12 +178,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
             statement, new.span, "DUPLICATE_COLUMN", f'column "{new.name}" of {relation.title} already exists'
         )
     if relation.defaults.get(old.name) == ARRIVAL:
-        raise error_at(
-            statement,
-            old.span,
-            "FEATURE_NOT_SUPPORTED",
-            f'RENAME of the system column "{old.name}" is not supported',
-        )
+        raise not_supported(f'RENAME of the system column "{old.name}"', statement.text, old.span)
     computing = [n for n, g in relation.generated.items() if old.name in (n, *(c.name for c in g.reads))]
     if computing:
         raise error_at(
@@ -216,9 +211,7 @@ def _check_columns_change(session: Session, statement: Alter, relation: Relation
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
     if not relation.can_alter_columns or fed:
         kind = f"{relation.what} with a connector" if relation.connector else relation.what
-        raise error_at(
-            statement, statement.name.span, "FEATURE_NOT_SUPPORTED", f"{what} of {one(kind)} is not supported"
-        )
+        raise not_supported(f"{what} of {one(kind)}", statement.text, statement.name.span)
     if session.transaction is not None and relation.id in session.transaction.changes:
         raise error_at(
             statement,
@@ -365,20 +358,17 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
         span = statement.spans[name]
         if name != "recovery_policy":
             hint = "Drop the view, and create it again with the setting."
-            raise error_at(
-                statement, span, "FEATURE_NOT_SUPPORTED", f"MODIFY QUERY SETTING {name} is not supported", hint=hint
-            )
+            raise not_supported(f"MODIFY QUERY SETTING {name}", statement.text, span, hint=hint)
         if value not in _RECOVERY:
             hint = f"It is {' or '.join(_RECOVERY)}."
             raise error_at(statement, span, "INVALID_PARAMETER", f'setting {name} can\'t be "{value}"', hint=hint)
     on_error = _RECOVERY[statement.settings["recovery_policy"]]
     readers = [r for r in session.catalog.relations.values() if isinstance(r, QuerySource) and r.owner == view.id]
     if not readers:
-        raise error_at(
-            statement,
+        raise not_supported(
+            f"recovery_policy of {view.title}",
+            statement.text,
             statement.name.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"recovery_policy of {view.title} is not supported",
             detail="It reads no external stream.",
         )
     _put(session, *(check_connector(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers))
@@ -411,11 +401,10 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             hint="ALTER … ADD COLUMN adds one.",
         )
     elif relation.is_stored:
-        raise error_at(
-            statement,
+        raise not_supported(
+            "REFRESH SCHEMA of a table",
+            statement.text,
             statement.name.span,
-            "FEATURE_NOT_SUPPORTED",
-            "REFRESH SCHEMA of a table is not supported",
             detail="Rows that are stored already lack the new columns.",
             hint="REFRESH SCHEMA of a source is supported.",
         )

@@ -40,6 +40,7 @@ from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.casts import list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
@@ -228,12 +229,8 @@ def refuse_stream(session: Session, statement: CopyIn | CopyOut) -> Result:
     """FEATURE_NOT_SUPPORTED: only clients of a server can COPY from STDIN and to STDOUT."""
     del session
     stream = "FROM STDIN" if isinstance(statement, CopyIn) else "TO STDOUT"
-    raise error_at(
-        statement,
-        statement.stream,
-        "FEATURE_NOT_SUPPORTED",
-        f"COPY {stream} is not supported",
-        hint="A server and its clients have it; here, name a file.",
+    raise not_supported(
+        f"COPY {stream}", statement.text, statement.stream, hint="A server and its clients have it; here, name a file."
     )
 
 
@@ -241,12 +238,8 @@ def _selected(session: Session, statement: CopyTo) -> exp.Expression:
     """The query whose rows are written."""
     if statement.query is not None:
         if runs_on(session, statement.query):
-            raise error_at(
-                statement,
-                statement.span,
-                "FEATURE_NOT_SUPPORTED",
-                "COPY of a query that runs until it is stopped is not supported",
-                hint="Create a sink.",
+            raise not_supported(
+                "COPY of a query that runs until it is stopped", statement.text, statement.span, hint="Create a sink."
             )
         return statement.query
     return _of_table(session, statement)
@@ -360,12 +353,8 @@ def _copied_into(session: Session, table: Name, statement: Statement) -> Relatio
     """The table, if rows can be copied into it. The caller holds the guard."""
     relation = writable(session, table, statement, "copy into")
     if relation.connector:
-        raise error_at(
-            statement,
-            table.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"COPY FROM into {relation.title} is not supported",
-            hint="INSERT writes messages.",
+        raise not_supported(
+            f"COPY FROM into {relation.title}", statement.text, table.span, hint="INSERT writes messages."
         )
     return relation
 

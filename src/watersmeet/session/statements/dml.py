@@ -77,6 +77,7 @@ from watersmeet.database.writing import (
 from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.values.types import Schema, arrow_schema
@@ -125,12 +126,7 @@ def _changed(
     session.require_writer(command)
     session.require_no_transaction(f"{command} of {one(relation.what)}")
     if statement.returning is not None:
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"RETURNING of {command} of {one(relation.what)} is not supported",
-        )
+        raise not_supported(f"RETURNING of {command} of {one(relation.what)}", statement.text, statement.span)
 
     def bound() -> BatchQuery:
         return matching(session, relation, statement.alias, statement.where, values, statement)
@@ -139,11 +135,10 @@ def _changed(
     delivery = statement_delivery(relation, written)
     change = connector_of(delivery).change
     if change is None:
-        raise error_at(
-            statement,
+        raise not_supported(
+            f"{command} of {one(relation.what)} over connector {delivery.connector['connector']}",
+            statement.text,
             statement.table.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"{command} of {one(relation.what)} over connector {delivery.connector['connector']} is not supported",
         )
     count = 0
 
@@ -173,11 +168,10 @@ def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Upd
     for key in keys:
         if key <= {*there}:
             return tuple(c for c, name in zip(relation.columns, there, strict=True) if name in key)
-    raise error_at(
-        statement,
+    raise not_supported(
+        f"{command} of {relation.title}, whose columns have no key,",
+        statement.text,
         statement.table.span,
-        "FEATURE_NOT_SUPPORTED",
-        f"{command} of {relation.title}, whose columns have no key, is not supported",
         detail=f"The keys there are: {'; '.join(', '.join(sorted(k)) for k in keys) or 'none'}.",
         hint="Rows are found by a primary key, or by a unique index over columns that are NOT NULL.",
     )
@@ -241,12 +235,8 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
             else "Write table(…) for the rows that are there now, or CREATE MATERIALIZED VIEW name INTO stream AS … "
             "for those that come."
         )
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            "INSERT of a query that runs until it is stopped is not supported",
-            hint=hint,
+        raise not_supported(
+            "INSERT of a query that runs until it is stopped", statement.text, statement.span, hint=hint
         )
     target = accepting(relation)
     targets = insert_targets(target, statement)
@@ -293,22 +283,13 @@ def produce_rows(
     where = "a topic of Kafka" if relation.external is None else one(relation.what)
     session.require_no_transaction(f"INSERT into {where}")
     if statement.returning is not None:
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"RETURNING of an INSERT into {where} is not supported",
-        )
+        raise not_supported(f"RETURNING of an INSERT into {where}", statement.text, statement.span)
     if relation.external is not None:
         return _append(relation, incoming, statement, merging)
     for name in statement.columns:
         if name.name in unwritten(relation):
-            raise error_at(
-                statement,
-                name.span,
-                "FEATURE_NOT_SUPPORTED",
-                f'writing column "{name.name}" of {relation.title} is not supported',
-                hint="Leave it out.",
+            raise not_supported(
+                f'writing column "{name.name}" of {relation.title}', statement.text, name.span, hint="Leave it out."
             )
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
@@ -360,12 +341,8 @@ def _buried(session: Session, statement: Delete) -> Result:
     FEATURE_NOT_SUPPORTED for RETURNING.
     """
     if statement.returning is not None:
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            "RETURNING of a DELETE from a topic is not supported",
-            detail="It writes tombstones.",
+        raise not_supported(
+            "RETURNING of a DELETE from a topic", statement.text, statement.span, detail="It writes tombstones."
         )
     topic = writable(session, statement.table, statement, "delete from")
     key, tombstone = (exp.column(exp.to_identifier(n, quoted=True)) for n in (KEY_COLUMN, TOMBSTONE))
@@ -488,11 +465,10 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
         )
     if relation.is_written_externally and not changing:
         if relation.connector.get("connector") == "rotating_file":
-            raise error_at(
-                statement,
+            raise not_supported(
+                f"{what} {relation.title}",
+                statement.text,
                 name.span,
-                "FEATURE_NOT_SUPPORTED",
-                f"{what} {relation.title} is not supported",
                 hint="Files are written by pumps: CREATE PUMP … AS INSERT INTO ….",
             )
         return relation
@@ -585,7 +561,7 @@ def _result(
         return Result(command, rowcount=rows.num_rows)
     query = batch_query(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
-        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
+        raise not_supported("a subquery in RETURNING", statement.text, statement.span)
 
     @contextmanager
     def shown() -> Iterator[duckdb.DuckDBPyConnection]:

@@ -12,11 +12,12 @@ import pyarrow as pa
 from watersmeet.binder import request_of
 from watersmeet.database.filling import Bound, join_order, joins_many, shares
 from watersmeet.database.reading import BatchQuery, batch_query, reading, rows_read, runs_on
-from watersmeet.database.sessions.context import Session, denied, error_at
+from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.maintenance.refreshing import sent
 from watersmeet.maintenance.views import bind_running
 from watersmeet.planner import ExplainOptions, explain
@@ -51,11 +52,10 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
     if lines is None and isinstance(inner, st.Select):
         lines = _batch_lines(session, inner, statement.format)
     if lines is None:
-        raise error_at(
-            statement,
+        raise not_supported(
+            "EXPLAIN of this statement",
+            statement.text,
             inner.span,
-            "FEATURE_NOT_SUPPORTED",
-            "EXPLAIN of this statement is not supported",
             hint="Use EXPLAIN CREATE MATERIALIZED VIEW … or EXPLAIN SELECT ….",
         )
     return lines_result("EXPLAIN", TITLE, lines)
@@ -152,11 +152,10 @@ def _with_names(text: str | list[str], names: Mapping[str, str]) -> str | list[s
 def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[str]:
     """Runs a query. Returns its profile as DuckDB prints it."""
     if runs_on(session, statement.query):
-        raise error_at(
-            asked,
+        raise not_supported(
+            "EXPLAIN ANALYZE of a query that runs until it is stopped",
+            asked.text,
             statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            "EXPLAIN ANALYZE of a query that runs until it is stopped is not supported",
             hint="EXPLAIN ANALYZE MATERIALIZED VIEW … shows what the operators of a view have done.",
         )
     query = batch_query(session, statement.query, statement.text)

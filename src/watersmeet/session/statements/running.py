@@ -28,6 +28,7 @@ from watersmeet.database.sessions.cursors import Acknowledgements
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.statements import KillQuery, Name, Recover, Select, Subscribe, Unsubscribe
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.maintenance.views import bind_running, make
 from watersmeet.sinkwriters.changes import Changes, Emitter, part
@@ -470,12 +471,8 @@ def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
     """
     session.require_definer("SUBSCRIBE TO")
     if not runs_on(session, statement.query):
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            "SUBSCRIBE TO a batch query is not supported",
-            hint="Write the SELECT alone.",
+        raise not_supported(
+            "SUBSCRIBE TO a batch query", statement.text, statement.span, hint="Write the SELECT alone."
         )
     return start(session, statement)
 

@@ -26,10 +26,11 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
 from watersmeet.connectors.reference import rows as option_rows
 from watersmeet.database.definitions import is_listed, relation_of_kind, undefined_schema
-from watersmeet.database.sessions.context import Session, denied, error_at
+from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.tree.statements import Describe, Show
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.runtime.status import (
     SOURCE_STATES,
     CapturedTableStatus,
@@ -138,7 +139,7 @@ def show(session: Session, statement: Show) -> Result:
         return text_result("SHOW", ("Name",), [])
     if what in _OTHERS:
         return _OTHERS[what](session, statement)
-    raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", f"SHOW {what.upper()} is not supported")
+    raise not_supported(f"SHOW {what.upper()}", statement.text, statement.span)
 
 
 def _list(session: Session, statement: Show) -> Result:

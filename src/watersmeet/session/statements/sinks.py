@@ -36,7 +36,7 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateSink, StartSink
 from watersmeet.dialects.tree.statements import Name, Select
-from watersmeet.dialects.tree.tokens import quoted
+from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.maintenance.views import bind_view, make, make_writing
 from watersmeet.session.clauses import with_connections
@@ -404,12 +404,7 @@ def limit_sink(session: Session, statement: LimitSink) -> Result:
     if found is None:
         return Result("ALTER SINK")
     if not found.connector:
-        raise error_at(
-            statement,
-            statement.limit_span,
-            "FEATURE_NOT_SUPPORTED",
-            "a rate limit of a sink INTO a table is not supported",
-        )
+        raise not_supported("a rate limit of a sink INTO a table", statement.text, statement.limit_span)
     with located(statement, statement.limit_span):
         limit = rate_limit({RATE_LIMIT: statement.limit}, RATE_LIMIT)
     with own_transaction(session):

@@ -22,7 +22,7 @@ from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
-from watersmeet.dialects.tree.tokens import quoted
+from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
@@ -49,11 +49,10 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     if is_captured(statement):
         return create_captured_table(session, statement)
     if statement.append_only and statement.primary_key:
-        raise error_at(
-            statement,
+        raise not_supported(
+            "APPEND ONLY with a primary key",
+            statement.text,
             statement.name_span,
-            "FEATURE_NOT_SUPPORTED",
-            "APPEND ONLY with a primary key is not supported",
             detail="When PRIMARY KEY constraint applied to an APPEND ONLY table, the ON CONFLICT behavior must be "
             "DO NOTHING, which tables do not have.",
             hint="Leave out APPEND ONLY or the primary key.",

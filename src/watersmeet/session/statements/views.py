@@ -24,6 +24,7 @@ from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
 from watersmeet.values.types import Schema
@@ -54,11 +55,10 @@ def target_of(
             hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM, or one that is written outside.",
         )
     if stream.id in session.catalog.upstream(depends_on, writers=True):
-        raise error_at(
-            statement,
+        raise not_supported(
+            f'a view INTO the stream "{stream.shown}", which it reads,',
+            statement.text,
             name.span,
-            "FEATURE_NOT_SUPPORTED",
-            f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
             detail="Each row that it writes would produce another row.",
         )
     if stream.is_written_externally:
@@ -94,12 +94,7 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
     names = [c.name for c in columns]
     for name in names:
         if name in unwritten(stream) and name != ROWTIME:
-            raise error_at(
-                statement,
-                statement.into.span,
-                "FEATURE_NOT_SUPPORTED",
-                f'writing column "{name}" of {stream.title} is not supported',
-            )
+            raise not_supported(f'writing column "{name}" of {stream.title}', statement.text, statement.into.span)
     for part in stream.computed_parts:
         lacking = [c.name for c in part.value.reads if c.name not in names]
         if lacking:
@@ -112,11 +107,10 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
     values = [c.name for c in stream.columns if c.name not in stream.message_parts and c.name != ROWTIME]
     given = [n for n in names if n not in stream.message_parts and n != ROWTIME]
     if stream.format.encoding not in ("json", "parquet") and given != values:
-        raise error_at(
-            statement,
+        raise not_supported(
+            f"a view that gives other columns than {stream.title} has, or in another order,",
+            statement.text,
             statement.into.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"a view that gives other columns than {stream.title} has, or in another order, is not supported",
             detail=f"What is written in {stream.format.encoding.upper()} has {', '.join(values)}, in this order.",
         )
 

@@ -39,7 +39,8 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 from watersmeet.dialects.lenses.grammar import RecordSelect
-from watersmeet.dialects.tree.queries import node_span
+from watersmeet.dialects.tree.queries import node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, of_scalar
@@ -281,21 +282,17 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
     """
     fields = [c for c in columns if c.name not in HIDDEN]
     if not fields:
-        raise error(
-            "UNDEFINED_COLUMN",
-            "the records have no fields",
-            sql=text,
-            span=node_span(node),
-            hint=f"Select what they have: {KEY_COLUMN}.",
+        raise node_error(
+            text, node, "UNDEFINED_COLUMN", "the records have no fields", hint=f"Select what they have: {KEY_COLUMN}."
         )
     names = [c.name for c in fields]
     twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
-        raise error(
+        raise node_error(
+            text,
+            node,
             "AMBIGUOUS_COLUMN",
             f'both sources have a field "{twice}"',
-            sql=text,
-            span=node_span(node),
             hint="List the fields, with their sources in front.",
         )
     return fields
@@ -368,12 +365,8 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     metadata = metadata_in(scope)
     assert metadata is not None
     if metadata.key is None:
-        raise error(
-            "COLUMN_NOT_GROUPED",
-            "records without a key can't be grouped by it",
-            sql=text,
-            span=node_span(node),
-            hint="Add GROUP BY.",
+        raise node_error(
+            text, node, "COLUMN_NOT_GROUPED", "records without a key can't be grouped by it", hint="Add GROUP BY."
         )
     return exp.Group(expressions=[exp.column(exp.to_identifier(KEY_COLUMN, quoted=True))])
 
@@ -391,11 +384,11 @@ def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
 
 
 def _join_and_group(place: exp.Expression, text: str) -> Error:
-    return error(
+    return node_error(
+        text,
+        place,
         "JOIN_AND_GROUP",
         "joining and grouping in one query is not supported",
-        sql=text,
-        span=node_span(place),
         hint="Join in a query of WITH, and group its result.",
     )
 
@@ -405,20 +398,20 @@ def check_select(node: exp.Select, text: str) -> None:
     clauses that Lenses' document does not define.
     """
     if node.args.get("from_") is not None and not isinstance(node, RecordSelect) and node.parent is not None:
-        raise error(
+        raise node_error(
+            text,
+            node,
             "SYNTAX_ERROR",
             "a query inside a query over records must say STREAM or TABLE",
-            sql=text,
-            span=node_span(node),
             hint="Write SELECT STREAM or SELECT TABLE.",
         )
     joins = node.args.get("joins") or []
     if len(joins) > 1:
-        raise error(
+        raise node_error(
+            text,
+            joins[1],
             "JOIN_SOURCES",
             "a query joins two sources only",
-            sql=text,
-            span=node_span(joins[1]),
             hint="Join the first two in a query of WITH, and its result with the third one.",
         )
     group = node.args.get("group")
@@ -433,22 +426,12 @@ def check_select(node: exp.Select, text: str) -> None:
                 else "It is only allowed after a SELECT by itself, or in one without STREAM and TABLE."
             )
             shown = {"order": "ORDER BY"}.get(name, name.upper())
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"{shown} in a query over records is not supported",
-                sql=text,
-                span=node_span(node.args[name]),
-                hint=hint,
-            )
+            raise not_supported(f"{shown} in a query over records", text, node_span(node.args[name]), hint=hint)
     own = [*node.expressions, *[p for n in ("where", "having", "group") if (p := node.args.get(n)) is not None]]
     for part in own:
         inner = part.find(exp.Query, exp.Window)
         if inner is not None:
             what = "a window function" if isinstance(inner, exp.Window) else "a subquery"
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"{what} in a query over records is not supported",
-                sql=text,
-                span=node_span(inner),
-                hint="Join the sources, or group them.",
+            raise not_supported(
+                f"{what} in a query over records", text, node_span(inner), hint="Join the sources, or group them."
             )

@@ -59,7 +59,7 @@ from watersmeet.binder.dialects.lenses.records import (
 from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.errors import error
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.values.watermarks import Watermark
@@ -76,12 +76,8 @@ class LensesRules(DialectRules):
         if records is None or records.nature != "table":
             return query.tree
         if not any(c.name == KEY_COLUMN for c in query.columns):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "SELECT TABLE of records without a key is not supported",
-                sql=text,
-                span=node_span(asked),
-                hint="Select one: expression AS _key.",
+            raise not_supported(
+                "SELECT TABLE of records without a key", text, node_span(asked), hint="Select one: expression AS _key."
             )
         return records_of(query)
 
@@ -149,11 +145,10 @@ class LensesRules(DialectRules):
         """Refuses clauses over records: only a running query follows records."""
         within = lengths_of(node) if isinstance(node, exp.Join) else []
         if within:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "WITHIN in a query without STREAM and TABLE is not supported",
-                sql=text,
-                span=node_span(within[0]),
+            raise not_supported(
+                "WITHIN in a query without STREAM and TABLE",
+                text,
+                node_span(within[0]),
                 hint="Write SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
             )
         if not isinstance(node, RecordSelect):
@@ -166,7 +161,7 @@ class LensesRules(DialectRules):
         if node.find_ancestor(exp.SetOperation) is not None:
             what = f"a set operation of SELECT {node.word}"
             hint = "Write each side to a topic, and read these without STREAM and TABLE."
-        raise error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=node_span(node), hint=hint)
+        raise not_supported(what, text, node_span(node), hint=hint)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return record_join(clause)

@@ -53,8 +53,8 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
 )
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
-from watersmeet.dialects.tree.queries import is_marked, node_span
-from watersmeet.errors import error
+from watersmeet.dialects.tree.queries import is_marked, node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_value
@@ -278,11 +278,10 @@ def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
     result of its query.
     """
     if rowtime_of(tree) is not None and not is_marked(query):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a view of streams without STREAM is not supported",
-            sql=text,
-            span=node_span(query),
+        raise not_supported(
+            "a view of streams without STREAM",
+            text,
+            node_span(query),
             detail="Without STREAM a query reads the stored rows once.",
             hint="Write SELECT STREAM.",
         )
@@ -307,11 +306,11 @@ def with_rowtime(
                 return list(items), False
             break
         if isinstance(node, exp.Alias):
-            raise error(
+            raise node_error(
+                text,
+                node,
                 "DATATYPE_MISMATCH",
                 "a ROWTIME must rise",
-                sql=text,
-                span=node_span(node),
                 detail="Later rows may have lower values in this column.",
                 hint="Use a TIMESTAMP column of a stream unchanged, or the rowtime of the query, also "
                 "rounded down by FLOOR(… TO HOUR).",
@@ -416,11 +415,10 @@ class SqlstreamRules(DialectRules):
     def check_ending(self, node: exp.Expression, text: str) -> None:
         window = window_of(node)
         if window is not None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "a window of a join in a batch query is not supported",
-                sql=text,
-                span=node_span(window),
+            raise not_supported(
+                "a window of a join in a batch query",
+                text,
+                node_span(window),
                 detail="Stored rows are joined as a whole.",
                 hint="Write SELECT STREAM, or leave OVER out.",
             )

@@ -57,6 +57,7 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import Unit, after, floor, unit_of
@@ -362,11 +363,10 @@ def _joined(
     """The join and its rowtime. unit: when the window of the stream empties; None if it doesn't."""
     span = node_span(node.this)
     if not isinstance(joined, Join):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a subquery in ON of a stream-table join is not supported",
-            sql=env.text,
-            span=span,
+        raise not_supported(
+            "a subquery in ON of a stream-table join",
+            env.text,
+            span,
             hint="Write it in WHERE, or join a view with its result.",
         )
     rowtime = next(c for c in joined.columns if c.id == time.value.finish().column)

@@ -54,7 +54,7 @@ from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, 
 from watersmeet.catalog import TIME_COLUMN, Index
 from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.dialects.tree.nodes import CommaJoin, retyped, sql_of
-from watersmeet.dialects.tree.queries import node_span
+from watersmeet.dialects.tree.queries import node_error, node_span
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Value, duckdb_cast, fill
@@ -174,11 +174,11 @@ def check_kind(node: exp.Join, text: str) -> None:
     """JOIN_KIND for a kind of join that the dialect lacks (TP-05)."""
     kind = "CROSS" if isinstance(node, CommaJoin) else node.side.upper() or node.kind.upper() or "INNER"
     if kind in ("RIGHT", "CROSS"):
-        raise error(
+        raise node_error(
+            text,
+            node.this,
             "JOIN_KIND",
             f"{kind} JOIN is not supported",
-            sql=text,
-            span=node_span(node.this),
             detail="Stream join only supports inner/left join." if kind != "FULL" else None,
             hint="Exchange the sides and write LEFT JOIN." if kind == "RIGHT" else "Write JOIN … ON with a condition.",
         )
@@ -554,11 +554,11 @@ def _range(call: exp.Anonymous, left: Scope, right: Scope, text: str, settings: 
     bounds = [a for a in arguments if isinstance(a.this if isinstance(a, exp.Neg) else a, (exp.Interval, exp.Cast))]
     columns = [a for a in arguments if a not in bounds]
     if len(bounds) != 1 or len(columns) not in (0, 2):
-        raise error(
+        raise node_error(
+            text,
+            call,
             "SYNTAX_ERROR",
             f"wrong arguments of {_NAME}",
-            sql=text,
-            span=node_span(call),
             hint=f"Write {_NAME}(2m) or {_NAME}(left_stream.time, right_stream.time, 2m).",
         )
     bound = bounds[0]

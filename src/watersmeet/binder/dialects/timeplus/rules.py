@@ -43,7 +43,8 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
 )
 from watersmeet.catalog import DELTA_COLUMN, Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, EmitClause, PlainUnion, StreamTable
-from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.queries import name_of, node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
 from watersmeet.values.spans import own_span
@@ -106,18 +107,18 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
             or not isinstance(node.this, exp.Column)
             or not isinstance(node.expression, (exp.Literal, exp.Boolean))
         ):
-            raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=node_span(node))
+            raise node_error(text, node, "SYNTAX_ERROR", "a setting is written name = value")
         said = node.expression
         name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
         if name in _TUNING:
             settings[name] = value
             continue
         if name not in _VALUES:
-            raise error(
+            raise node_error(
+                text,
+                node,
                 "UNDEFINED_OBJECT",
                 f'setting "{name}" of a query does not exist',
-                sql=text,
-                span=node_span(node),
                 hint=did_you_mean(name, [*_VALUES, *_TUNING]),
             )
         wanted = _VALUES[name]
@@ -128,11 +129,11 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 value not in wanted if wanted is not None else not (value.isdecimal() and (int(value) or name in _ZERO))
             )
         if wrong:
-            raise error(
+            raise node_error(
+                text,
+                node,
                 "INVALID_PARAMETER",
                 f'setting {name} can\'t be "{value}"',
-                sql=text,
-                span=node_span(node),
                 hint=("It must be a whole number." if name in _ZERO else "Write a whole number above 0.")
                 if wanted is None
                 else _FORMS.get(name) or "Choose one of " + ", ".join(wanted) + ".",
@@ -147,11 +148,10 @@ def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) ->
     """FEATURE_NOT_SUPPORTED for settings with a position in a topic, where a stored stream is read."""
     for name in _PLACES:
         if settings.get(name, "earliest") not in ("earliest", "latest"):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"setting {name} = '{settings[name]}' of a stream in the database is not supported",
-                sql=text,
-                span=node_span(node),
+            raise not_supported(
+                f"setting {name} = '{settings[name]}' of a stream in the database",
+                text,
+                node_span(node),
                 detail="Times, offsets and partitions are those of topics.",
                 hint="Write WHERE _tp_time >= …, or seek_to = 'earliest'.",
             )
@@ -264,11 +264,10 @@ def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tup
         return query, ()
     items = query.expressions
     if all(_kind(i) for i in items):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "a select list without a column of a stream is not supported",
-            sql=text,
-            span=node_span(items[0]),
+        raise not_supported(
+            "a select list without a column of a stream",
+            text,
+            node_span(items[0]),
             hint="Select a column of a stream, too.",
         )
     places = []
