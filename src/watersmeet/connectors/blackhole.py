@@ -5,17 +5,20 @@ RisingWave, "Sink to blackhole".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Target
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, connector_for
 
 SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
 
-class Blackhole:
-    """See `base.targets.Target`. It remembers no offset."""
+class Blackhole(Target):
+    """It remembers no offset."""
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:  # noqa: ARG002 - of the contract
+        SINK_OPTIONS.read(delivery.connector)
 
     def open(self, generation: int) -> SinkOffset | None:  # noqa: ARG002 - of the contract
         return None
@@ -23,19 +26,5 @@ class Blackhole:
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         pass
 
-    def rest(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
-
-
-def _check(delivery: Delivery) -> None:
-    SINK_OPTIONS.read(delivery.connector)
-
-
-def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:  # noqa: ARG001 - of the contract
-    return Blackhole()
-
-
-SINKS: Final = {"blackhole": Connector(_check, _open, remembers=False, options=SINK_OPTIONS)}
+SINKS: Final = {"blackhole": connector_for(Blackhole, SINK_OPTIONS, remembers=False)}

@@ -1,16 +1,10 @@
-"""The target `deltalake`: a table of Delta Lake.
+"""Delta Lake: tables as targets, and the log of a table.
 
-Each version that a sink writes has rows and, as transactions of an application (Delta's protocol, "Transaction
-Identifiers"), the offset of the last one and the number of the writer. Two writers of one sink are in conflict
-whatever they write, so a version is added only by who knows all that the sink has written. Whoever opens the target
-writes a version without rows: writers before it are behind then. Versions of others, as of a compaction, don't matter.
+The offset of a sink and the number of its writer are transactions of an application (Delta's protocol, "Transaction
+Identifiers"). RisingWave, "Sink data to Delta Lake". Upserts are Watersmeet's own: a merge by the key.
 
-RisingWave, "Sink data to Delta Lake". Upserts are Watersmeet's own: a merge by the key.
-
-The log of a table of Delta Lake.
-
-The library opens the table and says what is in a version; what each version did stands in its commit, a file of JSON
-lines. Source: "Delta Transaction Log Protocol", of actions, of partition values and of reader features.
+The library lists the content of a version; the changes of each version are in its commit, a file of JSON lines ("Delta
+Transaction Log Protocol": actions, partition values and reader features).
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -32,12 +26,10 @@ import pyarrow.compute as pc
 from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.targets import (
     Delivery,
-    SinkBatch,
     SinkOffset,
     Unavailable,
+    check_form,
     connector_for,
-    newest_rows,
-    rows_that_came,
 )
 from watersmeet.connectors.lakes.client import (
     DELTA_OPTIONS,
@@ -50,25 +42,16 @@ from watersmeet.connectors.lakes.client import (
     first_line,
 )
 from watersmeet.connectors.lakes.source import lake_connector
-from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
+from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeTarget, check_partition_name
 from watersmeet.connectors.lakes.versions import LakeProblem, Mark, Step, column_problem, made_anew
-from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.formats.valuetexts import EXACT_JSON
-from watersmeet.formats.writers import json_writer
+from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import StoreProblem
 from watersmeet.objectstores.stores import open_store
-from watersmeet.system.process import fault
 from watersmeet.values.slices import LakeFile
 from watersmeet.values.types import Schema, SqlType
 
-#: How often a version is tried again that somebody else came before.
-_ATTEMPTS: Final = 10
-
 _GONE: Final = "__watersmeet_gone"
 SINK_OPTIONS: Final = OptionSet("deltalake of sinks", (*DELTA_OPTIONS, *TARGET_OPTIONS))
-
-#: Delta has no such types: they are written as text.
-_AS_TEXT: Final = ("time", "interval")
 
 
 @dataclass(frozen=True)
@@ -81,91 +64,27 @@ class _Options:
     creates: bool
 
 
-class DeltaTarget:
-    """See `base.targets.Target`."""
+class DeltaTarget(LakeTarget):
+    """A table of Delta Lake."""
+
+    system = "delta"
+    as_text = ("time", "interval")
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        self._delivery = delivery
         self._options = _options(delivery)
         self._library = delta_library()
         self._exceptions = delta_library("deltalake.exceptions")
-        self._names = [c.name for c in delivery.columns]
-        self._columns = LakeColumns(delivery.columns, _AS_TEXT, {})
-        by_name = {c.name: c for c in delivery.columns}
-        self._is_upsert = delivery.format.rows == "upsert"
-        self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
+        super().__init__(delivery, f'Delta table "{self._options.location}"', self._exceptions.CommitFailedError)
         self._application = f"watersmeet-{database_id}-{delivery.target_id}"
         self._partition_columns: list[str] = []
-        self._table: Any = None
-        self._writer = 0
-
-    def look(self) -> None:
-        """Whether the table is there and takes the rows, or can be made. Unavailable, CONNECTOR_OPTION, …"""
-        with self._explained():
-            self._open_table()
-
-    def open(self, generation: int) -> SinkOffset | None:
-        with self._explained():
-            for _ in range(_ATTEMPTS):
-                table = self._table = self._open_table()
-                found = self._offset(table)
-                if found is not None and found.generation > generation:
-                    raise self._fenced(f"generation {found.generation} is delivered")
-                self._writer = (table.transaction_version(f"{self._application}-writer") or 0) + 1
-                fault("delta.looked")
-                with contextlib.suppress(self._exceptions.CommitFailedError):
-                    self._append(self._columns.schema.empty_table(), found)
-                    fault("delta.fenced")
-                    return found
-        raise Unavailable(f"{self._what}: others write without end")
-
-    def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        offset = batches[-1].offset
-        with self._explained():
-            rows = self._changes(batches) if self._is_upsert else self._added(batches)
-            for _ in range(_ATTEMPTS):
-                fault("delta.begun")
-                try:
-                    if self._is_upsert:
-                        self._merge(rows, offset)
-                    else:
-                        self._append(rows, offset)
-                except self._exceptions.CommitFailedError:
-                    self._table = table = self._open_table()
-                    if table.transaction_version(f"{self._application}-writer") != self._writer:
-                        raise self._fenced("another writer has taken over") from None
-                    if self._offset(table) == offset:
-                        return  # it was written, and the answer got lost
-                    continue
-                fault("delta.committed")
-                return
-        raise Unavailable(f"{self._what}: others write without end")
-
-    def rest(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._table = None
-
-    @property
-    def _what(self) -> str:
-        return f'Delta table "{self._options.location}"'
-
-    def _fenced(self, why: str) -> Error:
-        return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
 
     def _open_table(self) -> Any:
-        """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
         options = self._options
         try:
             table = self._library.DeltaTable(options.location, storage_options=options.storage)
         except self._exceptions.TableNotFoundError as cause:
             if not options.creates:
-                raise error(
-                    "UNDEFINED_OBJECT",
-                    f"there is no {self._what}",
-                    hint="Create it first, or add create_table_if_not_exists = 'true'.",
-                ) from cause
+                raise self._missing() from cause
             self._columns.check_partitions(self._what, options.partition_by, _is_partition_type)
             table = self._library.DeltaTable.create(
                 options.location,
@@ -179,21 +98,20 @@ class DeltaTarget:
         self._columns.check_partitions(self._what, self._partition_columns, _is_partition_type)
         return table
 
-    def _offset(self, table: Any) -> SinkOffset | None:
-        generation, commit, rows = (
-            table.transaction_version(f"{self._application}-{part}") for part in ("generation", "commit", "rows")
+    def _noted(self) -> tuple[SinkOffset | None, int]:
+        generation, commit, rows, writer = (
+            self._table.transaction_version(f"{self._application}-{part}")
+            for part in ("generation", "commit", "rows", "writer")
         )
-        return None if generation is None else SinkOffset(generation, commit, rows >> 1, bool(rows & 1))
+        offset = None if generation is None else SinkOffset(generation, commit, rows >> 1, bool(rows & 1))
+        return offset, writer or 0
 
     def _properties(self, offset: SinkOffset | None) -> Any:
-        """What goes into a version beside the rows. Nothing is tried again blindly: the offset may have moved."""
+        """The transactions of a version. The library must not try again: the offset may have moved."""
         numbers = {"writer": self._writer}
         if offset is not None:
-            numbers |= {
-                "generation": offset.generation,
-                "commit": offset.commit,
-                "rows": offset.rows << 1 | offset.last,
-            }
+            numbers |= {"generation": offset.generation, "commit": offset.commit}
+            numbers["rows"] = offset.rows << 1 | offset.last
         return self._library.CommitProperties(
             max_commit_retries=0,
             app_transactions=[self._library.Transaction(f"{self._application}-{n}", v) for n, v in numbers.items()],
@@ -202,13 +120,11 @@ class DeltaTarget:
     def _append(self, rows: pa.Table, offset: SinkOffset | None) -> None:
         self._library.write_deltalake(self._table, rows, mode="append", commit_properties=self._properties(offset))
 
-    def _merge(self, rows: pa.Table, offset: SinkOffset) -> None:
-        if not len(rows):
-            self._append(self._columns.schema.empty_table(), offset)
-            return
+    def _merge(self, rows: pa.Table, gone: npt.NDArray[np.bool_], offset: SinkOffset) -> None:
         source, target = "s", "t"
         values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
-        gone = f"{source}.{_quoted(_GONE)}"
+        is_gone = f"{source}.{_quoted(_GONE)}"
+        rows = rows.append_column(_GONE, pa.array(gone))
         # The library skips files by statistics only for `=`, which never matches NULL.
         same = " AND ".join(
             f"({target}.{_quoted(k)} {'<=>' if rows.column(k).null_count else '='} {source}.{_quoted(k)})"
@@ -218,26 +134,16 @@ class DeltaTarget:
             self._table.merge(
                 rows, same, source_alias=source, target_alias=target, commit_properties=self._properties(offset)
             )
-            .when_matched_delete(predicate=gone)
+            .when_matched_delete(predicate=is_gone)
             .when_matched_update(updates=values)
-            .when_not_matched_insert(updates=values, predicate=f"NOT {gone}")
+            .when_not_matched_insert(updates=values, predicate=f"NOT {is_gone}")
             .execute()
         )
 
-    def _added(self, batches: Sequence[SinkBatch]) -> pa.Table:
-        return self._written(pa.concat_tables([rows_that_came(p).select(self._names) for p in batches]))
-
-    def _changes(self, batches: Sequence[SinkBatch]) -> pa.Table:
-        rows, gone = newest_rows(batches, self._names, self._keys)
-        return self._written(rows, gone).append_column(_GONE, pa.array(gone))
-
-    def _written(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None = None) -> pa.Table:
-        """Rows in the types of the table. DELIVERY_REFUSED for an empty text in a partition column, which Delta's
-        protocol reads as NULL.
-        """
-        written = self._columns.written(rows)
+    def _check(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None) -> None:
+        """DELIVERY_REFUSED for an empty text in a partition column, which Delta's protocol reads as NULL."""
         for name in self._partition_columns:
-            column = written.column(name)
+            column = rows.column(name)
             empty = pc.fill_null(pc.equal(pc.binary_length(column), 0), fill_value=False) if _is_text(column) else None
             if empty is not None and pc.any(empty if gone is None else pc.and_not(empty, pa.array(gone))).as_py():
                 raise error(
@@ -246,11 +152,9 @@ class DeltaTarget:
                     detail="Delta Lake stores NULL for an empty text in a partition column.",
                     hint=f"Write nullif({name}, '') in the query of the sink, or choose another partition column.",
                 )
-        return written
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the library as those of the contract."""
         try:
             yield
         except (Error, Unavailable):
@@ -281,15 +185,9 @@ def _options(delivery: Delivery) -> _Options:
     given = delivery.connector
     options = SINK_OPTIONS.read(given)
     location = delta_location(given)
-    by_name = {c.name for c in delivery.columns}
     partition_by = tuple(n.strip() for n in options.text("partition_by").split(",") if n.strip())
     for name in partition_by:
-        if name not in by_name:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'partition_by names "{name}", which is no column',
-                hint=did_you_mean(name, by_name),
-            )
+        check_partition_name(name, [c.name for c in delivery.columns])
     return _Options(location, delta_storage(given), partition_by, options.flag("create_table_if_not_exists"))
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Delivery
+from watersmeet.connectors.base.targets import Delivery, check_form
 from watersmeet.connectors.databases.servers import jdbc_url
-from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, check_form, database_connector
+from watersmeet.connectors.databases.targets import DatabaseTarget, TargetTable, database_connector
 from watersmeet.connectors.mysql.target import MysqlTarget
 from watersmeet.connectors.postgres.target import PostgresTarget
 from watersmeet.errors import error

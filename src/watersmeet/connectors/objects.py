@@ -41,7 +41,7 @@ from watersmeet.connectors.files.listing import ObjectListing
 from watersmeet.connectors.files.options import source_options, store_specs
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.connectors.files.tables import Refusing, file_connector, read_files
-from watersmeet.connectors.files.target import FILE_SPECS, RowFiles, is_after, stem_of, unavailable
+from watersmeet.connectors.files.target import FILE_SPECS, STATE, DirectoryTarget, RowFiles, stem_of, unavailable
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, ObjectPath, StoreProblem, object_path
 from watersmeet.objectstores.stores import check_objects, open_store
@@ -307,28 +307,24 @@ def _choice(text: str) -> str:
     return "(?:" + "|".join(str(n).zfill(width) for n in range(first, last + 1)) + ")"
 
 
-_STATE: Final = ".watersmeet"
 _NAME: Final = "object_name"
 
 #: Objects that are written at the same time.
 _WRITERS: Final = 8
 
 
-class ObjectTarget:
-    """See `base.targets.Target`. With the option `object_name`, such as `data.json`, several targets share a
-    directory:
+class ObjectTarget(DirectoryTarget):
+    """A directory of objects. With the option `object_name`, such as `data.json`, several targets share a directory:
     it begins and ends the names of objects, and each target has its own log.
     """
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        directory, self._files = _directory(delivery)
+        directory, files = _directory(delivery)
         self._connector = delivery.connector
         self._store = open_store(directory.location)
         self._root = "".join(f"{part}/" for part in directory.path.split("/") if part)
-        self._shown = f"{directory.location.url}/{self._root}"
-        self._owner = {"database": database_id, "sink": delivery.target_id}
-        self._name = delivery.target_id
-        self._state = f"{self._root}{_STATE}"
+        super().__init__(delivery, database_id, files, f"{directory.location.url}/{self._root}")
+        self._state = f"{self._root}{STATE}"
         stem, _ = _object_name(delivery)
         if stem:
             self._name = f"{stem}{database_id}-{delivery.target_id}"
@@ -336,9 +332,6 @@ class ObjectTarget:
         self._writer = ""
         self._number = 0
         """Of the newest entry that is known."""
-        self._generation = 0
-        self._newest: SinkOffset | None = None
-        self._has_older = False
 
     def look(self) -> None:
         """CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if the store can't be reached, or refuses."""
@@ -366,32 +359,22 @@ class ObjectTarget:
             self._remove_generations()
             return self._newest
 
-    def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        wanted = [p for p in batches if is_after(p.offset, self._newest)]
-        if not wanted:
-            return
-        with unavailable(self._shown):
-            if self._exists(self._number + 1):
-                raise self._fenced()
-            names = self._write(wanted)
-            fault("objects.written")
-            before, self._newest = self._newest, wanted[-1].offset
-            try:
-                added = self._add(names, wanted[-1].time_us)
-            except BaseException:
-                self._newest = before
-                raise
-            if not added:
-                self._withdraw(names)
-                raise self._fenced()
-            fault("objects.committed")
-            self._remove_generations()
-
-    def rest(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def _deliver(self, batches: Sequence[SinkBatch]) -> None:
+        if self._exists(self._number + 1):
+            raise self._fenced()
+        names = self._write(batches)
+        fault("objects.written")
+        before, self._newest = self._newest, batches[-1].offset
+        try:
+            added = self._add(names, batches[-1].time_us)
+        except BaseException:
+            self._newest = before
+            raise
+        if not added:
+            self._withdraw(names)
+            raise self._fenced()
+        fault("objects.committed")
+        self._remove_generations()
 
     def _claim(self) -> None:
         """CONNECTOR_OPTION if the directory belongs to another sink."""
@@ -399,14 +382,9 @@ class ObjectTarget:
         try:
             owner = self._store.get(name)
         except FileNotFoundError:
-            self._store.create(name, json.dumps(self._owner).encode())
+            self._store.create(name, self._owner_file())
             owner = self._store.get(name)
-        if json.loads(owner) != self._owner:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'path "{self._shown}" belongs to another sink, or to one that was dropped',
-                hint=f"Name another directory, or delete this one with its {_STATE}.",
-            )
+        self._check_owner(owner)
 
     def _write(self, batches: Sequence[SinkBatch]) -> list[str]:
         """Makes the objects of batches; their names."""
@@ -494,7 +472,7 @@ class ObjectTarget:
         if self._generation > 1:
             listed = [name for name, _ in self._store.list(self._root.rstrip("/"))]
             begin = len(self._root)
-            ours = [n for n in listed if n.rpartition("/")[2].startswith(f"{self._name}-") and _STATE not in n[begin:]]
+            ours = [n for n in listed if n.rpartition("/")[2].startswith(f"{self._name}-") and STATE not in n[begin:]]
             self._store.delete(n for n in ours if n.rpartition("/")[2] < own)
         fault("objects.removed")
         self._has_older = False

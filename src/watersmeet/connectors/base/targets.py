@@ -5,10 +5,11 @@ Only this module decides which relations of a catalog have a delivery.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -136,19 +137,24 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
     """The target can't be reached for now, or refused for a reason that passes: the delivery is tried again."""
 
 
-class Target(Protocol):
+class Target(abc.ABC):
     """The external system or directory that one sink writes. Not thread-safe.
 
     Law: a target always contains each batch once or not at all, also after a crash between two calls: `deliver` writes
     rows and their offset in one step, and `open` returns the offset that was written last.
     """
 
+    def look(self) -> None:  # noqa: B027 - of targets that have something to check
+        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
+
+    @abc.abstractmethod
     def open(self, generation: int) -> SinkOffset | None:
         """Fences all earlier writers, then returns the offset of the newest batch; None if the target has no batch.
 
         The offset may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
 
+    @abc.abstractmethod
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
         """Writes batches, in this order, and the offset of the last one. Returns when the target has acknowledged all.
 
@@ -157,10 +163,10 @@ class Target(Protocol):
         `Error`, such as of a row that the target never accepts, stops the sink.
         """
 
-    def rest(self) -> None:
+    def rest(self) -> None:  # noqa: B027 - of targets that buffer
         """Writes buffered rows while nothing is to be delivered. Called repeatedly. Unavailable; WRITER_FENCED."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - of targets that hold something
         """Cancels writes and releases all resources. May be called again."""
 
 
@@ -185,14 +191,7 @@ class Connector:
     options: OptionSet | None = None
 
 
-class CheckedTarget(Target, Protocol):
-    """A target that a statement can check before its sink is created."""
-
-    def look(self) -> None:
-        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
-
-
-Made = TypeVar("Made", bound=CheckedTarget)
+Made = TypeVar("Made", bound=Target)
 
 
 @contextmanager
@@ -241,6 +240,17 @@ def connector_for(
         None if change is None else changed,
         options,
     )
+
+
+def check_form(delivery: Delivery) -> None:
+    """CONNECTOR_OPTION for a FORMAT, of a target that writes columns."""
+    form = delivery.format
+    if form.rows == "debezium" or form.encoding != "json" or form.options:
+        raise error(
+            "CONNECTOR_OPTION",
+            f"connector {delivery.connector['connector'].lower()} writes columns, not messages",
+            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
+        )
 
 
 #: By column of a topic, the part of a message that it is.

@@ -26,13 +26,15 @@ from watersmeet.connectors.base.targets import (
     Delivery,
     SinkBatch,
     SinkOffset,
+    Target,
+    check_form,
     connector_for,
     rows_that_came,
 )
 from watersmeet.connectors.clickhouse.client import asked, check_server, literal, quoted
 from watersmeet.connectors.clickhouse.types import TIMES, ClickhouseType, clickhouse_type
 from watersmeet.connectors.databases.servers import Server
-from watersmeet.connectors.databases.targets import check_form, passing
+from watersmeet.connectors.databases.targets import passing
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
@@ -119,7 +121,7 @@ class _Table:
         return quoted(self.server.database, self.name)
 
 
-class ClickhouseTarget:
+class ClickhouseTarget(Target):
     """See `base.targets.Target`. It keeps no offset."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
@@ -187,12 +189,6 @@ class ClickhouseTarget:
         """Add the rows of a statement. Without a token, the server could leave out rows that it has already."""
         self.look()
         self.insert(rows, secrets.token_hex(16))
-
-    def rest(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def _matched(self, there: dict[str, tuple[ClickhouseType, str]]) -> list[_Column]:
         table, found = self._table, []

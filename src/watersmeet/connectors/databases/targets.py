@@ -27,6 +27,7 @@ from watersmeet.connectors.base.targets import (
     RowChange,
     SinkBatch,
     SinkOffset,
+    Target,
     Unavailable,
     connector_for,
     newest_rows,
@@ -80,7 +81,7 @@ class TargetColumn:
 Rows = TypeVar("Rows")
 
 
-class DatabaseTarget(abc.ABC, Generic[Rows]):
+class DatabaseTarget(Target, Generic[Rows]):
     """See `base.targets.Target`. Rows: those of batches, in the form in which they are written.
 
     microseconds: the hint for a column of times without them.
@@ -168,9 +169,6 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
                     self._change(compute(sorted(keys, key=sorted)))
             finally:
                 self.close()
-
-    def rest(self) -> None:
-        pass
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -400,10 +398,10 @@ def passing() -> Iterator[None]:
         raise _passing(cause) from cause
 
 
-Target = TypeVar("Target", bound=DatabaseTarget[Any])
+Made = TypeVar("Made", bound=DatabaseTarget[Any])
 
 
-def database_connector(make: Callable[[Delivery, str], Target], options: OptionSet) -> Connector:
+def database_connector(make: Callable[[Delivery, str], Made], options: OptionSet) -> Connector:
     """The connector of tables of a system. make: the target of a delivery, with the id of the database."""
     return connector_for(
         make,
@@ -445,14 +443,3 @@ def named_table(options: Options, schema: str | None, on_conflict: str) -> Targe
     return TargetTable(
         server, options.text("schema") or schema or server.database, options.needed("table"), on_conflict
     )
-
-
-def check_form(delivery: Delivery) -> None:
-    """CONNECTOR_OPTION for a FORMAT."""
-    form = delivery.format
-    if form.rows == "debezium" or form.encoding != "json" or form.options:
-        raise error(
-            "CONNECTOR_OPTION",
-            f"connector {delivery.connector['connector'].lower()} writes columns, not messages",
-            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
-        )

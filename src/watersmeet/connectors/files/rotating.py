@@ -35,10 +35,12 @@ from watersmeet.connectors.base.targets import (
     Delivery,
     SinkBatch,
     SinkOffset,
+    Target,
     connector_for,
     rows_that_came,
 )
 from watersmeet.connectors.files.target import (
+    STATE,
     Writers,
     check_directory,
     is_after,
@@ -53,7 +55,6 @@ from watersmeet.system import files
 from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
-_STATE: Final = ".watersmeet"
 #: Written by `spellings.foreignstreams`, not by users.
 SINK_OPTIONS: Final = OptionSet(
     "rotating_file of sinks",
@@ -137,7 +138,7 @@ def _written(delivery: Delivery) -> Schema:
     return tuple(c for c in delivery.columns if c.name not in delivery.message_parts)
 
 
-class RotatingTarget:
+class RotatingTarget(Target):
     """See `base.targets.Target`."""
 
     def __init__(self, delivery: Delivery, database_id: str, clock_us: Callable[[], int]) -> None:
@@ -145,7 +146,7 @@ class RotatingTarget:
         self._columns = _written(delivery)
         self._types = {c.name: c.type for c in delivery.columns}
         self._format: GrowingFormat = growing_format(self._columns, delivery.format.encoding, delivery.format.options)
-        state = self._rotation.root / _STATE / f"{database_id}-{delivery.target_id}"
+        state = self._rotation.root / STATE / f"{database_id}-{delivery.target_id}"
         self._writers = Writers(self._rotation.root, state)
         self._clock_us = clock_us
         self._newest: SinkOffset | None = None

@@ -15,6 +15,7 @@ it was stopped.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -34,6 +35,7 @@ from watersmeet.connectors.base.targets import (
     Delivery,
     SinkBatch,
     SinkOffset,
+    Target,
     Unavailable,
     connector_for,
     rows_that_came,
@@ -336,7 +338,9 @@ class RowFiles:
         ]
 
 
-_STATE: Final = ".watersmeet"
+STATE: Final = ".watersmeet"
+"""The directory of a target's own files, in its directory."""
+
 _PATH: Final = ("path", "posix_fs.root", "fs.path")
 
 SINK_OPTIONS: Final = OptionSet(
@@ -344,19 +348,51 @@ SINK_OPTIONS: Final = OptionSet(
 )
 
 
-class FileTarget:
-    """See `base.targets.Target`."""
+class DirectoryTarget(Target):
+    """A directory with files or objects of one sink. root: of the directory, for messages.
 
-    def __init__(self, delivery: Delivery, database_id: str) -> None:
-        self._files = RowFiles(delivery, SINK_OPTIONS)
-        self._root = _root(delivery)
+    newest: the offset of the newest batch. has_older: earlier generations may have left files.
+    """
+
+    def __init__(self, delivery: Delivery, database_id: str, files: RowFiles, root: Path | str) -> None:
+        self._files, self._shown = files, root
         self._owner = {"database": database_id, "sink": delivery.target_id}
         self._name = delivery.target_id
-        self._state = self._root / _STATE
-        self._writers = Writers(self._root, self._state)
         self._generation = 0
         self._newest: SinkOffset | None = None
         self._has_older = False
+
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        wanted = [p for p in batches if is_after(p.offset, self._newest)]
+        if wanted:
+            with unavailable(self._shown):
+                self._deliver(wanted)
+
+    @abc.abstractmethod
+    def _deliver(self, batches: Sequence[SinkBatch]) -> None:
+        """As `deliver`, of batches that are not there."""
+
+    def _owner_file(self) -> bytes:
+        return json.dumps(self._owner).encode()
+
+    def _check_owner(self, owner: bytes) -> None:
+        """CONNECTOR_OPTION if the directory belongs to another sink."""
+        if json.loads(owner) != self._owner:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'path "{self._shown}" belongs to another sink, or to one that was dropped',
+                hint=f"Name another directory, or delete this one with its {STATE}.",
+            )
+
+
+class FileTarget(DirectoryTarget):
+    """A directory of files."""
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:
+        self._root = _root(delivery)
+        super().__init__(delivery, database_id, RowFiles(delivery, SINK_OPTIONS), self._root)
+        self._state = self._root / STATE
+        self._writers = Writers(self._root, self._state)
 
     def look(self) -> None:
         """CONNECTOR_OPTION for a directory that can't be written."""
@@ -379,39 +415,25 @@ class FileTarget:
             self._remove_generations()
             return self._newest
 
-    def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        wanted = [p for p in batches if is_after(p.offset, self._newest)]
-        if not wanted:
-            return
-        own = self._writers.own
-        with unavailable(self._root), self._writers.shut_out_as_error():
-            staged = self._stage(stem_of(wanted[-1].offset), [self._files.rows(p) for p in wanted])
+    def _deliver(self, batches: Sequence[SinkBatch]) -> None:
+        own, stem = self._writers.own, stem_of(batches[-1].offset)
+        with self._writers.shut_out_as_error():
+            staged = self._stage(stem, [self._files.rows(p) for p in batches])
             fault("files.staged")
-            manifest = self._writers.commit(wanted[-1], {"files": staged})
-            self._newest = wanted[-1].offset
+            manifest = self._writers.commit(batches[-1], {"files": staged})
+            self._newest = batches[-1].offset
             self._publish(manifest, own)
             fault("files.published")
-            files.discard(own / f"{stem_of(wanted[-1].offset)}.manifest")
+            files.discard(own / f"{stem}.manifest")
             self._remove_generations()
-
-    def rest(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def _claim_directory(self) -> None:
         """CONNECTOR_OPTION if the directory belongs to another sink."""
         self._writers.make_directories()
         owner = self._state / "owner"
         with contextlib.suppress(FileExistsError):
-            files.create_file(owner, json.dumps(self._owner).encode(), durable=True)
-        if json.loads(files.read_file(owner)) != self._owner:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'path "{self._root}" belongs to another sink, or to one that was dropped',
-                hint=f"Name another directory, or delete this one with its {_STATE}.",
-            )
+            files.create_file(owner, self._owner_file(), durable=True)
+        self._check_owner(files.read_file(owner))
 
     def _finish(self) -> None:
         """Moves the files of earlier writers that are delivered to their names, and removes the others."""

@@ -1,9 +1,7 @@
 """The target `iceberg`: a table of Apache Iceberg, in a catalog.
 
-Each commit to the catalog has the rows and, in a property of the table, the offset of the last one and the number of
-the writer. A commit adds a snapshot and requires that the writer knows the newest one. So of two writers one fails, and
-reads which writer was first. Opening the target commits a snapshot without rows, which fences all earlier writers. The
-library's own retries of commits are turned off: the offset may have moved.
+A property of the table has the offset of a sink and the number of its writer. A commit adds a snapshot and requires
+that the writer knows the newest one. The library's own retries of commits are turned off: the offset may have moved.
 
 RisingWave, "Sink data to Apache Iceberg".
 """
@@ -17,22 +15,21 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.targets import (
     Delivery,
-    SinkBatch,
     SinkOffset,
     Unavailable,
+    check_form,
     connector_for,
-    newest_rows,
     reached,
-    rows_that_came,
 )
 from watersmeet.connectors.lakes.client import (
     ICEBERG_OPTIONS,
@@ -42,15 +39,11 @@ from watersmeet.connectors.lakes.client import (
     iceberg_library,
     iceberg_location,
 )
-from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeColumns, check_form
-from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.formats.valuetexts import EXACT_JSON
-from watersmeet.formats.writers import json_writer, row_codes
-from watersmeet.system.process import fault
+from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeTarget, check_partition_name
+from watersmeet.errors import error
+from watersmeet.formats.writers import row_codes
 from watersmeet.values.types import Schema, SqlType
 
-#: How often a commit is tried again that somebody else came before.
-_ATTEMPTS: Final = 10
 _EACH_COMMIT: Final = "Accepted without effect: each batch is one commit, exactly once."
 SINK_OPTIONS: Final = OptionSet(
     "iceberg of sinks",
@@ -64,9 +57,6 @@ SINK_OPTIONS: Final = OptionSet(
         OptionSpec("enable_snapshot_expiration", "Accepted without effect: the catalog expires.", is_idle=True),
     ),
 )
-#: Iceberg has no such types: they are written as text, or as wider numbers.
-_AS_TEXT: Final = ("interval",)
-_WIDER: Final = {pa.int16(): pa.int32(), pa.int8(): pa.int32()}
 _PARTITION: Final = re.compile(r"\s*(?:(\w+)\s*\(\s*)?([^,()]+?)\s*\)?\s*(?:,|$)")
 _TRANSFORMS: Final = ("identity", "year", "month", "day", "hour")
 
@@ -80,69 +70,19 @@ class _Options:
     partition_by: tuple[tuple[str, str], ...]
 
 
-class IcebergTarget:
-    """See `base.targets.Target`."""
+class IcebergTarget(LakeTarget):
+    """A table of Apache Iceberg."""
+
+    system = "iceberg"
+    as_text = ("interval",)
+    wider: ClassVar = {pa.int16(): pa.int32(), pa.int8(): pa.int32()}
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        self._delivery = delivery
         self._options = _options(delivery)
-        self._names = [c.name for c in delivery.columns]
-        self._columns = LakeColumns(delivery.columns, _AS_TEXT, _WIDER)
-        by_name = {c.name: c for c in delivery.columns}
-        self._is_upsert = delivery.format.rows == "upsert"
-        self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
-        self._property = f"watersmeet.{database_id}-{delivery.target_id}"
         self._exceptions = iceberg_library("pyiceberg.exceptions")
+        super().__init__(delivery, self._options.location.what, self._exceptions.CommitFailedException)
+        self._property = f"watersmeet.{database_id}-{delivery.target_id}"
         self._catalog: Any = None
-        self._table: Any = None
-        self._writer = 0
-
-    def look(self) -> None:
-        """Whether the table is there and takes the rows, or can be made. Unavailable, CONNECTOR_OPTION, …"""
-        with self._explained():
-            self._open_table()
-
-    def open(self, generation: int) -> SinkOffset | None:
-        with self._explained():
-            for _ in range(_ATTEMPTS):
-                self._table = self._open_table()
-                found, writer = self._noted()
-                if found is not None and found.generation > generation:
-                    raise self._fenced(f"generation {found.generation} is delivered")
-                self._writer = writer + 1
-                fault("iceberg.looked")
-                with contextlib.suppress(self._exceptions.CommitFailedException):
-                    self._commit(found, lambda transaction: transaction.append(self._columns.schema.empty_table()))
-                    fault("iceberg.fenced")
-                    return found
-        raise Unavailable(f"{self._what}: others write without end")
-
-    def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        offset = batches[-1].offset
-        with self._explained():
-            if self._is_upsert:
-                rows, gone = newest_rows(batches, self._names, self._keys)
-                changed = self._columns.written(rows)
-                came = changed.filter(pa.array(~gone))
-                write = functools.partial(self._merge, changed=changed.select([*self._delivery.key]), came=came)
-            else:
-                added = pa.concat_tables([rows_that_came(p).select(self._names) for p in batches])
-                write = functools.partial(self._append, rows=self._columns.written(added))
-            for _ in range(_ATTEMPTS):
-                fault("iceberg.begun")
-                try:
-                    self._commit(offset, write)
-                except self._exceptions.CommitFailedException:
-                    self._table = self._open_table()
-                    noted, writer = self._noted()
-                    if writer != self._writer:
-                        raise self._fenced("another writer has taken over") from None
-                    if noted == offset:
-                        return  # it was written, and the answer got lost
-                    continue
-                fault("iceberg.committed")
-                return
-        raise Unavailable(f"{self._what}: others write without end")
 
     def create(self, columns: Schema) -> None:
         """Makes the table, which must not be there, with columns that may take NULL or not. DUPLICATE_OBJECT."""
@@ -162,24 +102,13 @@ class IcebergTarget:
         with self._explained():
             try:
                 self._open_table().append(self._columns.written(rows))
-            except self._exceptions.CommitFailedException as cause:
-                raise Unavailable(f"{self._what}: others write without end") from cause
-
-    def rest(self) -> None:
-        pass
+            except self._conflict as cause:
+                raise self._overtaken() from cause
 
     def close(self) -> None:
         self._table = self._catalog = None
 
-    @property
-    def _what(self) -> str:
-        return self._options.location.what
-
-    def _fenced(self, why: str) -> Error:
-        return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
-
     def _open_table(self) -> Any:
-        """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
         options = self._options
         if self._catalog is None:
             self._catalog = iceberg_catalog(options.location)
@@ -187,11 +116,7 @@ class IcebergTarget:
             table = self._catalog.load_table(options.location.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError) as cause:
             if not options.creates:
-                raise error(
-                    "UNDEFINED_OBJECT",
-                    f"there is no {self._what}",
-                    hint="Create it first, or add create_table_if_not_exists = 'true'.",
-                ) from cause
+                raise self._missing() from cause
             self._columns.check_partitions(
                 self._what, [c for transform, c in options.partition_by if transform == "identity"], _is_partition_type
             )
@@ -213,7 +138,6 @@ class IcebergTarget:
                     spec.add_field(column, transform, column if transform == "identity" else f"{column}_{transform}")
 
     def _noted(self) -> tuple[SinkOffset | None, int]:
-        """The offset that the table notes, and the number of the writer."""
         text = self._table.properties.get(self._property)
         if text is None:
             return None, 0
@@ -230,31 +154,31 @@ class IcebergTarget:
             write(transaction)
             transaction.set_properties({self._property: note})
 
-    def _append(self, transaction: Any, rows: pa.Table) -> None:
-        transaction.append(rows)
+    def _append(self, rows: pa.Table, offset: SinkOffset | None) -> None:
+        self._commit(offset, lambda transaction: transaction.append(rows))
 
-    def _merge(self, transaction: Any, changed: pa.Table, came: pa.Table) -> None:
-        """Rows whose keys changed go, those that came are added. Files with rows that go are written anew."""
+    def _merge(self, rows: pa.Table, gone: npt.NDArray[np.bool_], offset: SinkOffset) -> None:
+        changed, came = rows.select([*self._delivery.key]), rows.filter(pa.array(~gone))
+        self._commit(offset, lambda transaction: self._overwrite(transaction, changed, came))
+
+    def _overwrite(self, transaction: Any, changed: pa.Table, came: pa.Table) -> None:
+        """Deletes the rows of changed keys, and adds those that came. Writes files with deleted rows again."""
         key = [*self._delivery.key]
         expressions = iceberg_library("pyiceberg.expressions")
-        if changed.num_rows:
-            # Of a key of several columns this takes more than its rows: those that are to stay are written again.
-            found = functools.reduce(operator.and_, [_one_of(expressions, k, changed.column(k)) for k in key])
-            there = self._table.scan(row_filter=found).to_arrow()
-            if there.num_rows:
-                # A join would not take NULL for equal to NULL.
-                both = pa.concat_tables([changed, there.select(key).cast(changed.schema)])
-                codes = row_codes(both)
-                staying = there.filter(pa.array(~np.isin(codes[len(changed) :], codes[: len(changed)])))
-                transaction.overwrite(_stacked([staying.select(there.column_names), came], there.schema), found)
-                return
-        transaction.append(came)
+        # With a key of several columns this matches more than its rows: the others are written again.
+        found = functools.reduce(operator.and_, [_one_of(expressions, k, changed.column(k)) for k in key])
+        there = self._table.scan(row_filter=found).to_arrow()
+        if not there.num_rows:
+            transaction.append(came)
+            return
+        # A join would not match NULL with NULL.
+        codes = row_codes(pa.concat_tables([changed, there.select(key).cast(changed.schema)]))
+        staying = there.filter(pa.array(~np.isin(codes[len(changed) :], codes[: len(changed)])))
+        transaction.overwrite(_stacked([staying.select(there.column_names), came], there.schema), found)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the library as those of the contract."""
-        kept = (Unavailable, self._exceptions.CommitFailedException)
-        with iceberg_explained(self._options.location, Unavailable, *kept):
+        with iceberg_explained(self._options.location, Unavailable, Unavailable, self._conflict):
             yield
 
 
@@ -316,12 +240,7 @@ def _partition(text: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
                 f"partitions by {transform} are not supported",
                 hint=f"These are: {', '.join(_TRANSFORMS)}.",
             )
-        if column not in names:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'partition_by names "{column}", which is no column',
-                hint=did_you_mean(column, names),
-            )
+        check_partition_name(column, names)
         found.append((transform, column))
     return tuple(found)
 

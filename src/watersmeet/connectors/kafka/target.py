@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Unavailable, reached
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Target, Unavailable, reached
 from watersmeet.connectors.kafka.client import (
     TOPIC_OPTIONS,
     Brokers,
@@ -108,7 +108,7 @@ class _Progress:
     topic_id: str
 
 
-class KafkaTarget:
+class KafkaTarget(Target):
     """See `base.targets.Target`. stopping: whether what waits should give up."""
 
     def __init__(
@@ -186,9 +186,6 @@ class KafkaTarget:
             self._repeated(self._producer.commit_transaction)
             self._in_transaction = False
             fault("kafka.committed")
-
-    def rest(self) -> None:
-        pass
 
     def close(self) -> None:
         producer, self._producer = self._producer, None

@@ -1,23 +1,44 @@
-"""Tables of lakes as targets: how their columns are compared with those of a sink, and how rows become theirs."""
+"""Tables of lakes as targets.
+
+Each version that a sink adds has the rows, the offset of the last one and the number of the writer. A version is added
+only if the writer knows the newest one of the sink, so of two writers one fails. Opening a target adds a version
+without rows, which fences all earlier writers. Versions of others, such as compactions, don't matter.
+"""
 
 from __future__ import annotations
 
+import abc
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, ClassVar, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSpec
-from watersmeet.connectors.base.targets import Delivery
-from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.valuetexts import plain_text
-from watersmeet.formats.writers import evaluate_text
+from watersmeet.connectors.base.targets import (
+    Delivery,
+    SinkBatch,
+    SinkOffset,
+    Target,
+    Unavailable,
+    newest_rows,
+    rows_that_came,
+)
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
+from watersmeet.formats.writers import evaluate_text, json_writer
+from watersmeet.system.process import fault
 from watersmeet.values.types import Schema, SqlType
+
+#: How often a version is tried again after a conflict with another writer.
+_ATTEMPTS: Final = 10
 
 
 class LakeColumns:
-    """The columns of a sink as a table of a lake has them. as_text: types that it lacks, which are written as text.
-    wider: types in whose place it has others.
+    """The columns of a sink in a table of a lake. as_text: types that it lacks, which are written as text. wider: by
+    type that it lacks, the type that it has instead.
     """
 
     def __init__(self, columns: Schema, as_text: tuple[str, ...], wider: dict[pa.DataType, pa.DataType]) -> None:
@@ -26,7 +47,7 @@ class LakeColumns:
         self.schema = pa.schema(
             [pa.field(c.name, pa.string() if c.type.name in as_text else _wider(c.type.arrow, wider)) for c in columns]
         )
-        """Of what is written; from `check` on with columns that take no NULL, where the table has such."""
+        """Of written rows; after `check` with the NOT NULL columns of the table."""
 
     def check(self, what: str, there: pa.Schema) -> None:
         """UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION. what: the table, for messages. there: its columns."""
@@ -77,14 +98,118 @@ class LakeColumns:
         return pa.table(arrays, schema=self.schema)
 
 
-def check_form(delivery: Delivery) -> None:
-    """CONNECTOR_OPTION for a FORMAT."""
-    form = delivery.format
-    if form.rows == "debezium" or form.encoding != "json" or form.options:
+class LakeTarget(Target):
+    """A table of a lake. what: the table, for messages. conflict: the library's error for a version that
+    another writer has added first.
+    """
+
+    system: ClassVar[str]
+    as_text: ClassVar[tuple[str, ...]]
+    wider: ClassVar[dict[pa.DataType, pa.DataType]] = {}
+
+    def __init__(self, delivery: Delivery, what: str, conflict: type[Exception]) -> None:
+        self._delivery, self._what, self._conflict = delivery, what, conflict
+        self._names = [c.name for c in delivery.columns]
+        self._columns = LakeColumns(delivery.columns, self.as_text, self.wider)
+        by_name = {c.name: c for c in delivery.columns}
+        self._is_upsert = delivery.format.rows == "upsert"
+        self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
+        self._table: Any = None
+        self._writer = 0
+
+    @abc.abstractmethod
+    def _open_table(self) -> Any:
+        """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+
+    @abc.abstractmethod
+    def _noted(self) -> tuple[SinkOffset | None, int]:
+        """The offset and the number of the writer in the table."""
+
+    @abc.abstractmethod
+    def _append(self, rows: pa.Table, offset: SinkOffset | None) -> None:
+        """Adds a version with more rows."""
+
+    @abc.abstractmethod
+    def _merge(self, rows: pa.Table, gone: npt.NDArray[np.bool_], offset: SinkOffset) -> None:
+        """Adds a version in which `rows` replace those of their keys; without the keys of rows that are `gone`."""
+
+    @abc.abstractmethod
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        """Errors of the library as those of the contract, except conflicts."""
+
+    def _check(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None) -> None:
+        """DELIVERY_REFUSED for values that the system can't store."""
+
+    def look(self) -> None:
+        """Checks that the table exists and takes the rows, or can be created. Unavailable, CONNECTOR_OPTION, …"""
+        with self._explained():
+            self._open_table()
+
+    def open(self, generation: int) -> SinkOffset | None:
+        with self._explained():
+            for _ in range(_ATTEMPTS):
+                self._table = self._open_table()
+                found, writer = self._noted()
+                if found is not None and found.generation > generation:
+                    raise self._fenced(f"generation {found.generation} is delivered")
+                self._writer = writer + 1
+                fault(f"{self.system}.looked")
+                with contextlib.suppress(self._conflict):
+                    self._append(self._columns.schema.empty_table(), found)
+                    fault(f"{self.system}.fenced")
+                    return found
+        raise self._overtaken()
+
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        offset, gone = batches[-1].offset, None
+        with self._explained():
+            if self._is_upsert:
+                rows, gone = newest_rows(batches, self._names, self._keys)
+            else:
+                rows = pa.concat_tables([rows_that_came(p).select(self._names) for p in batches])
+            rows = self._columns.written(rows)
+            self._check(rows, gone)
+            for _ in range(_ATTEMPTS):
+                fault(f"{self.system}.begun")
+                try:
+                    if gone is None or not len(rows):
+                        self._append(rows, offset)
+                    else:
+                        self._merge(rows, gone, offset)
+                except self._conflict:
+                    self._table = self._open_table()
+                    noted, writer = self._noted()
+                    if writer != self._writer:
+                        raise self._fenced("another writer has taken over") from None
+                    if noted == offset:
+                        return  # it was written, and the answer got lost
+                    continue
+                fault(f"{self.system}.committed")
+                return
+        raise self._overtaken()
+
+    def close(self) -> None:
+        self._table = None
+
+    def _fenced(self, why: str) -> Error:
+        return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
+
+    def _overtaken(self) -> Unavailable:
+        return Unavailable(f"{self._what}: others write without end")
+
+    def _missing(self) -> Error:
+        return error(
+            "UNDEFINED_OBJECT",
+            f"there is no {self._what}",
+            hint="Create it first, or add create_table_if_not_exists = 'true'.",
+        )
+
+
+def check_partition_name(name: str, names: Sequence[str]) -> None:
+    """CONNECTOR_OPTION for a name in `partition_by` that is no column."""
+    if name not in names:
         raise error(
-            "CONNECTOR_OPTION",
-            f"connector {delivery.connector['connector']} writes columns, not messages",
-            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
+            "CONNECTOR_OPTION", f'partition_by names "{name}", which is no column', hint=did_you_mean(name, names)
         )
 
 

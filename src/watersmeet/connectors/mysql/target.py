@@ -27,6 +27,7 @@ from watersmeet.connectors.base.targets import (
     RowChange,
     SinkBatch,
     Unavailable,
+    check_form,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
@@ -34,7 +35,6 @@ from watersmeet.connectors.databases.targets import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
-    check_form,
     database_connector,
     named_table,
     table_specs,

@@ -21,6 +21,7 @@ from watersmeet.connectors.base.targets import (
     Delivery,
     RowChange,
     SinkBatch,
+    check_form,
     rows_that_came,
 )
 from watersmeet.connectors.databases.targets import (
@@ -29,7 +30,6 @@ from watersmeet.connectors.databases.targets import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
-    check_form,
     database_connector,
     named_table,
     table_specs,
