@@ -1,5 +1,6 @@
 """What tests of targets in databases share."""
 
+import decimal
 import time
 
 import psycopg
@@ -95,3 +96,21 @@ def wait(connection, wanted):
 
 def is_done(shown):
     return shown["state"] == "running" and not shown["commits_behind"]
+
+
+def keep_a_join(connection, options, found):
+    """A sink of a join has the rows of the join, before and after changes. found: the rows of its table."""
+    connection.execute(f"""
+        CREATE TABLE names (id int PRIMARY KEY, name varchar);
+        CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
+        CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
+            WITH ({options}, type = 'upsert', primary_key = 'id');
+        INSERT INTO names VALUES (1, 'a'), (2, 'b');
+        INSERT INTO amounts VALUES (1, 1.5), (3, 7);
+        FLUSH
+    """)
+    wait(connection, is_done)
+    assert found() == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
+    connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
+    wait(connection, is_done)
+    assert found() == [(2, "b", decimal.Decimal("2.00"))]

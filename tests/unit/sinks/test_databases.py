@@ -1,13 +1,11 @@
 """Tables of databases as targets: rows are there once, whatever happens when. Real servers of each system."""
 
-import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from tests.thorough import mostly_slow
-from tests.unit.sinks.batches import TWO, batch, history
+from tests.unit.sinks.batches import TWO, batch
 from tests.unit.sinks.databasetargets import (
     KEYED,
     POINTS,
@@ -24,10 +22,6 @@ from watersmeet.connectors.base.targets import RowChange, SinkOffset, Unavailabl
 from watersmeet.errors import Error
 from watersmeet.system import process
 from watersmeet.values.types import VARCHAR, Field
-
-
-class Killed(BaseException):
-    """The process ends here: nothing of the target's code catches it."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +49,6 @@ def own_database(request):
     return request.getfixturevalue(request.param)
 
 
-def test_rows_are_changed_by_their_keys(database):
-    database.execute(KEYED)
-    sink = target(database)
-    assert sink.open(1) is None
-    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, 'd,"\\.\n'), diff=[-1, -1, 1, 1])])
-    assert content(database) == [(1, "c"), (3, None), (4, 'd,"\\.\n')]
-    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
-    assert content(database) == [(1, "f"), (3, None), (4, 'd,"\\.\n')]
-    sink.close()
-    assert target(database).open(1) == SinkOffset(1, 6)
-
-
 def test_an_append_only_sink_only_adds(database):
     database.execute("CREATE TABLE kept (name text)")
     columns = (Field("name", VARCHAR),)
@@ -76,43 +57,6 @@ def test_an_append_only_sink_only_adds(database):
     sink.deliver([batch(3, ("\\.",), (None,), ("",), ("x",), columns=columns, diff=[1, 1, 1, 2])])
     sink.deliver([batch(4, ("x",), ("y",), columns=columns, diff=[-1, 1])])
     assert content(database) == sorted([("\\.",), (None,), ("",), ("x",), ("x",), ("y",)], key=repr)
-
-
-@pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
-def test_killed_at_each_step_and_resumed(database, point, seed):
-    database.execute(KEYED)
-    wanted, r = history(seed), random.Random(seed)
-    offset, deaths = None, 0
-    for _ in range(40):
-        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
-
-        def hook(name):
-            nonlocal countdown
-            if name == point:
-                countdown -= 1
-                if countdown <= 0:
-                    raise Killed
-
-        process.set_hook(hook if deaths < 8 else None)
-        sink = target(database)
-        try:
-            offset = sink.open(1)
-            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
-            while rest:
-                size = r.randint(1, 2)
-                sink.deliver(rest[:size])
-                rest = rest[size:]
-            break
-        except Killed:
-            deaths += 1
-            sink._connection = None  # nobody closes it: the server, or the next writer, does
-            process.set_hook(None)
-            offset = target(database).open(1)
-            if offset is not None:
-                assert content(database) == next(rows for p, rows in wanted if p.offset == offset)
-    assert deaths
-    assert content(database) == wanted[-1][1]
 
 
 def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
@@ -201,17 +145,6 @@ def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
     thread.join(60)
     assert isinstance(ended[0], Unavailable)
     assert content(database) == [(1, "b")]
-
-
-def test_an_older_generation_is_fenced(database):
-    database.execute(KEYED)
-    newer = target(database, generation=2)
-    newer.open(2)
-    newer.deliver([batch(3, (1, "a"), generation=2)])
-    with pytest.raises(Error) as fenced:
-        target(database).open(1)
-    assert fenced.value.condition == "WRITER_FENCED"
-    assert target(database, generation=3).open(3) == SinkOffset(2, 3)
 
 
 def test_a_unique_index_and_more_columns_do(database):

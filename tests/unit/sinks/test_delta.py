@@ -1,17 +1,12 @@
 """A table of Delta Lake as a target: rows are there once, whatever happens when."""
 
-import datetime as dt
-import decimal
-import random
-import time
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from scripts.servers.s3 import REGION
 from tests.lakes import duckdb_with
-from tests.thorough import mostly_slow
-from tests.unit.sinks.batches import TWO, batch, history
+from tests.unit.sinks.batches import EVERYTHING, TWO, VALUES, batch
+from tests.unit.sinks.databasetargets import keep_a_join
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
@@ -19,35 +14,8 @@ from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.delta import DeltaTarget
 from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
-from watersmeet.system import process
-from watersmeet.values.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTEA,
-    DATE,
-    DOUBLE,
-    INTEGER,
-    INTERVAL,
-    JSONB,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    VARCHAR,
-    Field,
-    SqlType,
-)
 
 POINTS = ("delta.looked", "delta.fenced", "delta.begun", "delta.committed")
-
-
-class Killed(BaseException):
-    """The process ends here: nothing of the target's code catches it."""
-
-
-@pytest.fixture(autouse=True)
-def no_hook():
-    yield
-    process.set_hook(None)
 
 
 def target(path, columns=TWO, *, rows="upsert", key=("id",), generation=1, **more):
@@ -75,17 +43,6 @@ def content(path, **storage):
     return sorted((tuple(row.values()) for row in table(path, **storage).to_pylist()), key=repr)
 
 
-def test_rows_are_changed_by_their_keys(tmp_path):
-    sink = target(tmp_path)
-    assert sink.open(1) is None
-    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
-    assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
-    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
-    assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
-    assert target(tmp_path).open(1) == SinkOffset(1, 6)
-
-
 def test_an_append_only_sink_only_adds(tmp_path):
     sink = target(tmp_path, rows="plain", partition_by="name")
     sink.open(1)
@@ -95,111 +52,16 @@ def test_an_append_only_sink_only_adds(tmp_path):
     assert DeltaTable(tmp_path).metadata().partition_columns == ["name"]
 
 
-EVERYTHING = (
-    Field("id", BIGINT),
-    Field("b", BOOLEAN),
-    Field("f", DOUBLE),
-    Field("n", SqlType("numeric", 38, 10)),
-    Field("t", VARCHAR),
-    Field("y", BYTEA),
-    Field("d", DATE),
-    Field("c", TIME),
-    Field("s", TIMESTAMP),
-    Field("z", TIMESTAMPTZ),
-    Field("i", INTERVAL),
-    Field("j", JSONB),
-    Field("a", SqlType("array", element=VARCHAR)),
-    Field("r", SqlType("struct", fields=(("x", INTEGER), ("y", SqlType("numeric", 20, 5))))),
-)
-VALUES = [
-    (
-        1,
-        True,
-        0.1,
-        decimal.Decimal("9999999999999999999999999999.9999999999"),
-        'a,"b"\n\t\\é',
-        b"\x00\xff",
-        dt.date(2024, 2, 29),
-        dt.time(1, 2, 3, 4),
-        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
-        dt.datetime(2024, 1, 1, 0, 0, 0, 1, dt.UTC),
-        pa.MonthDayNano([13, 2, 1_000_000_000]),
-        '{"a":[1,12345678901234567890.12]}',
-        ["x", None, 'q"'],
-        {"x": 1, "y": decimal.Decimal("123456789012345.67891")},
-    ),
-    (2, *[None] * 13),
-]
-
-
 @pytest.mark.parametrize("rows", ["plain", "upsert"])
 def test_all_types_arrive_as_they_are(tmp_path, rows):
     sink = target(tmp_path, EVERYTHING, rows=rows)
     sink.open(1)
     sink.deliver([batch(3, *VALUES, columns=EVERYTHING)])
-    first, second = content(tmp_path)
+    first, second, third = content(tmp_path)
     wanted = list(VALUES[0])
     wanted[7], wanted[10] = "01:02:03.000004", "1 year 1 month 2 days 00:00:01"
     assert list(first) == wanted
-    assert list(second) == list(VALUES[1])
-
-
-@pytest.mark.parametrize("seed", mostly_slow(range(3), 1, 2, fresh=False))
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
-    wanted, r = history(seed), random.Random(seed)
-    offset, deaths = None, 0
-    for _ in range(40):
-        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
-
-        def hook(name):
-            nonlocal countdown
-            if name == point:
-                countdown -= 1
-                if countdown <= 0:
-                    raise Killed
-
-        process.set_hook(hook if deaths < 8 else None)
-        sink = target(tmp_path)
-        try:
-            offset = sink.open(1)
-            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
-            while rest:
-                size = r.randint(1, 2)
-                sink.deliver(rest[:size])
-                rest = rest[size:]
-            break
-        except Killed:
-            deaths += 1
-            process.set_hook(None)
-            offset = target(tmp_path).open(1)
-            if offset is not None:
-                assert content(tmp_path) == next(rows for p, rows in wanted if p.offset == offset)
-    assert deaths
-    assert content(tmp_path) == wanted[-1][1]
-
-
-@pytest.mark.parametrize("rows", ["plain", "upsert"])
-def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
-    before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
-    before.open(1)
-    before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == SinkOffset(1, 3)
-    with pytest.raises(Error) as fenced:
-        before.deliver([batch(4, (2, "b"))])
-    assert fenced.value.condition == "WRITER_FENCED"
-    after.deliver([batch(4, (2, "b"))])
-    assert content(tmp_path) == [(1, "a"), (2, "b")]
-
-
-def test_an_older_generation_is_fenced(tmp_path):
-    newer = target(tmp_path, generation=2)
-    newer.open(2)
-    newer.deliver([batch(3, (1, "a"), generation=2)])
-    with pytest.raises(Error) as fenced:
-        target(tmp_path).open(1)
-    assert fenced.value.condition == "WRITER_FENCED"
-    assert target(tmp_path, generation=3).open(3) == SinkOffset(2, 3)
+    assert [second, third] == VALUES[1:]
 
 
 @pytest.mark.parametrize("rows", ["plain", "upsert"])
@@ -260,35 +122,11 @@ def test_options_are_checked(tmp_path, options, said):
         target(**{"path": tmp_path / "t", **options}).look() if "location" not in options else target("").look()
 
 
-def wait(connection):
-    deadline = time.monotonic() + 60
-    while True:
-        cursor = connection.execute("SHOW SINKS")
-        shown = dict(zip([c[0] for c in cursor.description], cursor.fetchone(), strict=True))
-        if shown["state"] == "running" and not shown["commits_behind"]:
-            return
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.05)
-
-
 def test_a_join_is_kept_in_a_table(tmp_path):
     out = tmp_path / "out"
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
-        connection.execute(f"""
-            CREATE TABLE names (id int PRIMARY KEY, name varchar);
-            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
-            CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
-                WITH (connector = 'deltalake', location = '{out}', type = 'upsert', primary_key = 'id',
-                    create_table_if_not_exists = 'true');
-            INSERT INTO names VALUES (1, 'a'), (2, 'b');
-            INSERT INTO amounts VALUES (1, 1.5), (3, 7);
-            FLUSH
-        """)
-        wait(connection)
-        assert content(out) == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
-        connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
-        wait(connection)
-        assert content(out) == [(2, "b", decimal.Decimal("2.00"))]
+        options = f"connector = 'deltalake', location = '{out}', create_table_if_not_exists = 'true'"
+        keep_a_join(connection, options, lambda: content(out))
     assert duckdb_with("delta").execute(f"SELECT * FROM delta_scan('{out}')").fetchall() == content(out)
 
 

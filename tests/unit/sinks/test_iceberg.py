@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import random
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.lakes import duckdb_with
-from tests.thorough import mostly_slow
-from tests.unit.sinks.batches import TWO, batch
-from tests.unit.sinks.databasetargets import is_done, wait
-from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
+from tests.unit.sinks.batches import EVERYTHING, TWO, VALUES, batch
+from tests.unit.sinks.databasetargets import keep_a_join
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
 from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.iceberg.target import IcebergTarget
 from watersmeet.errors import Error
-from watersmeet.system import process
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field
 
 POINTS = ("iceberg.looked", "iceberg.fenced", "iceberg.begun", "iceberg.committed")
-
-
-class Killed(BaseException):
-    """The process ends here: nothing of the target's code catches it."""
-
-
-@pytest.fixture(autouse=True)
-def no_hook():
-    yield
-    process.set_hook(None)
 
 
 def options(path, **more):
@@ -69,17 +55,6 @@ def content(path):
     return sorted((tuple(row.values()) for row in read(path).scan().to_arrow().to_pylist()), key=repr)
 
 
-def test_rows_are_changed_by_their_keys(tmp_path):
-    sink = target(tmp_path)
-    assert sink.open(1) is None
-    sink.deliver([batch(3, (1, "a"), (2, "b"), (3, None))])
-    sink.deliver([batch(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
-    assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
-    sink.deliver([batch(5, (5, "e"), (1, "c"), diff=[1, -1]), batch(6, (5, "e"), (1, "f"), diff=[-1, 1])])
-    assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
-    assert target(tmp_path).open(1) == SinkOffset(1, 6)
-
-
 @pytest.mark.parametrize("form", ["upsert", "plain"])
 def test_a_table_with_columns_that_take_no_null(tmp_path, form):
     catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
@@ -94,14 +69,6 @@ def test_a_table_with_columns_that_take_no_null(tmp_path, form):
     with pytest.raises(Error) as caught:
         sink.deliver([batch(5, (4, None))])
     assert caught.value.condition == "DELIVERY_REFUSED"
-
-
-def test_an_append_only_sink_only_adds(tmp_path):
-    sink = target(tmp_path, rows="plain")
-    sink.open(1)
-    sink.deliver([batch(3, (1, "a"), (2, None), diff=[2, 1])])
-    sink.deliver([batch(4, (1, "a"), (3, "b"), diff=[-1, 1])])
-    assert content(tmp_path) == [(1, "a"), (1, "a"), (2, None), (3, "b")]
 
 
 def test_a_key_of_several_columns_takes_its_rows_alone(tmp_path):
@@ -121,69 +88,11 @@ def test_every_type(tmp_path):
     sink.open(1)
     sink.deliver([batch(3, *VALUES, columns=EVERYTHING)])
     names = [c.name for c in EVERYTHING]
-    first, second = sorted(read(tmp_path).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    first, *others = sorted(read(tmp_path).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     wanted = list(VALUES[0])
     wanted[10] = "1 year 1 month 2 days 00:00:01"
     assert [first[n] for n in names] == wanted
-    assert [second[n] for n in names] == list(VALUES[1])
-
-
-@pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
-def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
-    wanted, r = history(seed), random.Random(seed)
-    offset, deaths = None, 0
-    for _ in range(40):
-        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
-
-        def hook(name):
-            nonlocal countdown
-            if name == point:
-                countdown -= 1
-                if countdown <= 0:
-                    raise Killed
-
-        process.set_hook(hook if deaths < 6 else None)
-        sink = target(tmp_path)
-        try:
-            offset = sink.open(1)
-            rest = [p for p, _ in wanted if offset is None or p.offset > offset]
-            while rest:
-                size = r.randint(1, 2)
-                sink.deliver(rest[:size])
-                rest = rest[size:]
-            break
-        except Killed:
-            deaths += 1
-            process.set_hook(None)
-            offset = target(tmp_path).open(1)
-            if offset is not None:
-                assert content(tmp_path) == next(rows for p, rows in wanted if p.offset == offset)
-    assert deaths
-    assert content(tmp_path) == wanted[-1][1]
-
-
-@pytest.mark.parametrize("rows", ["plain", "upsert"])
-def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
-    before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
-    before.open(1)
-    before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == SinkOffset(1, 3)
-    with pytest.raises(Error) as fenced:
-        before.deliver([batch(4, (2, "b"))])
-    assert fenced.value.condition == "WRITER_FENCED"
-    after.deliver([batch(4, (2, "b"))])
-    assert content(tmp_path) == [(1, "a"), (2, "b")]
-
-
-def test_an_older_generation_is_fenced(tmp_path):
-    newer = target(tmp_path, generation=2)
-    newer.open(2)
-    newer.deliver([batch(3, (1, "a"), generation=2)])
-    with pytest.raises(Error) as fenced:
-        target(tmp_path).open(1)
-    assert fenced.value.condition == "WRITER_FENCED"
-    assert target(tmp_path, generation=3).open(3) == SinkOffset(2, 3)
+    assert [tuple(row[n] for n in names) for row in others] == VALUES[1:]
 
 
 @pytest.mark.parametrize("rows", ["plain", "upsert"])
@@ -253,21 +162,9 @@ def test_a_table_of_another_shape_is_refused(tmp_path):
 def test_a_join_is_kept_in_a_table_that_duckdb_reads(tmp_path):
     listed = ", ".join(f"{n} = '{v}'" for n, v in options(tmp_path).items())
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
-        connection.execute(f"""
-            CREATE TABLE names (id int PRIMARY KEY, name varchar);
-            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
-            CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
-                WITH ({listed}, type = 'upsert', primary_key = 'id');
-            INSERT INTO names VALUES (1, 'a'), (2, 'b');
-            INSERT INTO amounts VALUES (1, 1.5), (3, 7);
-            FLUSH
-        """)
-        wait(connection, is_done)
-        assert content(tmp_path) == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
-        connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
-        wait(connection, is_done)
-    offset = read(tmp_path).metadata_location
-    found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{offset}')").fetchall()
+        keep_a_join(connection, listed, lambda: content(tmp_path))
+    metadata = read(tmp_path).metadata_location
+    found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{metadata}')").fetchall()
     assert found == content(tmp_path) == [(2, "b", decimal.Decimal("2.00"))]
     assert Path(tmp_path / "warehouse").exists()
 

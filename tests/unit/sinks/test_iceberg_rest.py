@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from tests.lakes import rest_catalog
-from tests.thorough import mostly_slow
 from tests.unit.sinks import test_iceberg as tables
 from tests.unit.sinks.batches import batch
 from tests.unit.sinks.databasetargets import is_done, wait
-from tests.unit.sinks.test_delta import history
-from tests.unit.sinks.test_iceberg import POINTS, Killed, content
+from tests.unit.sinks.test_iceberg import content
 
 import watersmeet
 from watersmeet.connectors.base.targets import SinkOffset, Unavailable
 from watersmeet.errors import Error
-from watersmeet.system import process
 
 
 @pytest.fixture
 def rest(tmp_path):
     with rest_catalog(tmp_path) as server:
         yield server
-    process.set_hook(None)
 
 
 def through(rest, **more):
@@ -46,33 +40,6 @@ def test_a_table_is_made_partitioned_and_written(rest, tmp_path):
     assert target(rest, tmp_path).open(1) == SinkOffset(1, 4)
 
 
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 2))
-def test_killed_at_each_step_and_resumed(rest, tmp_path, point):
-    wanted, r = history(3), random.Random(3)
-    deaths = 0
-    for _ in range(40):
-        left = r.randint(1, 3) if point in POINTS[2:] else 1
-
-        def hook(name):
-            nonlocal left
-            left -= name == point
-            if left <= 0:
-                raise Killed
-
-        process.set_hook(hook if deaths < 4 else None)
-        sink = target(rest, tmp_path)
-        try:
-            offset = sink.open(1)
-            for each, _ in wanted:
-                if offset is None or each.offset > offset:
-                    sink.deliver([each])
-            break
-        except Killed:
-            deaths += 1
-    assert deaths
-    assert content(tmp_path) == wanted[-1][1]
-
-
 @pytest.mark.parametrize("status", [500, 504, None])
 def test_a_commit_without_an_answer_is_made_once(rest, tmp_path, status):
     """Whether it was made is in the table: who opens it again goes on from there."""
@@ -87,17 +54,6 @@ def test_a_commit_without_an_answer_is_made_once(rest, tmp_path, status):
     assert offset == (None if status is None else SinkOffset(1, 3))
     if offset is None:
         again.deliver([batch(3, (1, "a"))])
-    assert content(tmp_path) == [(1, "a")]
-
-
-def test_a_writer_that_was_overtaken_writes_nothing(rest, tmp_path):
-    before, after = target(rest, tmp_path), target(rest, tmp_path)
-    before.open(1)
-    before.deliver([batch(3, (1, "a"))])
-    assert after.open(1) == SinkOffset(1, 3)
-    with pytest.raises(Error) as fenced:
-        before.deliver([batch(4, (2, "b"))])
-    assert fenced.value.condition == "WRITER_FENCED"
     assert content(tmp_path) == [(1, "a")]
 
 

@@ -4,9 +4,16 @@ import datetime as dt
 import decimal
 
 import pytest
-from scripts.servers.mariadb import PASSWORD, USER
+from scripts.servers.mariadb import PASSWORD
 from tests.unit.sinks.batches import batch
-from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
+from tests.unit.sinks.databasetargets import (
+    KEYED,
+    content,
+    keep_a_join,
+    selected,
+    target,
+    written_options,
+)
 
 import watersmeet
 import watersmeet.connectors.mysql.target
@@ -339,22 +346,10 @@ def test_urls_are_checked(mysql, change, said):
 def test_a_join_is_kept_in_a_table(mysql, tmp_path):
     mysql.execute("CREATE TABLE joined (id int PRIMARY KEY, name text, amount decimal(10, 2))")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
-        connection.execute(f"""
-            CREATE TABLE names (id int PRIMARY KEY, name varchar);
-            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
-            CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}';
-            CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
-                WITH (connector = 'jdbc', jdbc.url = 'jdbc:mysql://127.0.0.1:{mysql.server.port}/{mysql.name}',
-                    user = '{USER}', password = SECRET pw, table.name = 'joined', type = 'upsert', primary_key = 'id');
-            INSERT INTO names VALUES (1, 'a'), (2, 'b');
-            INSERT INTO amounts VALUES (1, 1.5), (3, 7);
-            FLUSH
-        """)
-        wait(connection, is_done)
-        assert content(mysql, "joined") == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
-        connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
-        wait(connection, is_done)
-        assert content(mysql, "joined") == [(2, "b", decimal.Decimal("2.00"))]
+        connection.execute(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")
+        url = f"jdbc:mysql://127.0.0.1:{mysql.server.port}/{mysql.name}"
+        options = written_options(mysql, password=None, **{"jdbc.url": url, "table.name": "joined"})
+        keep_a_join(connection, f"{options}, password = SECRET pw", lambda: content(mysql, "joined"))
         assert PASSWORD not in str(connection.execute("SHOW CREATE SINK k").fetchall())
 
 

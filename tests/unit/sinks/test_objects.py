@@ -13,7 +13,8 @@ import time
 import pyarrow.parquet as pq
 import pytest
 from tests.thorough import mostly_slow
-from tests.unit.sinks.test_files import TWO, Killed, batch, commits, delivery
+from tests.unit.sinks.batches import TWO, additions, batch
+from tests.unit.sinks.test_files import delivery
 
 import watersmeet
 from watersmeet.connectors.base.targets import SinkOffset, Unavailable
@@ -96,92 +97,6 @@ def test_an_upsert_sink_says_what_became_of_keys_and_partitions_are_directories(
     ]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(3), 1, 2, fresh=False))
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
-def test_killed_at_each_step_and_resumed(bucket, point, seed):
-    wanted, r = commits(seed), random.Random(seed)
-    deaths = 0
-    for _ in range(40):
-        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
-
-        def hook(name):
-            nonlocal countdown
-            countdown -= name == point
-            if not countdown:
-                raise Killed
-
-        sink = target(bucket, partition_by="name")
-        process.set_hook(hook if deaths < 6 else None)
-        try:
-            offset = sink.open(1)
-            left = [p for p in wanted if offset is None or p.offset > offset]
-            while left:
-                count = r.randint(1, 3)
-                sink.deliver(left[:count])
-                left = left[count:]
-            break
-        except Killed:
-            deaths += 1
-    process.set_hook(None)
-    assert deaths
-    assert target(bucket).open(1) == wanted[-1].offset
-    assert [row[0] for row in content(bucket)] == [i for p in wanted for i in p.rows["id"].to_pylist()]
-    assert delivered(bucket) == seen(bucket)
-
-
-@pytest.mark.parametrize("generation", [1, 2])
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 3))
-def test_a_writer_that_was_overtaken_never_writes_again(bucket, point, generation):
-    """The second one comes while the first one stands at a step, and delivers; then the first one goes on."""
-    first, second = target(bucket, partition_by="name"), target(bucket, partition_by="name")
-    rows = [(1, "a"), (2, "b")]
-
-    def hook(name):
-        if name != point:
-            return
-        process.set_hook(None)
-        offset = second.open(generation)
-        if offset is None or offset.generation < generation:
-            second.deliver([batch(3, *rows, generation=generation)])
-        second.deliver([batch(4, (3, "c"), generation=generation)])
-
-    process.set_hook(hook)
-    fenced = False
-    try:
-        assert first.open(1) is None or point == "objects.looked"
-        first.deliver([batch(3, *rows)])
-        first.deliver([batch(4, (3, "c"))])
-        first.deliver([batch(5, (4, "d"))])
-    except Error as err:
-        assert err.condition == "WRITER_FENCED"
-        fenced = True
-    if point == "objects.looked" and generation == 1:  # it is the first one that comes last
-        assert not fenced
-        with pytest.raises(Error, match="another process delivers"):
-            second.deliver([batch(5, (4, "d"))])
-        assert content(bucket) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-        return
-    assert fenced
-    assert content(bucket) == [(1, "a"), (2, "b"), (3, "c")]
-    second.deliver([batch(5, (4, "d"), generation=generation)])
-    assert content(bucket)[-1] == (4, "d")
-
-
-def test_a_new_generation_replaces_what_the_one_before_has_delivered(bucket):
-    old = target(bucket, partition_by="name")
-    old.open(1)
-    old.deliver([batch(3, (1, "a"), (2, "b"))])
-    new = target(bucket, partition_by="name")
-    assert new.open(2) == SinkOffset(1, 3)
-    assert content(bucket) == [(1, "a"), (2, "b")]
-    new.deliver([batch(7, (5, "e"), generation=2)])
-    assert content(bucket) == [(5, "e")]
-    with pytest.raises(Error) as caught:
-        target(bucket).open(1)
-    assert caught.value.condition == "WRITER_FENCED"
-    assert target(bucket).open(2) == SinkOffset(2, 7)
-
-
 def test_an_answer_that_is_lost_is_no_other_writer(bucket, monkeypatch):
     """The library tries again after an answer that did not come: its second attempt finds the name taken."""
     real = CloudStore.create
@@ -217,7 +132,7 @@ def test_each_request_may_fail(bucket, monkeypatch):
 
     for name in ("create", "get", "stat", "delete", "list"):
         monkeypatch.setattr(CloudStore, name, failing(name))
-    wanted = commits(3)
+    wanted = [p for p, _ in additions(3)]
     sink, offset, left, tries = target(bucket), None, None, 0
     while left is None or left:
         tries += 1
@@ -232,13 +147,6 @@ def test_each_request_may_fail(bucket, monkeypatch):
     monkeypatch.undo()
     assert tries > len(wanted)
     assert [row[0] for row in content(bucket)] == [i for p in wanted for i in p.rows["id"].to_pylist()]
-
-
-def test_a_directory_belongs_to_one_sink(bucket):
-    target(bucket).open(1)
-    for other in (target(bucket, target="s2"), target(bucket, database="other")):
-        with pytest.raises(Error, match="belongs to another sink"):
-            other.open(1)
 
 
 @pytest.mark.slow

@@ -7,7 +7,14 @@ import pyarrow as pa
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
 from tests.unit.sinks.batches import batch
-from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
+from tests.unit.sinks.databasetargets import (
+    KEYED,
+    content,
+    keep_a_join,
+    selected,
+    target,
+    written_options,
+)
 
 import watersmeet
 from watersmeet.errors import Error
@@ -216,22 +223,9 @@ def test_a_join_is_kept_in_a_table(postgres, tmp_path, connector):
         "table.name = 'joined'"
     )
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
-        connection.execute(f"""
-            CREATE TABLE names (id int PRIMARY KEY, name varchar);
-            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
-            CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}';
-            CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
-                WITH (connector = '{connector}', {where}, user = '{USER}', password = SECRET pw, type = 'upsert',
-                    primary_key = 'id');
-            INSERT INTO names VALUES (1, 'a'), (2, 'b');
-            INSERT INTO amounts VALUES (1, 1.5), (3, 7);
-            FLUSH
-        """)
-        wait(connection, is_done)
-        assert content(postgres, "marts.joined") == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
-        connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
-        wait(connection, is_done)
-        assert content(postgres, "marts.joined") == [(2, "b", decimal.Decimal("2.00"))]
+        connection.execute(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")
+        options = f"connector = '{connector}', {where}, user = '{USER}', password = SECRET pw"
+        keep_a_join(connection, options, lambda: content(postgres, "marts.joined"))
         assert PASSWORD not in str(connection.execute("SHOW CREATE SINK k").fetchall())
 
 
