@@ -24,6 +24,7 @@ from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchem
 from watersmeet.formats.typemapping import can_read, decimals, retyped, with_meaning
 from watersmeet.formats.valuetexts import Converted, Mask, evaluate, of_rows, one_array
 from watersmeet.system.process import library
+from watersmeet.values.packing import offsets
 from watersmeet.values.types import Field, SqlType
 
 #: The option of a format with the text of the schema from which the columns were taken.
@@ -107,9 +108,8 @@ def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
     framed = pc.starts_with(payloads, b"\x00").to_numpy(zero_copy_only=False) & (sizes >= _FRAME)
     ids = np.full(len(payloads), -1, np.int64)
     if framed.any():
-        _, offsets, data = payloads.buffers()
-        starts = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads)][framed]
-        heads = np.frombuffer(data, np.uint8)[starts.astype(np.int64)[:, None] + np.arange(1, _FRAME)]
+        starts = offsets(payloads)[:-1][framed]
+        heads = np.frombuffer(payloads.buffers()[2], np.uint8)[starts[:, None] + np.arange(1, _FRAME)]
         ids[framed] = heads.astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
     return without_head(payloads, _FRAME), ids
 
@@ -214,9 +214,8 @@ def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
 
 def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
     """All bodies as one block; None unless each matches the schema from beginning to end."""
-    _, offsets, data = bodies.buffers()
-    ends = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
-    block = (data or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
+    ends = offsets(bodies)
+    block = (bodies.buffers()[2] or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
     record = read_block(schema, len(bodies), block)
     if record is None or not np.array_equal(schema.sizes(record), np.diff(ends)):
         return None

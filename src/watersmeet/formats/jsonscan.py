@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.valuetexts import Mask, evaluate
+from watersmeet.values.packing import offsets
 
 Places = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -192,11 +193,11 @@ def canonical(texts: pa.StringArray) -> pa.StringArray:
 
 def content(texts: pa.StringArray) -> tuple[Bytes, Places]:
     """(the bytes of all texts, the beginning of each, and the end)."""
-    _, offsets, data = texts.buffers()
+    data = texts.buffers()[2]
     if data is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
-    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8)[places[0] : places[-1]], places - places[0]
+    bounds = offsets(texts)
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 def _strings(data: Bytes, offsets: Places) -> pa.StringArray:

@@ -23,6 +23,7 @@ from watersmeet.formats.convert import convert
 from watersmeet.formats.jsonscan import canonical, is_valid
 from watersmeet.formats.valuetexts import Converted, Mask, of_rows
 from watersmeet.formats.writers import Writer, concatenated, fixed
+from watersmeet.values.packing import offsets
 from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 Numbers = npt.NDArray[np.int64]
@@ -132,13 +133,14 @@ def without_head(payloads: pa.BinaryArray, size_bytes: int) -> pa.BinaryArray:
     """Payloads, without NULL, after their first bytes. (Arrow's own function fails for long texts.)"""
     if not len(payloads):
         return payloads
-    _, offsets, data = payloads.buffers()
-    ends = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    ends = offsets(payloads)
     bounds = np.empty(2 * len(payloads), np.int32)
-    bounds[0::2] = np.minimum(ends[:-1] + np.int32(size_bytes), ends[1:])
+    bounds[0::2] = np.minimum(ends[:-1] + size_bytes, ends[1:])
     bounds[1::2] = ends[1:]
     # Every other piece lies between two bodies.
-    pieces = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(payloads) - 1, [None, pa.py_buffer(bounds), data])
+    pieces = pa.BinaryArray.from_buffers(
+        pa.binary(), 2 * len(payloads) - 1, [None, pa.py_buffer(bounds), payloads.buffers()[2]]
+    )
     return pieces.take(pa.array(np.arange(0, 2 * len(payloads), 2)))
 
 

@@ -20,6 +20,7 @@ from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing
 from watersmeet.formats.protoschema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema, from_text, wrapped_type
 from watersmeet.formats.registry import Registry, UnknownSchemaError
 from watersmeet.formats.valuetexts import Converted, Mask, of_rows
+from watersmeet.values.packing import offsets
 from watersmeet.values.types import Field
 
 Bytes = npt.NDArray[np.uint8]
@@ -75,10 +76,8 @@ class ProtobufReader:
         if self._registry is None:
             assert self._schema is not None
             assert self._message is not None
-            _, offsets, data = payloads.buffers()
-            narrow = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
-            bounds = narrow.astype(np.int64)
-            return self._columns(self._schema, self._message, _bytes(data), bounds[:-1], bounds[1:], "the schema")
+            bounds, data = offsets(payloads), _bytes(payloads)
+            return self._columns(self._schema, self._message, data, bounds[:-1], bounds[1:], "the schema")
         bodies, ids = split_frames(payloads)
         reads = []
         for id_ in np.unique(ids).tolist():
@@ -91,9 +90,7 @@ class ProtobufReader:
         schema = self._schema_of(id_)
         if isinstance(schema, str):
             return nothing(self._fields, dict.fromkeys(range(len(bodies)), schema))
-        _, offsets, buffer = bodies.buffers()
-        data = _bytes(buffer)
-        bounds = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
+        bounds, data = offsets(bodies), _bytes(bodies)
         starts, ends = bounds[:-1].copy(), bounds[1:]
         paths: dict[tuple[int, ...] | None, list[int]] = {}
         simple = (ends > starts) & (data[np.minimum(starts, len(data) - 1)] == 0)
@@ -155,7 +152,8 @@ class ProtobufReader:
         return Read(kept, np.flatnonzero(good), reasons)
 
 
-def _bytes(buffer: pa.Buffer | None) -> Bytes:
+def _bytes(payloads: pa.BinaryArray) -> Bytes:
+    buffer = payloads.buffers()[2]
     data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
     return data if len(data) else np.zeros(1, np.uint8)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.formats.convert import convert
 from watersmeet.formats.valuetexts import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask, convert_scalars
+from watersmeet.values.packing import offsets
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import (
     BIGINT,
@@ -204,11 +205,11 @@ def decimals(raw: pa.Array, scale: int) -> Converted:
         done = decimals(pa.array([None if v is not None and len(v) > 16 else v for v in short], pa.binary()), scale)
         lost = done.column.is_null().to_numpy(zero_copy_only=False) & ~null
         return Converted(done.column, lost if lost.any() else None)
-    offsets = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1].astype(np.int64)
     data = np.frombuffer(raw.buffers()[2] or b"\0", np.uint8)
     if not len(data):
         data = np.zeros(1, np.uint8)
-    starts, ends = offsets[:-1], offsets[1:]
+    bounds = offsets(raw)
+    starts, ends = bounds[:-1], bounds[1:]
     sign = np.where((sizes > 0) & (data[np.minimum(starts, len(data) - 1)] >= 128), 255, 0).astype(np.uint8)
     little = np.empty((len(raw), 16), np.uint8)
     for i in range(16):

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.system import duckdbs
+from watersmeet.values.packing import offsets
 from watersmeet.values.times import DAY_US, with_offset_sql
 from watersmeet.values.types import Field, SqlType
 
@@ -472,8 +473,8 @@ def _has_only(texts: pa.Array, letters: Mask) -> bool:
     data = texts.buffers()[2]
     if data is None or not len(texts):
         return True
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return bool(letters[np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]].all())
+    bounds = offsets(texts)
+    return bool(letters[np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]].all())
 
 
 def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Array:

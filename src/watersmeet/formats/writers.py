@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_object, literal, one_array, plain_text
+from watersmeet.values.packing import offsets
 from watersmeet.values.types import Schema, SqlType
 
 
@@ -268,11 +269,10 @@ def shortest(numbers: npt.NDArray[np.uint8]) -> pa.BinaryArray:
     return binary(offsets, numbers[kept])
 
 
-def gathered(items: pa.BinaryArray, offsets: npt.NDArray[np.int32]) -> pa.BinaryArray:
-    """Neighboring items concatenated: value i has the items from offsets[i] to offsets[i + 1]."""
-    _, places, data = items.buffers()
-    bytes_at = np.frombuffer(places, np.int32, len(items) + 1, 4 * items.offset)[offsets]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(bytes_at.copy()), data])
+def gathered(items: pa.BinaryArray, bounds: npt.NDArray[np.int32]) -> pa.BinaryArray:
+    """Neighboring items concatenated: value i has the items from bounds[i] to bounds[i + 1]."""
+    bytes_at = offsets(items)[bounds].astype(np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bytes_at), items.buffers()[2]])
 
 
 def list_parts(column: pa.ListArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:

@@ -25,6 +25,7 @@ from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import TEXT, UUID, UUIDS, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal, uuid_text
+from watersmeet.values.packing import offsets
 from watersmeet.values.types import BIGINT, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
 BINARY: Final = pa.large_binary()
@@ -208,10 +209,9 @@ def _padded(numbers: np.ndarray, width: int = 2) -> pa.Array:
 def _bytes(values: pa.Array) -> pa.Array:
     r"""`\x` and two digits for each byte."""
     values = pa.concat_arrays([values.cast(pa.large_binary())])
-    _, offsets, data = values.buffers()
-    places = np.frombuffer(offsets, np.int64, len(values) + 1) if len(values) else np.zeros(1, np.int64)
-    digits = _HEX[np.frombuffer(data or b"", np.uint8)[: places[-1]]]
-    shown = pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(places * 2), pa.py_buffer(digits))
+    bounds = offsets(values)
+    digits = _HEX[np.frombuffer(values.buffers()[2] or b"", np.uint8)[: bounds[-1]]]
+    shown = pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(bounds * 2), pa.py_buffer(digits))
     return _where(values, _glued("\\x", shown))
 
 
@@ -466,8 +466,8 @@ def contents(values: pa.Array) -> memoryview:
     """The concatenated bytes of values (large binary)."""
     if not len(values):
         return memoryview(b"")
-    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
-    return memoryview(values.buffers()[2]).cast("B")[offsets[0] : offsets[-1]]
+    bounds = offsets(values)
+    return memoryview(values.buffers()[2]).cast("B")[bounds[0] : bounds[-1]]
 
 
 def fixed(values: np.ndarray) -> pa.Array:

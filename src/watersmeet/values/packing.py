@@ -11,6 +11,7 @@ import json
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -134,18 +135,32 @@ def _wide(array: pa.Array, kind: pa.DataType, low: int) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), [array.buffers()[0], pa.py_buffer(wide)], array.null_count)
 
 
+def offsets(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The n + 1 offsets of a string, binary or list array, into its data or child."""
+    wide = (
+        pa.types.is_large_string(array.type)
+        or pa.types.is_large_binary(array.type)
+        or pa.types.is_large_list(array.type)
+    )
+    buffer = array.buffers()[1]
+    if len(array) == 0 or buffer is None:
+        return np.zeros(1, np.int64)
+    dtype = np.dtype("<i8" if wide else "<i4")
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64)
+
+
 def _lengths(array: pa.Array) -> tuple[pa.Array, pa.Buffer]:
     """The length of each string in bytes, and the bytes of all."""
-    _, ends, data = array.buffers()
+    data = array.buffers()[2]
     if not len(array):
         return pa.array([], pa.uint8()), pa.py_buffer(b"")
-    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
-    lengths = np.diff(offsets)
+    bounds = offsets(array)
+    lengths = np.diff(bounds)
     if array.null_count and lengths[~_valid(array)].any():
         return _lengths(array.take(pa.array(np.arange(len(array)))))  # removes the bytes of NULLs
     narrow = _fitting(int(lengths.max()))
     assert narrow is not None
-    first, last = int(offsets[0]), int(offsets[-1])
+    first, last = int(bounds[0]), int(bounds[-1])
     return _array(lengths.astype(narrow), array), pa.py_buffer(b"") if data is None else data.slice(first, last - first)
 
 

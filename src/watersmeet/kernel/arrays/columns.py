@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
+from watersmeet.values.packing import offsets
 from watersmeet.values.times import DAY_US
 
 Mask = npt.NDArray[np.bool_]
@@ -98,20 +99,6 @@ def words(array: pa.Array) -> npt.NDArray[Any]:
     per_value = max(1, width // 8)
     values = np.frombuffer(buffer, dtype, len(array) * per_value, array.offset * width)
     return values if per_value == 1 else values.reshape(-1, per_value)
-
-
-def offsets(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The n + 1 offsets of a string, binary or list array, into its data or child."""
-    wide = (
-        pa.types.is_large_string(array.type)
-        or pa.types.is_large_binary(array.type)
-        or pa.types.is_large_list(array.type)
-    )
-    buffer = array.buffers()[1]
-    if len(array) == 0 or buffer is None:
-        return np.zeros(1, np.int64)
-    dtype = np.dtype("<i8" if wide else "<i4")
-    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64)
 
 
 def is_bytes(kind: pa.DataType) -> bool:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.values.packing import offsets
 
 Limbs = npt.NDArray[np.int64]
 
@@ -217,7 +218,7 @@ def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
 
 def stored(first: pa.Array, lists: pa.Array) -> Digits:
     """The digits of rows as stored by `Table.lists`; NULL is 0."""
-    bounds = col.offsets(lists)
+    bounds = offsets(lists)
     lengths = np.diff(bounds)
     within = np.arange(int(bounds[-1] - bounds[0])) - np.repeat(bounds[:-1] - bounds[0], lengths)
     digits = lists.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])).to_numpy().astype(np.int64)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
+from watersmeet.values.packing import offsets
 
 Hashes = npt.NDArray[np.uint64]
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -189,7 +190,7 @@ def _hash_words(values: npt.NDArray[Any]) -> Hashes:
 
 def _hash_lists(array: pa.Array, *, as_key: bool) -> Hashes:
     """Mixes, for each list, the sum of its elements' hashes, each mixed with its index, and the length."""
-    bounds = col.offsets(array)
+    bounds = offsets(array)
     first, last = int(bounds[0]), int(bounds[-1])
     lengths = np.diff(bounds)
     elements = _hash_array(array.values.slice(first, last - first), as_key=as_key)
@@ -203,7 +204,7 @@ def _hash_lists(array: pa.Array, *, as_key: bool) -> Hashes:
 
 
 def _hash_bytes(array: pa.Array) -> Hashes:
-    bounds = col.offsets(array)
+    bounds = offsets(array)
     buffer = array.buffers()[2]
     data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
     result = np.empty(len(array), np.uint64)
@@ -325,7 +326,7 @@ def order_words(array: pa.Array) -> Hashes:
 
 
 def _first_bytes(array: pa.Array, count: int = 4) -> Hashes:
-    bounds = col.offsets(array)
+    bounds = offsets(array)
     buffer = array.buffers()[2]
     data = np.zeros(1, np.uint8) if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
     result = np.zeros(len(array), np.uint64)

@@ -16,6 +16,7 @@ from watersmeet.kernel.arrays.columns import Positions, pieces
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.state import State
+from watersmeet.values.packing import offsets
 
 
 def map_rows(op: Map, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
@@ -123,7 +124,7 @@ class _Lists:
     """An array column: its elements, where those of each row start and how many there are (NULL: none)."""
 
     def __init__(self, array: pa.Array) -> None:
-        bounds = col.offsets(array)
+        bounds = offsets(array)
         lengths = np.diff(bounds) if len(array) else np.zeros(0, np.int64)
         valid = col.validity(array)
         self.lengths = lengths if valid is None else np.where(valid, lengths, 0)
