@@ -178,7 +178,7 @@ def test_a_source_that_stopped_goes_on_without_its_bad_records(run, connection, 
     )
     (tmp_path / "2.json").write_text('{"a": 2}\nnonsense\n{"a": 3}\n')
     [notice] = connection.execute("FLUSH").notices
-    run(notice.partition("go on: ")[2])
+    run(notice.partition("continue: ")[2])
     assert content(run) == [(1,), (2,), (3,)]
     assert [(place[:2]) for place in dead(run)] == [("2.json", 2)]
     run(f"ALTER {kind} s CONNECTOR WITH (on_error = 'stop')")
