@@ -140,7 +140,7 @@ def test_a_bad_record_stops_its_source_alone(broker, topic, tmp_path):
         cursor = connection.cursor()
         cursor.execute("FLUSH")
         for notice in cursor.notices:
-            cursor.execute(notice.partition("go on: ")[2])
+            cursor.execute(notice.partition("continue: ")[2])
         cursor.execute("FLUSH")
         assert not cursor.notices
         cursor.execute("SELECT * FROM of_strict, of_too, of_lenient")

@@ -87,7 +87,7 @@ def test_fail_stops_at_the_first_bad_record(broker, opened, topic):
     [notice] = connection.execute("FLUSH").notices
     assert f"partition 0 of topic {name}, offset 0" in notice
     assert connection.execute(f"SELECT n FROM {name}").fetchall() == []
-    connection.execute(notice.partition("go on: ")[2])
+    connection.execute(notice.partition("continue: ")[2])
     connection.execute("FLUSH")
     assert connection.execute(f"SELECT n FROM {name}").fetchall() == [(1,)]
 

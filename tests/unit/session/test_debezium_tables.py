@@ -102,7 +102,7 @@ def test_a_source_that_stops_at_bad_records_stops_at_updates_without_a_row(tmp_p
         assert "a record can't be read: kept: the value of" in notice
         assert "stalled" in notice
         assert rows(connection, "SELECT * FROM watersmeet.dead_letters") == []
-        connection.execute(notice.partition("go on: ")[2])
+        connection.execute(notice.partition("continue: ")[2])
         dead = rows(connection, 'SELECT "offset" FROM watersmeet.dead_letters')
         assert dead == [(0,)]
 
