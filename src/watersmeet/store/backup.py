@@ -25,7 +25,7 @@ from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.checkpoints import all_checkpoints, newest_checkpoint
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.layout import Layout, file_numbers, make_root
+from watersmeet.store.layout import DIRECTORIES, Layout, file_numbers, make_root
 from watersmeet.store.readers import Reader, commits_there, low_water_number, read_low_water
 from watersmeet.store.retention import state_files
 from watersmeet.store.segmentfiles import SegmentFiles
@@ -69,6 +69,8 @@ class _Copy:
                 self._copy_folder(folder)
             if storage.exists(self._from.root / "PARALLELISM"):
                 self._copy("PARALLELISM")
+            for folder in DIRECTORIES:  # who only reads makes none
+                storage.make_directory(self._to / folder)
             self._copy("FORMAT")
         return head
 

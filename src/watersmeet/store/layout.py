@@ -41,7 +41,7 @@ DATABASE_FORMAT_VERSION: Final = 14
 #: The permissions of a new database: for its user only, or by the process's umask.
 FilePermissions = Literal["private", "umask"]
 
-_DIRECTORIES: Final = (
+DIRECTORIES: Final = (
     "catalog",
     "commits",
     "low-water",
@@ -315,7 +315,7 @@ class Layout:
     def _make_directories(self) -> None:
         if isinstance(self.root, ObjectPath):
             return
-        missing = {*_DIRECTORIES} - {*os.listdir(self.root)}
+        missing = {*DIRECTORIES} - {*os.listdir(self.root)}
         for name in sorted(missing):
             storage.make_directory(self.root / name)
         if self.durable and missing:

@@ -149,6 +149,8 @@ def test_targets(written, tmp_path):
     (tmp_path / "empty").mkdir()
     done = call(app, ["backup", str(db), str(tmp_path / "empty")])
     assert (done.exit_code, done.stdout.startswith(f"{tmp_path / 'empty'} has commit ")) == (0, True)
+    with watersmeet.connect(tmp_path / "empty", read_only=True) as connection:
+        assert connection.execute("SELECT id FROM b").fetchall() == [(1,)]
     assert check(tmp_path / "empty", tmp_path / "in") == 1
     for source, target, problem in (
         (db, tmp_path / "empty", "is not empty"),
