@@ -52,7 +52,7 @@ class Place:
         else:
             self.path = str(self._root)
             self._root.mkdir(mode=0o700)
-            for folder in layout._DIRECTORIES if files else ():
+            for folder in layout.DIRECTORIES if files else ():
                 (self._root / folder).mkdir(exist_ok=True)
             for name, data in files.items():
                 (self._root / name).write_bytes(data)
