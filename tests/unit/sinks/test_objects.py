@@ -56,8 +56,9 @@ def seen(bucket):
     return [n.removeprefix("out/") for n in bucket.names("out/") if "/.watersmeet/" not in n]
 
 
-def content(bucket):
-    tables = [pq.read_table(io.BytesIO(bucket.get(f"out/{name}"))) for name in seen(bucket)]
+def content(bucket, names=None):
+    names = seen(bucket) if names is None else names
+    tables = [pq.read_table(io.BytesIO(bucket.get(f"out/{name}"))) for name in names]
     return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
 
 
