@@ -430,7 +430,7 @@ def test_nothing_is_said_without_encryption_where_it_is_required(serving, tmp_pa
         client.sendall(startup())
         answer = said(client)
         assert answer[:1] == b"E"
-        assert b"without encryption" in answer
+        assert b"must be encrypted" in answer
         assert b"SCRAM" not in answer
     with raw(served.server.port) as client:  # what comes behind the request is taken for nothing
         client.sendall(struct.pack(">iI", 8, 80877103) + startup())
