@@ -200,9 +200,10 @@ class Repartition(PassThrough):
         return self.input.ids
 
 
-#: Window functions that read only earlier rows and peers, and those that read later rows with any frame.
+#: Window functions that read only earlier rows and peers.
 _BACK: Final = ("row_number", "rank", "dense_rank")
 
+#: Window functions that also read later rows, whatever their frame is.
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 

@@ -283,8 +283,8 @@ _EXACT: Final[dict[str, SqlType | None]] = {
 def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
     """The SQL type for a type object of DuckDB's Python client, or None.
 
-    Any decimal is `numeric`, to which the expression has yet to be cast. exact: the type of DuckDB's values without a
-    cast, with the digits of decimals.
+    Decimals of any precision become `numeric`, so the caller has to cast the expression to it. exact: return the type
+    that DuckDB's values have without a cast, with the precision and scale of decimals.
     """
     if str(kind).upper() == "JSON":
         return JSONB

@@ -349,6 +349,6 @@ def follow(queries: Sequence[Follower], stop: threading.Event) -> None:
 
 
 def drain(queries: Sequence[Follower]) -> None:
-    """Prints what running queries gave so far."""
+    """Prints the rows that running queries have returned and that are not printed yet."""
     for query in queries:
         query.follow(0, headed=True)

@@ -497,7 +497,7 @@ def _groups(pattern: str) -> int:
 #: The kind of a server of that wrapper.
 SYS_JDBC: Final = "SYS_JDBC"
 
-#: Drivers by the beginning of their class: the system.
+#: The database system by the prefix of a JDBC driver's class name.
 _DRIVERS: Final = {"org.postgresql.": "postgres", "com.mysql.": "mysql", "org.mariadb.": "mysql"}
 
 _NO_EFFECT: Final = "Accepted without effect: how fast rows are read or written."

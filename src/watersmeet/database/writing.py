@@ -277,8 +277,9 @@ def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
-    """The changes of a transaction without rows older than rows that others have written meanwhile, and the number of
-    these rows by relation id.
+    """The changes of a transaction without its late rows, and the number of late rows by relation id.
+
+    A row is late if another transaction has committed a row of the ordered stream with a later time.
     """
     found, rejected = dict(changes), {}
     for relation_id, change in changes.items():

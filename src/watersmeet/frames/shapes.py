@@ -213,9 +213,10 @@ def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
 
 
 def with_offsets(array: pa.Array) -> pa.Array:
-    """The same values, with the first offset of nested arrays without elements.
+    """The same values, with an offsets buffer also for empty nested arrays.
 
-    Spark's JVM omits that offset, and PyArrow reads it nevertheless, in `nbytes`: any number in memory, mostly 0.
+    Spark's JVM omits the single offset of such an array. PyArrow's `nbytes` reads it anyway, beyond the buffer, so it
+    would find an arbitrary number.
     """
     kind = array.type
     if not pa.types.is_nested(kind):

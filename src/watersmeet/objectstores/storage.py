@@ -172,9 +172,10 @@ class Publisher:
         self._background = BackgroundWrites()
 
     def publish(self, path: AnyPath, pieces: Sequence[Bytes], *, direct: bool = False, held: bool = False) -> None:
-        """Publish content now or soon; `pieces` must not change. Raises the error of an earlier file.
+        """Publish content, now or in the background. Raises the error of an earlier background write.
 
-        direct: as in `publish_content`. held: they stay in memory in any case, so any number of them may wait.
+        pieces: must not change afterwards. direct: as in `publish_content`. held: whether the caller keeps the pieces
+        in memory anyway; then they don't count towards the limit of waiting bytes.
         """
         size_bytes = sum(map(len, pieces))
         write = partial(publish_content, path, pieces, durable=self._durable, direct=direct)

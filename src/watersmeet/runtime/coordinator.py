@@ -308,7 +308,7 @@ class Coordinator:
         )
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
-        """Whether an epoch without data is due because time has passed. at_once: however little."""
+        """Whether an epoch without data is due because time has passed: a clock tick, or with `at_once` any time."""
         now_us = self._db.clock.now_us()
         if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
             return False

@@ -224,7 +224,7 @@ def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
     """By "stage/bucket", the stored state."""
     found = {}
     for key, segment in commit.segments.items():
-        # If retention has deleted the segment meanwhile, the next status has its successor.
+        # Retention may have deleted the segment meanwhile: the next status then reads the segment that replaced it.
         with contextlib.suppress(Error):
             if key[0].isdigit():
                 found[key] = stored_state(db.segments, segment, key)

@@ -180,7 +180,7 @@ def _read_source(
 ) -> _Part:
     spec = intent.specs[piece.relation]
     assert spec.source is not None
-    # In a backfill the same records were set aside before: they are not set aside and counted again.
+    # A backfill reads records again: the undecodable ones already are dead letters, and must not be counted twice.
     again = intent.mode.reads_history
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:

@@ -187,8 +187,8 @@ class Process:
 class Commit:
     """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for later commits.
 
-    number: its position in the log, from 1; 0 before it is appended. Commits are contiguous. time_us: of creation, UTC
-    microseconds, at least a millisecond later than that of the previous commit. relations: changes by relation id.
+    number: its position in the log, from 1 and without gaps; 0 before it is appended. time_us: when it was created, in
+    UTC; at least a millisecond after the previous commit. relations: changes by relation id.
     epoch, frontier, circuit, segments: of epochs only. `segments` names for each "stage/bucket" the segment that has a
     section with its whole state as of this epoch, also unchanged ones; after `REBUILT`, those that a rebuild has
     written so far. progress: for later epochs. metrics: of epochs only. Nothing depends on them: they may be lost.

@@ -402,10 +402,10 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     """Deletes files of crashed attempts, and finishes an interrupted clean-up. Only for the writer, between take-over
     and start.
 
-    Opening costs the same for any number of commits: in an object store, where each takes a request, and where there
-    are many, those before the newest checkpoint are left to the first clean-up, which runs parallel to epochs. Nothing
-    is deleted, with a warning, if a segment of the state is missing or damaged; in a directory, also if one of the
-    content is missing. DATABASE_DAMAGED if a commit that is read is missing.
+    The cost does not grow with the number of commits: in an object store, where reading a commit takes a request, and
+    in any database with many commits, the first clean-up handles the commits before the newest checkpoint, in parallel
+    with epochs. If a segment of the state is missing or damaged, this warns and deletes nothing; in a directory, also
+    if a segment of the content is missing. DATABASE_DAMAGED if a commit that is read is missing.
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
@@ -471,7 +471,10 @@ def _granted(layout: Layout, low_water: int) -> int:
 
 
 def _lasting(last: Commit | None) -> set[int]:
-    """The commits that are always kept: the newest epochs have the frontier, and the state that tasks still read."""
+    """The commits that are always kept: the newest, and the two newest epochs.
+
+    These epochs contain the frontier and name the state that tasks still read.
+    """
     return {last.number, last.last_epoch, last.epoch_before} if last else set()
 
 

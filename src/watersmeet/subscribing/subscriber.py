@@ -166,7 +166,7 @@ class Subscriber:
         return self._source is not None
 
     def settle(self, most_s: float) -> None:
-        """Returns when `take` returns everything committed so far, or after that many seconds."""
+        """Waits until `take` can return everything that is committed now, for at most `most_s` seconds."""
         if self._drives:
             self._database.flush()
         head = self._shown(self._database.log.head())

@@ -94,7 +94,7 @@ class Listing:
         if full:
             changed |= before.keys() - found.keys()
             self.files = found
-            # A stamp that young could stand for an entry that the walk missed.
+            # If the directory has just changed, its time stamp may already cover an entry that the walk missed.
             self._directory_ns = directory_ns if now_us * 1000 - directory_ns > TICK_NS else 0
         else:
             self.files = {**before, **found} if changed else before

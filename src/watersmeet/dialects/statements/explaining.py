@@ -161,7 +161,8 @@ ROW_COLUMNS: Final[Schema] = (
 class ExplainRow(Statement):
     """`EXPLAIN [MISSING] ROW [(LIMIT limit)] …`: where the rows of a query come from.
 
-    query: of the rows. missing: of `EXPLAIN MISSING ROW relation WHERE condition`: why no row meets the condition.
+    query: selects the rows. missing: whether it is `EXPLAIN MISSING ROW relation WHERE condition`, which answers why no
+    row meets the condition.
     """
 
     takes: ClassVar[str | None] = None

@@ -130,7 +130,7 @@ class CreateStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions(Create):
-    """Creates an object that consists of its options. options: names folded by the reader."""
+    """Creates an object that consists of options, whose names the reader has folded."""
 
     options: Mapping[str, str]
 

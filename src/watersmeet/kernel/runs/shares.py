@@ -71,7 +71,7 @@ class HotKeys(NamedTuple):
 
 
 def busiest_of(change: Run) -> RowsByKey:
-    """Of an epoch's change, as in `Counters`."""
+    """The keys with the most rows in the change of an epoch, as in `Counters`."""
     if not change.keys:
         return ()
     starts, lengths = change.stretches

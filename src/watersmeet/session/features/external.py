@@ -103,7 +103,7 @@ def _settings(cursor: Cursor, what: str) -> dict[str, str]:
 class CreateExternalTable(CreateRelation):
     """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
 
-    No columns: those of the content. own: it is over a relation of this database.
+    Without columns, the table has those of its content. own: whether it reads a relation of this database.
     """
 
     takes: ClassVar[str | None] = ADMIN

@@ -201,7 +201,7 @@ def subscribe_statement(session: Session, statement: SubscribeChanges) -> Result
 
 
 def described(session: Session, statement: SubscribeChanges) -> Schema:
-    """The columns of its rows, without beginning it."""
+    """The columns of the subscription's rows; does not start the subscription."""
     return _form(session, statement).columns
 
 

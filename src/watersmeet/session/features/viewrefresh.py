@@ -77,8 +77,8 @@ def refresh_view(session: Session, statement: RefreshView) -> Result:
     """REFRESH MATERIALIZED VIEW of one view and its stopped readers, or of all stopped views.
 
     A view that is not stopped needs no refresh: outside of a transaction the statement waits until it is current.
-    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH, TRANSACTION_STATE, FEATURE_NOT_SUPPORTED, DEPENDENT_OBJECTS; the error of
-    a stopped relation that a view reads; those of filling a view.
+    Raises UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH, TRANSACTION_STATE, FEATURE_NOT_SUPPORTED, DEPENDENT_OBJECTS, the
+    error of a stopped relation that a view reads, and the errors of filling a view.
     """
     stopped = _stopped(session)
     if statement.name is not None:

@@ -36,9 +36,9 @@ _MOST_EPOCHS: Final = 3600
 class Recent:
     """The newest epochs in which a relation ran.
 
-    epochs: how many. began_us, ended_us: the time of the commit before the first of them, and of the newest.
-    duration_us, tasks_us, operators_us: sums of the `Metrics`. time_us: the sum of the times of the epochs; parallel
-    epochs count with the time of their tasks. counts: by operator.
+    epochs: their number. began_us: the time of the commit before the first of them. ended_us: the time of the newest.
+    duration_us, tasks_us, operators_us: sums over their `Metrics`. time_us: the sum of their durations, but of the
+    times of their tasks for epochs that ran in parallel. counts: by operator.
     """
 
     epochs: int = 0

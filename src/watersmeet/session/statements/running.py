@@ -48,9 +48,9 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
 class _Resources:
-    """The resources of a running query in the database: its view, once created, and the commits not taken yet.
+    """The resources of a running query in the database: its view, once created, and the commits not returned yet.
 
-    acknowledgements: of a subscription, which rows were returned. They outlive the release of this.
+    acknowledgements: the rows that a subscription has returned; they stay usable after the resources are released.
     """
 
     def __init__(self, session: Session, changes: Changes) -> None:

@@ -66,7 +66,7 @@ _SHOWN: Final = (
 
 
 def create_sink(session: Session, statement: CreateSink) -> Result:
-    """CREATE SINK … FROM relation or AS SELECT …: when this returns, its delivery has begun."""
+    """CREATE SINK … FROM relation or AS SELECT …: the sink writer has started when this returns."""
     session.require_definer("CREATE SINK")
     statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)

@@ -183,7 +183,7 @@ def ensure_topic(
 def undone_by_rollback(session: Session, connector: dict[str, str]) -> Callable[[], None]:
     """Deletes a topic that was created for a statement, if its transaction is rolled back.
 
-    Returns a function that does it at once, for a statement that fails.
+    Returns a function that deletes the topic immediately, for the case that the statement itself fails.
     """
     delete = _deletion(session, connector)
     transaction = session.transaction

@@ -72,7 +72,7 @@ GRACE_US: Final = DAY_US
 
 
 def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
-    """The join with its window in its condition; both ends are included (LS-19). one, other: the times."""
+    """The join with its WITHIN clause as a condition on the times `one` and `other`, both ends included (LS-19)."""
     within = lengths_of(node)
     if not within:
         return node
