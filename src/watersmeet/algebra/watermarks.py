@@ -134,7 +134,7 @@ def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapp
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of times, each with a factor, and a constant from `least_us` to `most_us`: one number, except for months.
+    """A sum of times, each with a factor, and a constant between `least_us` and `most_us` (equal unless it has months).
 
     kind: time (a timestamp of either type), date, interval, or days (a number of days, as an integer).
     """
@@ -329,7 +329,7 @@ def clocks(node: Node) -> Watermarks:
 
 @_own.register
 def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
-    """A left row is revised by right rows at or before its value, so no more once the right watermark has passed it."""
+    """Right rows at or before a left row's value revise it, so it is final once the right watermark has passed it."""
     column = node.left_value.column
     if node.comparison not in (">=", ">") or column is None:
         return {}
@@ -338,7 +338,7 @@ def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
-    """The watermarks of times that bound the other side's: rows change only with rows that they can match."""
+    """The watermarks of times that a condition bounds by times of the other side: only matches change a row."""
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
@@ -430,7 +430,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         )
         return left_kept, right_kept
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
-    # A row without a partner may be revised while a pair that counts as its match is possible.
+    # A row without a partner may still be revised as long as a row can arrive that would be its partner.
     lefts, rights = left, right
     if node.partners is not None:
         decided = [

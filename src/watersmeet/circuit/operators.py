@@ -269,14 +269,14 @@ class Changes(PassThrough):
 
 @dataclass(frozen=True)
 class TimeFilter(Operator):
-    """The input's rows whose column `column`, a timestamp or date, compares with a bound that never falls.
+    """The input's rows whose `column`, a timestamp or date, meets a comparison with a bound that never decreases.
 
-    bound: a watermark (`values.watermarks`) over the sources' numbers of the epoch, which may be unknown. `<`, `<=`:
+    bound: a watermark (`values.watermarks`) over the sources' numbers of the epoch; it may be unknown. `<`, `<=`:
     rows wait until the bound has passed them; while it is unknown, all wait. `>`, `>=`: rows are output at once and
-    retracted when the bound passes them. NULL never passes. Rows that the bound has passed are not kept. keep:
-    positions of the input's columns that are output.
-    append_only: for `<`: a change below the bound is an error. stays: (`<`, `<=`) output rows are never retracted.
-    untimed: rows with NULL in the column are output at once.
+    retracted when the bound passes them. Rows with NULL are not output, unless `untimed` is set: then they are output
+    at once. The operator does not store rows that the bound has passed. keep: positions of the input's columns that
+    are output. append_only (`<`): whether a change below the bound is an error. stays (`<`, `<=`): whether output rows
+    are never retracted.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -583,8 +583,8 @@ class Sort(PassThrough):
 class TopN(PassThrough):
     """For each key, the rows in `order` after the first `offset`: at most `limit` (None: all).
 
-    keys: positions; none: all rows are one key, in bucket 0. with_ties: also the rows that are equal in `order` to the
-    last one. Rows equal in `order` are ordered by their other columns, ascending, NULLs last. The output has the
+    keys: positions; if there are none, all rows are one group, in bucket 0. with_ties: also output the rows that are
+    equal in `order` to the last one. Ties are broken by the other columns, ascending, NULLs last. The output has the
     input's columns. time, retain: as in `Aggregate`; `time` is a position.
     """
 

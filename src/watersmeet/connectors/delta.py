@@ -268,7 +268,7 @@ class DeltaLog:
             return found
 
     def _check_log(self, mark: Mark) -> None:
-        """The problem of a log that has neither a version that was read nor the next one."""
+        """Raises the problem of a log in which the version after `mark` is missing."""
         newest = int(self._open().version())
         if newest < mark.version:
             raise made_anew(self, mark.version)

@@ -88,7 +88,7 @@ _SPECIAL: Final = re.compile(r"[*?{\[]")
 
 _RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
 
-#: The most numbers that `{N..M}` stands for.
+#: The greatest number of names to which one `{N..M}` can expand.
 _MOST_NUMBERS: Final = 10_000
 
 _PARTITION: Final = "{_partition_id}"

@@ -310,7 +310,7 @@ def _inner(node: exp.Expression | None) -> exp.Expression | None:
 
 
 def has_cast(source: SqlType, target: SqlType) -> bool:
-    """Whether values of one type, not bare literals, can be cast to another. Structs become others field by field."""
+    """Whether values of one type, not bare literals, can be cast to another. Structs are cast field by field."""
     if source == target:
         return True
     if family(source) != family(target) and family(target) not in _ACROSS.get(family(source), ()):

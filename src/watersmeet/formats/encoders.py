@@ -256,7 +256,7 @@ class _Wrapped:
 
 #: Parts of messages that brokers set.
 BROKERS_OWN: Final = ("partition", "offset")
-#: Parts computed from other columns of the row.
+#: Parts of messages that are computed from other columns of the row.
 COMPUTED_KEY: Final = "computed key"
 COMPUTED_PARTITION: Final = "computed partition"
 

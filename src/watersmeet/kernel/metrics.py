@@ -26,8 +26,8 @@ RowsByKey = tuple[tuple[int, int], ...]
 class Failure:
     """A part of an expression that failed for some rows and became NULL.
 
-    column: the position of the operator's output column that contains it, None for a condition. sql: the part, over the
-    columns of the operator's inputs; empty if it is the whole column and not an expression. reason: of the first row.
+    column: the position of the output column that contains the part, None for a condition. sql: the part, over the
+    columns of the operator's inputs; empty if the column has no expression. reason: the error of the first row.
     """
 
     column: int | None

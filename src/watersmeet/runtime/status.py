@@ -283,11 +283,11 @@ class MemoryStatus:
 class Status:
     """The engine and everything that it keeps up to date, as of the newest epoch.
 
-    runtime: inprocess or spark; None in a process that only reads. state: in such a process whether another process
-    runs the database, unknown in an object store. error: the failure of the engine; None in such a process. commit,
-    transaction: numbers. time_us: of the commit; None before the first epoch. behind: the number of transactions that
-    the epoch does not reflect. lag_seconds: the age of the oldest of them, else 0. metrics: of the epoch. operators: by
-    id. memory: if it was measured.
+    runtime: inprocess or spark. error: the failure of the engine. In a process that only reads, both are None, and
+    `state` is whether another process runs the database (unknown in an object store). commit, transaction: numbers.
+    time_us: of the commit; None before the first epoch. behind: the number of transactions that the epoch does not
+    reflect. lag_seconds: the age of the oldest of these, else 0. metrics: of the epoch. operators: by id. memory: if
+    it was measured.
     """
 
     runtime: str | None = None

@@ -210,12 +210,12 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Job:
-    """One epoch for its tasks.
+    """The description of one epoch that all its tasks receive.
 
-    database: its id. segments: of each "stage/bucket", the segment with the state before the epoch. watermarks: the
-    sources' before it. writer: of the epoch, as in commits. stopped: operators of views that failed after the epoch was
-    planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage. is_sent: whether
-    Spark transports rows between stages.
+    database: its id. segments: by "stage/bucket", the segment with the state before the epoch. watermarks: those of
+    the sources before the epoch. writer: of the epoch, as in commits. stopped: operators of views that failed after the
+    epoch was planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage.
+    is_sent: whether Spark transports rows between stages.
     """
 
     root: str

@@ -558,7 +558,7 @@ def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, 
 
 
 def _is_other(before: Relation, now: Relation) -> bool:
-    """Whether the loaded content of a relation is outdated: its columns changed, or all rows at once."""
+    """Whether the loaded content of a relation is outdated: its columns changed, or all its rows were replaced."""
     return before.columns != now.columns or (before.is_there and before.since != now.since)
 
 

@@ -370,7 +370,7 @@ class Cleaner:
         return number
 
     def _past(self, newest: Checkpoint) -> Iterator[_Past]:
-        """`newest` and the existing earlier checkpoints, falling."""
+        """`newest` and the existing earlier checkpoints, from new to old."""
         number = newest.moment.head
         while number:
             found = self._checkpoints.get(number)

@@ -44,7 +44,7 @@ OWN_FILE_BYTES: Final = 1 << 20
 #: Blobs of this size that no task will read are written past the machine's cache.
 DIRECT_BYTES: Final = 2 << 20
 
-#: The bytes with a checksum of their own.
+#: The size of a block; each has a checksum.
 BLOCK_BYTES: Final = 64 << 10
 
 CHECKSUM_BYTES: Final = 8

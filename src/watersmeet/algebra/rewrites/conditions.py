@@ -252,7 +252,7 @@ def _branches(part: Scalar) -> list[list[Scalar]]:
     return [conjuncts(branch) for branch in disjuncts(part)]
 
 
-#: Functions whose value depends only on earlier rows in the order, so that later rows can be dropped.
+#: Window functions whose value depends only on earlier rows of the partition, so a TopN may drop later rows.
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")
 
 

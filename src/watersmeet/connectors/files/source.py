@@ -338,7 +338,7 @@ class FileSource:
                 self._forget_work(name)
 
     def _find_links(self) -> set[str]:
-        """Finds names of one file; returns the names that must be compared again."""
+        """Finds files that have several names; returns the names that must be compared again."""
         before = self._links
         self._links = other_names(self.options, self._listing.files, self.seen)
         again = {name for name in before.keys() | self._links.keys() if before.get(name) != self._links.get(name)}

@@ -108,9 +108,9 @@ class Writers:
         return found
 
     def commit(self, batch: SinkBatch, content: dict[str, Any]) -> dict[str, Any]:
-        """Makes the manifest of everything up to a batch, which is the step in which that is delivered; the manifest.
+        """Creates the manifest of everything up to a batch, which delivers the batch; returns the manifest.
 
-        WRITER_FENCED.
+        Raises WRITER_FENCED.
         """
         offset = dict(zip(SinkOffset._fields, batch.offset, strict=True))
         manifest = {**offset, "time_us": batch.time_us, **content}

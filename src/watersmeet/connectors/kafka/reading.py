@@ -344,7 +344,7 @@ def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any
 
 
 class _Kept(NamedTuple):
-    """A reader, and when it was asked for last."""
+    """A reader, and the time of its last use."""
 
     reader: TopicReader
     at_s: float

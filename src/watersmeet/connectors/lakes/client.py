@@ -102,10 +102,10 @@ ICEBERG_OPTIONS: Final = (*ICEBERG_CATALOG.specs, *ICEBERG_TABLE.specs)
 
 """Options that specify where a table of Iceberg is."""
 
-#: The library's names of RisingWave's types of catalogs.
+#: The library's name for each catalog type of RisingWave.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 
-#: Errors that no catalog and no store can be the cause of.
+#: Errors that are defects of the code, never caused by a catalog or a store.
 _MISTAKES: Final = (TypeError, AttributeError, AssertionError)
 
 #: Colors of a terminal.

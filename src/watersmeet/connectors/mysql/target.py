@@ -80,7 +80,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
 
 
 class MysqlRows(NamedTuple):
-    """Rows as SQL, `(1,'a')`. keys: of the same rows; gone: keys without a row. Both are empty unless it upserts."""
+    """Rows as SQL, `(1,'a')`. keys: those of `rows`; gone: those of deleted rows. Both are empty unless it upserts."""
 
     rows: pa.BinaryArray
     keys: pa.BinaryArray
@@ -206,7 +206,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._run(f"UPDATE {joined} SET {changes}")
 
     def _check_merging(self, merging: Merging, keys: Collection[frozenset[str]]) -> None:
-        """FEATURE_NOT_SUPPORTED if a row may be taken for another one's by another unique key."""
+        """FEATURE_NOT_SUPPORTED if the table has another unique key, by which MySQL could update an unrelated row."""
         for other in sorted(map(sorted, keys)):
             if not {*merging.key} <= {*other} and not {*other} & self._numbers:
                 raise error(

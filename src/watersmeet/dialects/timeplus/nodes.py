@@ -55,8 +55,8 @@ class RangeJoin(exp.Join):  # type: ignore[misc]
 class StreamTable(MarkedTable):
     """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
 
-    static: it is in `table()`. changelog: the names after the stream in `changelog()`. rewound: WHERE requires rows
-    from a time on, which may be before the query starts.
+    static: whether it is in `table()`. changelog: the names after the stream in `changelog()`. rewound: whether WHERE
+    sets the time from which rows are read; it may be earlier than the start of the query.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "static": False, "changelog": False, "rewound": False}

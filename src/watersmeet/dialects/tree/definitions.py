@@ -168,7 +168,7 @@ class CreateProcessor(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateView(Create):
-    """`CREATE VIEW name [(columns)] AS query`. column_names: empty: those of the query."""
+    """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query names the columns."""
 
     makes: ClassVar[type[Relation]] = View
 

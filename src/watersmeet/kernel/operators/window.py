@@ -417,11 +417,11 @@ def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """Window values of copies of rows: first those of the rows before the epoch, then those after it.
+    """The values of window functions for each copy of each row, as of the start and as of the end of the epoch.
 
-    rows: the row of each copy; the copies of a row are adjacent. numbers: the number of the copy. split: the number of
-    copies before the epoch. columns: one for each function. large: for each, the mask of values that are too large, and
-    so NULL.
+    A row that occurs n times has n copies. The first `split` values are as of the start. rows: the row of each copy;
+    the copies of a row are adjacent. numbers: the number of the copy. columns: one for each function. large: for each
+    function, the mask of values that are too large, and therefore NULL.
     """
 
     rows: Ints

@@ -75,7 +75,7 @@ class Retention:
         self._note(trace)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - it is dead
-        """`merge_runs` of the needed rows."""
+        """Merges runs like `merge_runs`, without the rows that no result needs any more."""
         live = [r for r in (self.live(run) for run in runs) if r.num_rows]
         if not live:
             return runs[0].slice(0, 0)
