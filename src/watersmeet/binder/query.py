@@ -95,7 +95,7 @@ class _Tree:
         )
 
     def keeps(self, kinds: Sequence[SqlType]) -> bool:
-        """True if different rows of the leaves are still different as `kinds`."""
+        """True if different rows of the leaves stay different when their columns are cast to `kinds`."""
         return all(is_exact(o.column.type, k) for leaf in self.leaves for o, k in zip(leaf.outputs, kinds, strict=True))
 
 

@@ -395,7 +395,7 @@ def _run_text_tests(paths: list[Path], runtime: RuntimeName, parallelism: int | 
     failed = 0
     with contextlib.ExitStack() as held:
         if runtime == RuntimeName.spark:
-            # Spark ends with its last user: this one keeps it between the files.
+            # Spark ends with its last user; this connection keeps it running from one file to the next.
             held.enter_context(connect())
         for file in scripts:
             started = time.monotonic()

@@ -427,7 +427,10 @@ def with_dependents(
 
 
 def _serves(relation: Relation, other: Relation, verb: str) -> bool:
-    """Whether a relation is dropped with another. The processors of a replaced topic would write the old one."""
+    """Whether dropping or replacing `other` drops the relation as well.
+
+    Dropping a topic, but not replacing it, drops the processors that write it.
+    """
     writes = isinstance(relation, TopicWriter) and relation.feeds == other.id
     return isinstance(relation, (Index, AddressRanges)) or (writes and verb == "drop")
 

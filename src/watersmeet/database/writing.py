@@ -340,7 +340,7 @@ def apply(
     copied: as in `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
     else changes.
 
-    A change with deleted rows need not be consolidated. The change of a stream is not: every row counts, in its order.
+    This consolidates changes with deleted rows, but not changes of a stream: every row of a stream counts, in its order.
     """
     plain = change.diff is None or isinstance(relation, Stream)
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)

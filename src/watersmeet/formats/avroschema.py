@@ -77,9 +77,9 @@ VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 class Node:
     """A type of a schema.
 
-    branches: 0 for a type outside of a union with null, else 1 or 2, the position of null. name: in full, of records.
-    fields: (names, node), the first name its own, the others aliases. items: of an array or map. size: of a fixed.
-    choices: of a `union` of several types, whose values are written as JSON.
+    branches: in a union with null, the position of null, 1 or 2; else 0. name: the full name of a record. fields: of a
+    record, pairs of a node and its names: its own, then its aliases. items: the type of the items of an array or map.
+    size: of a fixed. choices: of a `union` of several types, whose values are written as JSON.
     """
 
     kind: Kind

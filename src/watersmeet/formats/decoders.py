@@ -468,7 +468,7 @@ class _MessageDecoder:
         return _Rows(columns, read.places, diff, reasons)
 
     def _changes(self, messages: Messages, envelope: EnvelopeReader) -> _Rows:
-        """A message has the row before and after a change; none without a value."""
+        """Rows of messages with the row before and after a change; a message without a value has no rows."""
         present = _present(messages.values, empty=True)
         places = np.flatnonzero(present)
         found = envelope.read(of_rows(messages.values, present))

@@ -353,7 +353,7 @@ _WINDOWS: Final = {"TW": "time", "SW": "session"}
 #: The option of a format whose keys have windows: time or session.
 WINDOW: Final = "key.window"
 
-#: By its value, the times after a key, in their order.
+#: By value of the option, the times of the window that follow the key's bytes, in this order.
 _TIMES: Final = {"time": ("start",), "session": ("end", "start")}
 
 _WIDTH: Final = 8

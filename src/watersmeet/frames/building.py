@@ -50,8 +50,8 @@ def asof(
     left, right: columns of one type, mostly times. direction: `backward` finds the greatest right value at or before
     the left one, `forward` the least at or after it, `nearest` the nearer of both, or the earlier if they are equally
     near. allow_exact_matches: whether an equal value counts. tolerance: the greatest distance, inclusive: for times a
-    timedelta or a text such as "10 minutes", for numbers a number. Of right rows with equal values the first by its
-    columns, in order, counts. NULL matches nothing. INVALID_PARAMETER for another direction.
+    timedelta or a text such as "10 minutes", for numbers a number. If right rows have equal values, the first in the
+    order of their columns counts. NULL matches nothing. INVALID_PARAMETER for another direction.
     """
     _check_name(left)
     _check_name(right)

@@ -178,10 +178,10 @@ class JoinOutput:
 
 @dataclass(frozen=True)
 class Production:
-    """The output of a join of known size, before it is made.
+    """The output of a join whose greatest size is known, before it is computed.
 
-    rows: the most there are. find: finds them, at most that many at a time. null_keys: output rows of both sides that
-    can't have partners. output, types: as in `JoinOutput`.
+    rows: the greatest number of rows. find: finds them in parts of at most the given number. null_keys: output rows of
+    both sides that can't have partners. output, types: as in `JoinOutput`.
     """
 
     rows: int

@@ -163,7 +163,7 @@ class Maintenance(Service):
         return stream is not None and stream.is_written_externally
 
     def _is_staged(self, relation: Relation) -> bool:
-        """Whether an open transaction has created it, so that nothing is written for it yet."""
+        """Whether an open transaction has created the relation; then nothing is written for it yet."""
         owner = self._session.catalog.relations.get(relation.owner, relation)
         return owner.staged
 

@@ -89,7 +89,7 @@ def _make(session: Session, bound: Bound) -> None:
     try:
         made = _filled(session, bound)
     except LateRowsError:
-        made = _filled(session, bound)  # separated from late rows, so that further ones have no effect
+        made = _filled(session, bound)  # now without the late rows: more of them can't fail it again
     if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
     try:

@@ -153,7 +153,7 @@ def replace_file(path: AnyPath, data: Bytes, *, durable: bool) -> None:
 def publish_content(path: AnyPath, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
     """Write the joined `pieces` under a name made from the content.
 
-    direct: not expected to be read soon, so not cached: see `files.publish_content` and `databasefiles.publish`.
+    direct: don't cache it, because it won't be read soon; as in `files.publish_content` and `databasefiles.publish`.
     """
     if isinstance(path, ObjectPath):
         databasefiles.publish(path, pieces, direct=direct)

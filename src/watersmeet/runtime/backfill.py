@@ -94,7 +94,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
         spread = tuple((i,) for i in range(len(top.schema)))
         ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
-    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # history gives them nothing
+    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # they output no history
     looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
     history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it

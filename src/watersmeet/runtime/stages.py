@@ -138,7 +138,7 @@ def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
 
 
 class _Blobs:
-    """The segments as the state reads them."""
+    """Reads blobs from segments, in the form that the state requires."""
 
     def __init__(self, segments: SegmentFiles) -> None:
         self._segments = segments

@@ -37,7 +37,7 @@ _COUNTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "FET
 
 
 def complete_tag(result: Result, rows: int | None = None) -> str:
-    """The tag of CommandComplete. rows: their number; None: that of the result."""
+    """The tag of CommandComplete. rows: the number of rows; by default that of the result."""
     if result.command not in _COUNTED:
         return result.command
     count = max(result.rowcount, 0) if rows is None else rows

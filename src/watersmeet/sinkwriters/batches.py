@@ -234,7 +234,7 @@ def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None
 
 
 def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
-    """The sum of parts in bounded pieces, in the order of the values. Equal rows are one."""
+    """The sum of the parts, with equal rows combined, as pieces of bounded size in the order of the values."""
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
     pieces = (
         piece

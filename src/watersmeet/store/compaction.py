@@ -315,7 +315,7 @@ class _StoppedError(Exception):
 
 
 def _is_large(blob: BlobRef) -> bool:
-    """Whether a blob is not worth rewriting, and keeps nothing else alive."""
+    """Whether a blob is too large to be worth rewriting, and is a file of its own, so it keeps no other blob."""
     return blob.file.endswith(".run") and (blob.rows >= _LARGE_ROWS or blob.length_bytes >= _LARGE_BYTES)
 
 

@@ -44,10 +44,10 @@ _PIECE_ROWS: Final = 1 << 16
 #: How often a refresh is repeated that comes too late.
 _ATTEMPTS: Final = 3
 
-#: DuckDB keeps a bit of each block that it has freed, up to 35 MB for tens of thousands: 3 KB for each join. It drops
-#: them while it searches for blocks to spill, which is triggered after this many refreshes …
+#: DuckDB keeps a small record of each freed block, 3 KB for each join and up to 35 MB in total, until it searches for
+#: blocks to spill. The content triggers that search after this many refreshes …
 _TIDY_REFRESHES: Final = 2048
-#: … if it then spills at most this many bytes: all that is loaded.
+#: … if all loaded relations together have at most this many bytes, because they may all be spilled.
 _TIDY_BYTES: Final = 16 << 20
 
 
@@ -153,8 +153,10 @@ class Content:
         lookups: Sequence[tuple[str, str]] = (),
         past: Sequence[PastContent] = (),
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
-        """A connection, inside the block for one thread at a time, that shows relations as after `refresh` while others
-        refresh and read; and their moment. It must not change relations.
+        """A connection that shows relations as after `refresh`, and the moment that they show.
+
+        The relations stay as they are inside the block while other threads refresh and read. Only one thread may use
+        the connection at a time, and it must not change relations.
 
         lookups: columns, as (relation id, name), by whose values the query looks up rows. past: earlier content to
         show, of relations among `relation_ids`; later commits are pinned.

@@ -401,7 +401,7 @@ def check_storage(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Two files, named by the first and the second name in it, deleted afterwards."""
+    """The paths of two temporary files, each with its own name as content; deletes them afterwards."""
     paths = files.temporary_path(directory), files.temporary_path(directory)
     try:
         for path in paths:

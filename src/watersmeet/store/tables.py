@@ -55,7 +55,7 @@ _MOST_INDEXES: Final = 2
 #: An index is used if it finds at most this many rows on average: DuckDB reads all for more.
 _FOUND_ROWS: Final = 1 << 10
 
-#: Types whose values are equal where DuckDB's index finds them equal.
+#: Types for which DuckDB's index and SQL agree on equal values.
 _INDEXED_TYPES: Final = ("smallint", "integer", "bigint", "varchar", "date", "timestamp", "timestamptz")
 
 #: In tables up to this size rows are found by one statement that reads everything.
@@ -425,7 +425,7 @@ class Settings:
 
 _guard: Final = threading.Lock()
 
-#: At most one for each settings, empty, by the process that may use it: a fork has none of its threads.
+#: At most one empty connection by process id and settings: a fork can't use that of its parent, whose threads it lacks.
 _spares: Final[dict[tuple[int, Settings], duckdb.DuckDBPyConnection]] = {}
 
 

@@ -163,7 +163,7 @@ def row_texts(batch: ChangeBatch, columns: Sequence[Field]) -> pa.Array:
 
 
 def _last_of(codes: Places, places: Places, count: int) -> Places:
-    """By code, the last of some places that have it; -1 for none."""
+    """For each code below `count`, the last element of `places` whose row has the code; -1 if no row has it."""
     found = np.full(count, -1, np.int64)
     found[codes[places]] = places
     return found

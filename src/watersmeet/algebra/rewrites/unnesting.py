@@ -348,7 +348,7 @@ def _unnested(node: Node, names: Names) -> Node:
     if not isinstance(node, Apply):
         return node
     if node.right.free & node.left.ids:
-        # conditions that reject NULLs make inner joins, past which conditions on the domain can move
+        # conditions that reject NULLs turn outer joins into inner ones, which conditions on the domain can pass
         node = with_inputs(node, [node.left, push_filters(node.right)])
         assert isinstance(node, Apply)
     return Joining(node, names).joined()

@@ -335,9 +335,9 @@ def rate_limit(options: Mapping[str, str], name: str = RATE_LIMIT) -> int | None
 
 
 class Allowance:
-    """How many rows may pass now, under a limit of rows a second on average, and those of one second at once.
+    """The number of rows that may pass now, under a limit of rows per second. A burst has at most one second's rows.
 
-    More may be taken than are allowed: then none are for so much longer.
+    Callers may take more rows than allowed: the excess is subtracted from later allowances.
     """
 
     def __init__(self, rows_per_second: int) -> None:

@@ -255,8 +255,10 @@ class ObjectListing:
         return self._inquiry.is_answered or (self._inquiry.is_idle and now_us >= self._next_us)
 
     def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:  # noqa: ARG002
-        """The names whose entry is new, changed or gone; without `full`, by a listing that is over. Begins one if there
-        is none.
+        """The names whose entry is new, changed or deleted.
+
+        full: list now, and wait for the result. Otherwise take the result of a finished listing, and start the next one
+        if none is running.
         """
         if full:
             found = self._inquiry.now(self._asked)

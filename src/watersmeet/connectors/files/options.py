@@ -97,11 +97,13 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class FileSpec(SourceSpec):
-    """Of files. columns: all that the files have. key: the names of those of the primary key. parts: by further column,
-    what it shows of the place of a row: of its file the `name` below the directory of the source, as `file` (of an
-    object the whole name), as `base` (without directories), and the time at which it changed (`modified`); the `line`,
-    and the `offset`: at which byte of the unpacked file it begins, or how many rows come before it where rows are not
-    lines.
+    """The specification of a source of files.
+
+    columns: all columns of the files. key: the names of the primary key's columns. parts: for each additional column,
+    the part of a row's origin that it shows. `name`: the path of the file below the source's directory; `file`: the
+    same, for an object its whole name; `base`: the name without directories; `modified`: when the file changed; `line`:
+    the number of the line; `offset`: the first byte of the line in the uncompressed file, or the number of earlier
+    rows in formats without lines.
     """
 
     kind: ClassVar[str] = "file"

@@ -257,7 +257,7 @@ def iceberg_tables(given: Mapping[str, str], namespace: str) -> list[str]:
 #: A property with names for files without field ids.
 _NAMES: Final = "schema.name-mapping.default"
 
-#: Types of which values of partitions are texts that mean the same here.
+#: Types whose partition values are texts with the same meaning in Iceberg and in SQL.
 _TEXTS: Final = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
 
 _DELETES: Final = "it marks rows as deleted by delete files, which are not supported"

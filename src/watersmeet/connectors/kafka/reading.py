@@ -276,7 +276,7 @@ class TopicReader:
             raise failure(problem, self._topic, self._servers)
         if is_lasting(problem):
             raise Unavailable(failure(problem, self._topic, self._servers).message)
-        # All else passes or not: reading gives up when nothing comes for too long.
+        # Other problems may be temporary: reading fails only if no message arrives for too long.
 
     def _skip_expired(self, partition: int, here: _Partition) -> None:
         """Continues with the first existing message; the range that asks counts missing ones as lost."""

@@ -47,14 +47,14 @@ _MAX_PACKET: Final = 0xFFFFFF
 _STANDALONE, _PREPARED = 1, 64
 #: The status of a statement that has the SQL mode, and that mode.
 _MODE_STATUS, _ANSI_QUOTES = 1, 4
-#: Sizes of the statuses before it.
+#: The status variable of flags, which is before the SQL mode.
 _FLAGS_STATUS: Final = 0
-#: More than that is not waited for: a batch is handed on at the next end of a transaction.
+#: A batch of this many bytes ends at the next end of a transaction, without waiting for more.
 _MOST_BYTES: Final = 32 << 20
 _RECEIVED_BYTES: Final = 1 << 20
-#: The server sends a heartbeat after this much silence; then the connection is not broken …
+#: The server sends a heartbeat after this much silence …
 _HEARTBEAT_NS: Final = 5_000_000_000
-#: … and after so much more it is.
+#: … and after this much more silence the connection counts as broken.
 _SILENCE_S: Final = 60.0
 #: The server can't read its log as requested; deleted files are only one of the reasons.
 _NO_LOG: Final = 1236
@@ -441,7 +441,7 @@ def _has_ansi_quotes(status: bytes) -> bool:
 
 
 class Gtid(NamedTuple):
-    """One transaction. Its number in the domain only grows, whichever server it was on."""
+    """The id of a transaction. Numbers in a domain only increase, also from one server to the next."""
 
     domain: int
     server: int

@@ -353,7 +353,7 @@ def _hexadecimal(values: pa.StringArray) -> pa.StringArray:
     read, offsets = content(values)
     offsets = np.asarray(offsets, np.int64)
     sizes = np.diff(offsets)
-    doubled = 2 * offsets + 2 * np.arange(len(offsets))  # of each value with its prefix
+    doubled = 2 * offsets + 2 * np.arange(len(offsets))  # offsets of the digits and prefixes
     result = np.empty(int(doubled[-1]), np.uint8)
     result[doubled[:-1]], result[doubled[:-1] + 1] = b"\\x"
     at = 2 * np.arange(len(read)) + 2 * (np.repeat(np.arange(len(sizes)), sizes) + 1)

@@ -43,7 +43,7 @@ class PostgresVersion(TableVersion):
 
 @dataclass(frozen=True)
 class PostgresBatch(Batch):
-    """xids: of each transaction its 32 bits. commit_lsns: where its commit is in the log."""
+    """xids: the 32-bit id of each transaction. commit_lsns: the offset of its commit in the log."""
 
     xids: Numbers
     commit_lsns: Numbers

@@ -79,8 +79,8 @@ class Part:
 class Tolerant:
     """An expression prepared for evaluation with errors.
 
-    sql: the expression. tried: the same with NULL for failing parts. opaque: TRY does not accept the whole. parts: the
-    parts that can fail, the innermost first.
+    sql: the expression. tried: the same with NULL for failing parts. opaque: whether TRY does not accept the whole
+    expression. parts: the parts that can fail, the innermost first.
     """
 
     tree: Tree

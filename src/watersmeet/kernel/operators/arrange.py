@@ -117,7 +117,7 @@ def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets:
 def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
     """The rows in the ranges of hashes [which[0], which[1]) of `parts` of each bucket, without empty ranges.
 
-    A run sorted by the key of its bucket has hashes of one bucket only, any other one of several.
+    The hashes of a run are those of one bucket if it is sorted by the key that determines the bucket, else of several.
     """
     if not run.num_rows:
         return []

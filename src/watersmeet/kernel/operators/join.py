@@ -79,7 +79,7 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
 
 
 def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: StepContext) -> Production:
-    """The join's output before it is made. TooManyRowsError."""
+    """The size of the join's output and how to compute it, before any row exists. Raises TooManyRowsError."""
     joining = _Joining(op, left, right, ctx)
     ctx.expect(joining.amplification)
     # New rows without partner: no more than the input, but they are output as well.

@@ -99,7 +99,7 @@ def _filter_bytes(hashes: Hashes) -> int:
     if not len(hashes):
         return 0
     starts, _ = stretches(hashes)
-    most = int(np.bincount(starts // BLOCK_ROWS).max()) + 1  # and the one that began in the block before
+    most = int(np.bincount(starts // BLOCK_ROWS).max()) + 1  # one more may continue from the previous block
     return -(-most * _BITS // 64) * 8
 
 

@@ -33,7 +33,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class StateManifest:
-    """The stored state: by operator, by trace, its runs, oldest first.
+    """The stored state: for each trace of each operator its runs, oldest first.
 
     An operator may have no traces. The JSON form begins with the number of the state format, which is checked first.
     """
@@ -189,7 +189,7 @@ class StageState:
             del self._loaded[key]
 
     def trace(self, operator_id: str, name: str) -> Trace:
-        """The trace `name` of the operator; empty the first time. Changes to it are kept."""
+        """The trace `name` of the operator, empty the first time. Each call returns the same object."""
         key = (operator_id, name)
         if key not in self._loaded:
             self.declare(operator_id)

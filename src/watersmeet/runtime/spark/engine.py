@@ -122,7 +122,7 @@ class SparkEngine:
     def start(self) -> None:
         session = acquire(self._given, self._parallelism)
         if self._session is not None:
-            self.stop()  # After `acquire`, so that Spark stays.
+            self.stop()  # after `acquire`: while the session has a user, Spark keeps running
         self._failure = None
         self._stopping = False
         self._unread = None

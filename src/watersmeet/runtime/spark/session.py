@@ -1,8 +1,8 @@
 """The SparkSession: made with the settings that the engine needs, or adopted from the caller; and its SPARK_HOME.
 
 Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and compile each module of a
-zip when they load it: 0.5 s of processor time for each process, of which a query starts one. So a Spark on this machine
-gets a SPARK_HOME without zips if this interpreter has PySpark installed as files.
+zip when they load it. That takes 0.5 s of processor time in the process that each query starts. If this interpreter has
+PySpark installed as files, a local Spark therefore gets a SPARK_HOME without zips.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
     """A session for one engine; return it with `release`. RUNTIME_UNAVAILABLE if Spark can't run, FEATURE_NOT_SUPPORTED
     for Spark Connect.
 
-    spark: adopt this one (or the active one, if there is one). Otherwise a session is made for this process and shared
-    by all engines: with the master of WATERSMEET_MASTER or spark-submit, else local with as many threads as buckets or
+    spark: the session to use; by default the active one. If there is none, this creates one, which all engines of the
+    process share: with the master of WATERSMEET_MASTER or spark-submit, else local with as many threads as buckets or
     cores. A stopped session is not used again.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):

@@ -145,8 +145,9 @@ class ScriptRun:
         return Step(statement, "run" if statement.replaces else "differs", title, difference)
 
     def _later(self, statement: st.Statement, name: st.Name, *, removes: bool) -> bool:
-        """Whether a later statement of the script, which ran before, has altered a relation; removes: so that nothing
-        has its name.
+        """Whether a later statement of the script has altered a relation when the script ran before.
+
+        removes: only statements after which no relation has the name.
         """
         place = self._places[id(statement)]
         later = (self._statements[p] for p in self._altering if p > place)

@@ -354,7 +354,7 @@ def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _words(node: exp.Expression) -> Iterator[exp.Expression]:
-    """The conditions and, between them, the AND or OR as written. Parentheses are one condition."""
+    """The conditions and, between them, AND or OR as written. A condition in parentheses counts as one."""
     if isinstance(node, (exp.And, exp.Or)):
         yield from _words(node.this)
         yield node

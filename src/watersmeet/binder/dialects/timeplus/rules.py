@@ -256,9 +256,9 @@ def _names_query(setting: exp.Expression) -> bool:
 
 
 def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[ComputedColumn, ...]]:
-    """The query without output columns that no relation has, and these columns.
+    """The query without the output columns that are not columns of a relation, and these columns.
 
-    FEATURE_NOT_SUPPORTED for a list that has no others.
+    FEATURE_NOT_SUPPORTED if the select list has no other columns.
     """
     if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
         return query, ()
