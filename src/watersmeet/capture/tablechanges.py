@@ -178,8 +178,9 @@ def hint_of(table: CapturedTable) -> str:
 def rows_there(
     captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], letters: list[Letter]
 ) -> tuple[pa.Table, pa.Table]:
-    """(rows of the table, from the texts of the `read_columns` of existing rows; the keys of these and of rejected
-    rows). letters: receives the rejected rows.
+    """(the rows of the table, the keys of these rows and of rejected ones).
+
+    texts: the `read_columns` of the rows that exist in the captured database. letters: receives the rejected rows.
     """
     found, bad = _values(captor, table, texts, None, letters)
     keys = found.select(list(table.primary_key))

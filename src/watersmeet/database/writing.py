@@ -340,7 +340,7 @@ def apply(
     copied: as in `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
     else changes.
 
-    This consolidates changes with deleted rows, but not changes of a stream: every row of a stream counts, in its order.
+    This consolidates changes with deleted rows, but not changes of a stream, in which every row and the order count.
     """
     plain = change.diff is None or isinstance(relation, Stream)
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)

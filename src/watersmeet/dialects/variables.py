@@ -72,7 +72,7 @@ def flag(name: str, default: bool, description: str, effect: bool = False, syste
 
 _RISINGWAVE: Final = "RisingWave"
 
-#: RisingWave's, with its defaults.
+#: Session variables of RisingWave, with RisingWave's defaults.
 RISINGWAVE: Final = (
     Variable(
         "backfill_rate_limit",

@@ -264,7 +264,7 @@ def plain(tree: Node, explained: Explained) -> Node:
 
 
 def _written(node: Node, explained: Explained, *, candidates: bool) -> Node:
-    """candidates: whether the node returns candidates before its inputs are plain."""
+    """The node in plain SQL operators. candidates: whether a join or ASOF join returns all its candidate pairs."""
     if isinstance(node, (Cut, LateRowFilter, Repartition)):
         return node.input
     if candidates and isinstance(node, (Join, AsofJoin)):
@@ -281,7 +281,7 @@ def _written(node: Node, explained: Explained, *, candidates: bool) -> Node:
 
 
 def time_condition(node: TimeFilter, explained: Explained) -> Scalar:
-    """The comparison of a time with its bound at the moment."""
+    """The comparison of the time column with the value of the bound at the explained commit."""
     column = next(c for c in node.columns if c.id == node.column)
     bound = bound_cell(node.bound, explained.times, column)
     waits = node.comparison[0] == "<"

@@ -180,7 +180,7 @@ class Maintenance(Service):
     def _fetched(self) -> list[ExternalTable]:
         external = [r for r in self._relations() if isinstance(r, ExternalTable)]
         followed = self._session.database.plans.followed if external else set()
-        # Queries look up only the ranges of a dictionary of networks.
+        # A dictionary of networks is not itself looked up: queries read its address ranges.
         looked_up = (r for r in external if r.dictionary is not None and not r.dictionary.by_address)
         return [*looked_up, *(r for r in external if r.dictionary is None and r.id in followed)]
 

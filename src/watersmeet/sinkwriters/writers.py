@@ -34,15 +34,15 @@ from watersmeet.system.threads import Worker, Workers
 #: does not pass. lost: changes that were not delivered are no longer kept. fenced: another writer delivers.
 State = Literal["starting", "filling", "running", "paused", "retrying", "stopped", "lost", "fenced"]
 
-#: Of errors that do not pass, those that are no "stopped".
+#: The state after a permanent error, by condition; for other conditions it is "stopped".
 _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "fenced"}
 
-#: In these it waits for ALTER SINK … START.
+#: States in which a sink stays until ALTER SINK … START.
 _ENDED: Final = ("stopped", "lost", "fenced")
 
-#: The number of rows, of consecutive batches, that the target is given at once if as many are available.
+#: If available, consecutive batches with up to this many rows are passed to the target together.
 _GROUP_ROWS: Final = 4 * BATCH_ROWS
-#: So often a thread that waits for commits looks whether it should end.
+#: The interval at which a thread that waits for commits checks whether it should end.
 _LOOK_S: Final = 0.1
 #: After a failure the target is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
@@ -189,7 +189,7 @@ class _SinkWriter(Worker):
             return self.changed.wait_for(lambda: self._reached >= commit or self.state in _ENDED, seconds)
 
     def status(self) -> Status:
-        """How it is now."""
+        """The current status of the sink."""
         log, relation_id = self._database.log, self._delivery.relation
         behind: list[tuple[int, int, int, int]] = []
         # The dead letters of a topic are known once it is delivered.

@@ -194,12 +194,11 @@ class Commit:
     written so far. progress: for later epochs. metrics: of epochs only. Nothing depends on them: they may be lost.
     copied: of transactions that write the cache of a dictionary: by view, the commit up to which its changes are in it.
     process: of fences only.
-    last_epoch, epoch_before: numbers of the newest epoch commit up to this one (possibly itself) and of the previous
-    one; 0 if there is none. last_transaction: number of the newest transaction up to this one; 0 if there is none. The
-    log sets these.
-    rejected: by relation id, the rows that ordered streams did not accept: in this step until it is appended, then in
-    all steps up to it. captured: by captured database, the position (JSON) up to which its changes are in the tables:
-    in this step until it is appended, then as of it.
+    The log sets: last_epoch, the number of the newest epoch commit up to this one (possibly itself); epoch_before, that
+    of the previous one; last_transaction, that of the newest transaction up to this one. 0 stands for none.
+    rejected: by relation id, the number of rows that ordered streams did not accept. captured: by captured database,
+    the position (JSON) up to which its changes are in the tables. Before the commit is appended, both describe this
+    commit only; `append` adds those of earlier commits.
     catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
     checkpoint, 0 if there is none. follows: whether tables are shown as the newest epoch reflects them, because there
     are views; set with a catalog. Commits of other kinds get these from the log.

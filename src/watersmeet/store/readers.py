@@ -53,7 +53,8 @@ class LowWaterMark:
     def admits(self, commit: Commit) -> bool:
         """Whether a commit found under its number is part of the history.
 
-        Above the mark all are. Up to it, those of the writer that had taken over then: any other was written too late.
+        All commits after the number of the mark are. Up to it, only those of the writer that reigned at that number: any
+        other commit was written after its writer had been replaced.
         """
         if commit.number > self.number:
             return True

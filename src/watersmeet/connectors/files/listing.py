@@ -336,7 +336,7 @@ def check_read(file: BinaryIO) -> None:
 
 
 def open_file(root: str, name: str) -> BinaryIO:
-    """The file, for reading. Raises OSError, also for entries that are no files; never blocks, as for a pipe."""
+    """The file, opened for reading. Raises OSError if it is not a regular file; never blocks, even on a named pipe."""
     handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

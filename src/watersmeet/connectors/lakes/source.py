@@ -520,7 +520,7 @@ def begun(relation: Relation, open_log: OpenLog) -> dict[str, str]:
 
 
 def lake_schema(connector: Mapping[str, str], open_log: OpenLog) -> Schema:
-    """The columns of a table, in types of SQL. Errors as of `begun`."""
+    """The columns of a table, with SQL types. Raises the same errors as `begun`."""
     options = lake_options({**connector, "on_delete": "stop"}, may_lose_rows=False)
     try:
         log = open_log(connector, options, ())

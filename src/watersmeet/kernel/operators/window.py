@@ -132,8 +132,9 @@ def _of_peers(places: Places, distance: int) -> Stretch:
 
 
 def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, *, low: bool) -> Ints:
-    """For each place, the position in its partition at which the values reach its target, or (not `low`) have passed
-    it.
+    """For each place, the first position in its partition at which a value reaches the target of the place.
+
+    low: whether a value equal to the target counts; otherwise the value must be beyond it.
     """
     count = places.count
     words = order_keys(pa.concat_arrays([values, targets]))

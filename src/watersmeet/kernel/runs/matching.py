@@ -239,7 +239,7 @@ class Arranged:
 
     @cached_property
     def old(self) -> list[Run]:
-        """Pure runs of the content before."""
+        """The content before the change, as pure runs."""
         return parts(self.runs_before)
 
     @cached_property

@@ -36,7 +36,7 @@ from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
 from watersmeet.values.types import Field
 
 PG_CATALOG, COMMON_OID, INFORMATION_SCHEMA = 11, 2200, 13_000
-#: The oid of the only database, whose name is the one that the client sends.
+#: The oid of the only database; clients may connect to it under any name.
 DATABASE_OID: Final = 5
 OWNER_OID: Final = 10
 #: The oid of the user of a trusted client whose name is not a role.
@@ -45,7 +45,7 @@ _FIRST_FIXED: Final = 11
 _FIRST_RELATION: Final = 16_384
 #: Oids per relation: of itself, of its row type, of its key's index, of its key's constraint, of its rule.
 _NUMBERS_OF_ONE: Final = 8
-#: Cached queries of views: each change of the catalog fills all tables again.
+#: The number of cached queries of views; each change of the catalog fills all tables again.
 _MOST_VIEWS: Final = 10_000
 
 #: Types whose functions have no underscore in their names: `varcharin`, but `date_in`.

@@ -121,7 +121,7 @@ class RunningQuery:
     ) -> None:
         """relation: its existing view. changes: those of the view. rowtime, hidden: see `BoundQuery`.
 
-        position: of a subscription, where to continue; `changes` begin after its `since`.
+        position: the position at which a subscription continues; `changes` contains the commits after `position.since`.
         """
         self._session = session
         self.text = text

@@ -227,7 +227,7 @@ _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
 #: Columns of topics of Kafka with the brokers' metadata of a record.
 _PLACE: Final = (Field(RECORD_PARTITION, INTEGER), Field(RECORD_OFFSET, BIGINT), Field(RECORD_HEADERS, JSONB))
 
-#: By column, its part of a message.
+#: The part of a Kafka message from which each column is read.
 MESSAGE_PARTS: Final = {
     KEY_COLUMN: "key",
     RECORD_TIME: "timestamp",

@@ -392,8 +392,9 @@ class TimeplusRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """`table(stream)`: the stored rows. `changelog(stream, key)`: the last row of each key. A stream whose time
-        WHERE bounds begins at that time.
+        """`table(stream)`: the stored rows. `changelog(stream, key)`: the last row of each key.
+
+        If WHERE has a lower bound of the time, a stream is read from that time on.
         """
         node = item.node
         part: Part | None = None
