@@ -208,11 +208,11 @@ class TemporalJoin(KeyedJoin):
     """Each left row with the right rows of its key at the time when it arrives. Later changes of the right side have no
     effect.
 
-    kind left: rows without a match stay, with NULLs. looked_up: the columns of the primary key and of each index by
-    which right rows can be looked up; the right side is then a Scan. None: any columns of any right side. waits: a row
-    without a match waits for the first matching right rows, and is then output with them, once
-    (`circuit.operators.TemporalJoin`). ttl_us: an answer for a key is reused for that long, even if the right side
-    changes. An empty answer is not reused. None: every row is looked up.
+    kind: with "left", rows without a match are output with NULLs. looked_up: the columns of the primary key and of each
+    index by which rows of the right side, a Scan, can be looked up; None if any columns of any right side are allowed.
+    waits: whether a row without a match waits for the first matching right rows, and is then output with them, once
+    (`circuit.operators.TemporalJoin`). ttl_us: how long an answer for a key is reused, even if the right side changes;
+    None if every row is looked up. Empty answers are never reused.
     """
 
     called: ClassVar[str] = "a temporal join"

@@ -158,7 +158,7 @@ _JAVA: Final = (
     "buffer.memory",
 )
 
-#: A path that is the name of a member, which may be deeper behind two dots.
+#: A path that is only the name of a member: after `$.` at the top level, after `$..` at any level.
 _MEMBER: Final = re.compile(r"\$(\.\.?)([\w-]+)")
 
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')

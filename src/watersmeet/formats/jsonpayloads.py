@@ -281,7 +281,7 @@ def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRule
 
 
 def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Converted | None:
-    """Values read by Arrow as the column's type; None if the rules may give others."""
+    """Values that Arrow has read, converted to the column's type; None if the rules may require other values."""
     kind = column.type
     if kind.name in _TEXTUAL and pa.types.is_integer(values.type):
         return moments_of(values, kind, rules)
@@ -445,7 +445,7 @@ class JsonPathReader:
         return spread(json_values(of_rows(found, there), column.type, self._rules), there, len(rows))
 
     def _deeper(self, rows: pa.StringArray, column: Field, direct: Converted) -> Converted:
-        """A column missing as a member of some objects, but maybe deeper in them."""
+        """A column whose values are not direct members of some objects, but may be deeper in these."""
         may_be = pc.and_(direct.column.is_null(), pc.match_substring(rows, f'"{column.name}"'))
         places = np.flatnonzero(may_be.to_numpy(zero_copy_only=False) & (True if direct.bad is None else ~direct.bad))
         if not len(places):

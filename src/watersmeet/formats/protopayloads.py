@@ -191,7 +191,7 @@ def _one_varint(data: Bytes, place: int, end: int) -> tuple[int | None, int]:
 
 
 def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Numbers, Mask]:
-    """(the varints at positions, the end of each, which are complete)."""
+    """(the varints at the given positions, their ends, the mask of complete ones)."""
     values = np.zeros(len(places), np.uint64)
     places = places.copy()
     open_ = np.arange(len(places))

@@ -1,8 +1,8 @@
-"""Views that look each row up once, in a relation that changes: rows are re-evaluated as of their own commit.
+"""Origins of rows of views that look up each row once: rows are re-evaluated as of their own commit.
 
 Such a view outputs a row in the epoch in which its left row arrives, with the right rows as of the end of that epoch.
-As of that commit the output is exactly the left rows inserted in it, joined with the right rows then present. That
-takes the history since that commit.
+So the row is explained as of that commit: the left rows inserted in it, joined with the right rows then present. This
+requires the history since that commit.
 
 Deleting a left row also deletes its output. An update of any column is a new look-up (`whole_rows`), so a row has met
 the right rows as of the commit in which it was inserted or last updated.
@@ -451,7 +451,7 @@ class _Teller:
         return Join(left, right, node.kind, node.keys, residual, span=node.span), number
 
     def _stays(self, node: TemporalJoin) -> None:
-        """Reads the present rows of the left side with the commit in which each looked up."""
+        """Reads the present rows of the left side, each with the commit in which it was looked up."""
         why = untold(node)
         if why is not None:
             raise CantTellError(why)

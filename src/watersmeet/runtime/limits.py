@@ -268,7 +268,7 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
 def _hottest(
     db: Database, join: Operator, view: Relation, circuit: Circuit, catalog: Catalog, receipts: Iterable[Receipt]
 ) -> tuple[int, str]:
-    """The most rows that the join makes of one key, and that key as text, empty for a join without one."""
+    """The greatest number of rows that the join outputs for one key, and that key as text, empty without a key."""
     found = [r.hottest[join.id] for r in receipts if join.id in r.hottest]
     rows, values = max(found, key=lambda f: (f[0], [v or "" for v in f[1]]), default=(0, ()))
     arrangement = circuit.by_id[join.inputs[-1]]

@@ -299,7 +299,7 @@ def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _reached(following: np.ndarray) -> np.ndarray:
-    """All indexes on the path from 0, in order. following: the next index of each; the length of the array: none."""
+    """All indexes on the path from 0, in order. following: by index the next one; the array's length ends the path."""
     end = len(following)
     jump = np.append(following, end)
     reached = np.zeros(end + 1, bool)

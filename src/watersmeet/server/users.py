@@ -49,7 +49,7 @@ class _Failures:
 
 
 class Guesses:
-    """Failed logins by address, and by address and user. An address does not delay others. For one event loop.
+    """Failed logins by address, and by address and user; other addresses are not delayed. For one event loop.
 
     An attempt counts as failed from its start, so that concurrent attempts are also limited.
     """

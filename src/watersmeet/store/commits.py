@@ -535,7 +535,7 @@ def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
     finally:
         if not counts:
             storage.discard(path)
-    with contextlib.suppress(Error):  # They take little room, and the next one tries again.
+    with contextlib.suppress(Error):  # left-over files are small, and the next change of the catalog tries again
         _remove(layout, catalog.version - _KEPT_VERSIONS)
 
 

@@ -41,7 +41,7 @@ from watersmeet.values.types import arrow_schema
 _LAG_COMMITS: Final = 512
 
 _PIECE_ROWS: Final = 1 << 16
-#: How often a refresh is repeated that comes too late.
+#: How often a refresh is repeated if retention has deleted the commits that it needs.
 _ATTEMPTS: Final = 3
 
 #: DuckDB keeps a small record of each freed block, 3 KB for each join and up to 35 MB in total, until it searches for

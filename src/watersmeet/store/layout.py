@@ -501,7 +501,7 @@ class WriterLock:
             )
         self._handle = handle
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
-        with contextlib.suppress(OSError):  # The text is for messages only: a full disk must not keep us out.
+        with contextlib.suppress(OSError):  # The text only serves messages, so a full disk must not prevent locking.
             os.ftruncate(handle, 0)
             os.pwrite(handle, text.encode(), 0)
 

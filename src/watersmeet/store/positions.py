@@ -45,9 +45,9 @@ class Emitted:
 class Position:
     """The position in the changes of a subscription up to which they were returned.
 
-    taken: the last returned commit; emitted: the output up to it. since: all commits above it are needed, for the
-    periods that were not over at `taken`. If the next rows were returned in part: upto, asked_us: their last commit and
-    the time of the request; given: the number of rows.
+    taken: the last returned commit; emitted: the output up to it. since: the commits after it are needed, for periods
+    that had not ended at `taken`. upto, asked_us, given: set if a response was returned in part: its last commit, the
+    time of the request, and the number of rows returned so far.
     """
 
     since: int

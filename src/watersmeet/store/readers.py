@@ -45,7 +45,7 @@ _KNOWN_REIGNS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class LowWaterMark:
-    """reigns: of the last writers that took over up to `number`, rising: the number of its fence, writer, its token."""
+    """reigns: (fence's number, writer, token) of the last writers that took over up to `number`, in this order."""
 
     number: int = 0
     reigns: tuple[tuple[int, int, str], ...] = ()
@@ -53,8 +53,8 @@ class LowWaterMark:
     def admits(self, commit: Commit) -> bool:
         """Whether a commit found under its number is part of the history.
 
-        All commits after the number of the mark are. Up to it, only those of the writer that reigned at that number: any
-        other commit was written after its writer had been replaced.
+        All commits after the number of the mark are. Up to it, only those of the writer that reigned at that number
+        are: any other commit was written after its writer had been replaced.
         """
         if commit.number > self.number:
             return True
@@ -78,9 +78,10 @@ class LowWaterMark:
 
 
 def commits_there(layout: Layout, low_water: LowWaterMark, *, after: int = 0) -> list[int]:
-    """The numbers above `after` of the existing commits, rising, without the fences up to the low-water mark.
+    """The numbers above `after` of the existing commits, ascending, without the fences up to the low-water mark.
 
-    Fences of forgotten writers can't be told apart, so commits of their time are left out, and stay.
+    The mark only knows the fences of the last writers. Older commits may be fences, so they are left out as well, and
+    are not deleted.
     """
     return low_water.without_fences(file_numbers(layout.commits, after=max(after, low_water.oldest)))
 

@@ -87,12 +87,12 @@ class Select:
         return replace(found, where=(*found.where, *conditions))
 
     def listed(self, items: Sequence[str]) -> Self:
-        """With these items as its columns."""
+        """The relation with these items as its only columns."""
         found = self.around() if self.items is not None or self.more or self.distinct else self
         return replace(found, items=tuple(items))
 
     def beside(self, more: Sequence[str]) -> Self:
-        """With these items after its columns; they read none that `more` contains."""
+        """The relation with these items after its columns; they must not read columns of `more`."""
         found = self.bare
         return replace(found, more=tuple(more))
 

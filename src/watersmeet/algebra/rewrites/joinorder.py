@@ -224,9 +224,9 @@ JoinOrder = Literal["bushy", "left-deep", "written"]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A relation, and an estimate of its plan: the counts of `JoinPlan`, and where its rows are.
+    """A relation, and an estimate of its plan: the counts of `JoinPlan`, and the distribution of its rows.
 
-    sharding: for each key of the last exchange, the texts that have its value; None if unknown.
+    sharding: for each key of the last exchange, the SQL of the expressions that equal it; None if unknown.
     """
 
     relation: Node

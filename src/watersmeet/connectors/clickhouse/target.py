@@ -73,12 +73,12 @@ class _Column:
 
     @property
     def takes(self) -> bool:
-        """Whether the type there takes the values of this one, or those that `written` lets through."""
+        """Whether ClickHouse's column can store the values of this column, at least those that `written` accepts."""
         return self._there.takes(self._column.type)
 
     @property
     def rounds(self) -> bool:
-        """Whether it would take them, but not whole."""
+        """Whether ClickHouse's column would store the values rounded."""
         return self._there.rounds(self._column.type)
 
     def written(self, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:

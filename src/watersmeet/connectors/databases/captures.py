@@ -56,8 +56,8 @@ class Snapshot:
 class Chunk:
     """Rows of a table of PostgreSQL that were read by their key.
 
-    upto: the texts of the greatest key; empty: to the end. snapshot: what the reader saw. high_lsn: all that it saw was
-    committed before that offset.
+    upto: the texts of the greatest key; empty if the chunk is the last. snapshot: the transactions that the reader saw.
+    high_lsn: an offset after all their commits.
     """
 
     upto: tuple[str, ...]

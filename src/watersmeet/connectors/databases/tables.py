@@ -166,7 +166,7 @@ class TableReader(Reader, Generic[Column]):
         return typed(texts, columns, self.options.what)
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """In the SQL of the server: columns by their names, and the conditions that it tests."""
+        """A query in the SQL of the server, which reads the columns and tests those conditions that the server can."""
         found, tested = self._meant(columns, conditions)
         return self._shown(found, tested)
 

@@ -132,10 +132,10 @@ class Listing:
 
 
 class _Walk:
-    """One walk through the directories. Real directories come first, each directory is entered once.
+    """One walk through the directories. It enters each directory once, real directories before links.
 
-    So links that lead in a circle end, and what can be reached by several ways has the name that doesn't depend on
-    the order of a directory's entries.
+    So it ends even if links form a circle, and a file with several paths gets a name that doesn't depend on the order
+    of a directory's entries.
     """
 
     def __init__(self, options: FileOptions, pattern: re.Pattern[str] | None) -> None:

@@ -197,7 +197,7 @@ class RotatingTarget(Target):
                 self._finish(growing)
 
     def _take_over(self, file: _Growing) -> bool:
-        """Continues with a copy of a file; False if it has its name already."""
+        """Continues a copy of an earlier writer's unfinished file; False if that already has its final name."""
         for left in self._writers.left():
             before = left / file.staged
             self._hide(before)

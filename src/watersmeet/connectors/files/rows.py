@@ -152,7 +152,7 @@ def gather(
 
 
 def concat(parts: Sequence[SourceRows], requested: Sequence[Field]) -> SourceRows:
-    """Parts of one slice, whose ordinals ascend, as one."""
+    """The concatenation of consecutive parts of one slice."""
     if not parts:
         return nothing(requested)
     if len(parts) == 1:

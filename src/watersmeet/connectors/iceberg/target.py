@@ -1,7 +1,8 @@
 """The target `iceberg`: a table of Apache Iceberg, in a catalog.
 
-A property of the table has the offset of a sink and the number of its writer. A commit adds a snapshot and requires
-that the writer knows the newest one. The library's own retries of commits are turned off: the offset may have moved.
+A property of the table contains the offset of a sink and the number of its writer. A commit adds a snapshot, and fails
+if the newest snapshot is one that the writer has not read. The library's own retries of commits are turned off, because
+another writer may have changed the offset meanwhile.
 
 RisingWave, "Sink data to Apache Iceberg".
 """

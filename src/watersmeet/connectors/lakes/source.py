@@ -61,9 +61,9 @@ _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
 def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
-    """A data file, for reading. LakeProblem if it is not there, or can't be read for now.
+    """A data file, opened for reading. LakeProblem if it is missing, or can't be read for now.
 
-    Objects are not asked for before they are read.
+    For an object, the first request is sent at the first read.
     """
     store, name = _data_location(options, file.path)
     try:

@@ -229,7 +229,7 @@ def _wider(kind: pa.DataType, wider: dict[pa.DataType, pa.DataType]) -> pa.DataT
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without what lakes do not tell apart."""
+    """The type without variants that lakes do not distinguish, such as `large_string`."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

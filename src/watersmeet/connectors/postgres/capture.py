@@ -587,7 +587,7 @@ def _read_chunk(
 ) -> tuple[list[pa.Array], Chunk]:
     """(texts by column, the chunk) of the next rows after the key `after`. Errors of the library.
 
-    columns: those of the key among them.
+    columns: must include those of the key.
     """
     sql = library().sql
     names = [sql.Identifier(c) for c in columns]

@@ -297,7 +297,7 @@ class Session:
             raise files_refused("a connector with a path")
 
     def require_outside(self, what: str, statement: Statement, span: Span | None) -> None:
-        """RUNTIME_UNAVAILABLE, offline, for what only another system knows."""
+        """Raises RUNTIME_UNAVAILABLE if the session is offline, because only an external system knows `what`."""
         if self.offline:
             raise error_at(
                 statement, span, "RUNTIME_UNAVAILABLE", f"{what} can't be known without a connection to its system"

@@ -282,7 +282,7 @@ class Unsubscribe(Statement):
 class Refused(Statement):
     """An unsupported statement of the dialect: executing it raises `error`.
 
-    It is a statement, so that earlier ones in a script still run.
+    Reading a script returns it instead of raising the error, so earlier statements of the script still run.
     """
 
     takes: ClassVar[str | None] = None

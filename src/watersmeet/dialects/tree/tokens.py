@@ -192,7 +192,7 @@ class Cursor:
         return error(condition, message, detail=detail, hint=hint, sql=self.text, span=span)
 
     def end(self) -> None:
-        """An error unless at the end."""
+        """Raises an error if the statement has more tokens."""
         if not self.done:
             raise self.error()
 

@@ -126,7 +126,11 @@ def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: 
 
 @dataclass(frozen=True, eq=False)
 class _Best:
-    """entries: (groups, rows): all of `complete` groups, those with a word below `horizon` of the others."""
+    """The first rows of groups.
+
+    entries: pairs of groups and rows. They contain all rows of the groups in the mask `complete`; of each other group,
+    the rows whose sort word is below `horizon`.
+    """
 
     entries: list[tuple[Ints, Delta]]
     horizon: Hashes

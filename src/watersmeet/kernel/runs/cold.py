@@ -269,11 +269,11 @@ class RemoteRun(Run):
 
 
 class Nearby(Run):
-    """Some rows of a run. asked: all rows with one of these hashes are in it; None: not checked."""
+    """Some rows of a run. asked: hashes of which it contains all rows; None if that is not checked."""
 
     def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:
         super().__init__(some.hash, some.columns, some.weights, whole.keys, pure=whole.pure)
-        self.has_negative = whole.has_negative  # so that merges decide as for the whole run
+        self.has_negative = whole.has_negative  # so that merges treat it like the whole run
         self._asked = asked
 
     def expect(self, hashes: Hashes) -> None:

@@ -1,7 +1,7 @@
-"""What of a script would be refused, without running it (`watersmeet check`).
+"""Finds errors of a script without running it (`watersmeet check`).
 
-Each statement is read, its names are bound, and what it defines is made in an empty database in this process, without
-its connectors: no other system is contacted, and no row is read or written.
+Each statement is read and its names are bound; objects that it defines are created in an empty database in this
+process, without their connectors. No other system is contacted, and no row is read or written.
 """
 
 from __future__ import annotations

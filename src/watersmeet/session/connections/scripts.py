@@ -325,7 +325,7 @@ def _same(existing: Relation | SqlFunction, statement: df.Create, dialect: str) 
     language = language_named(dialect)
     try:
         one, other = (_form(read_script(t, language)[-1]) for t in (stored, text))
-    except Error:  # a clause that stands in front of the statement, in the script only
+    except Error:  # the script's text begins with a clause that the stored text lacks
         return False
     return bool(one == other)
 

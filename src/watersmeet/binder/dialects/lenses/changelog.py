@@ -60,7 +60,7 @@ class _Following:
         self._made = 0
 
     def of(self, node: Node) -> Changed:
-        """The changes of a node. Most map those of the input; those of joins and groups follow all inputs."""
+        """The changes of a node: computed from those of its input, or for joins and groups from those of all inputs."""
         if isinstance(node, Repartition):
             return self.of(node.input)
         if isinstance(node, Filter) and _is_followed(node.input):

@@ -295,7 +295,10 @@ class _Rules:
         return len(self._reads(part)) > 1
 
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
-        """The parts of a part that mixes AND and OR, with OR binding tighter, if only that follows the rules."""
+        """The operands of a condition that mixes AND and OR, read as if OR had precedence over AND.
+
+        None unless the condition breaks the rules in the usual reading and follows them in this one.
+        """
         node = part.unnest()
         if (
             not isinstance(node, exp.Or)
