@@ -235,7 +235,7 @@ class Binary(Node):
 
     @property
     def keeps_right(self) -> bool:
-        """Whether every row has a row of the right input."""
+        """Whether every output row contains a row of the right input, never NULLs instead."""
         return self.kind in ("inner", "right")
 
     @property

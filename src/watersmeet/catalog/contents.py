@@ -187,7 +187,7 @@ class Catalog:
         return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
 
     def with_schemas(self, schemas: tuple[str, ...]) -> Catalog:
-        """A catalog with other schemas."""
+        """The same catalog with these schemas instead of its own."""
         return replace(self, version=self.version + 1, schemas=schemas)
 
     def with_retention(self, retention_us: int | None) -> Catalog:

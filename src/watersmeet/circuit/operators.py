@@ -426,9 +426,9 @@ class ArrivalJoin(Join):
 class ArrivalAsofJoin(AsofJoin):
     """As `AsofJoin`, but never revised: the nearest row is decided when the left row arrives.
 
-    The left input is append-only and not arranged. Rows of one epoch see each other.
-    depth: only the `depth` right rows of a key with the greatest values count; None: all. history: the view whose
-    history it is; no other view shares it (`TemporalJoin.owner`).
+    The left input is append-only and not arranged. Left rows match right rows of the same epoch.
+    depth: if set, only the `depth` right rows of a key with the greatest values count. history: the view to which the
+    stored history belongs; no other view shares it (`TemporalJoin.owner`).
     """
 
     kind: ClassVar[str] = "arrivalasof"

@@ -80,7 +80,7 @@ class PacedSource:
         return end - begin
 
     def _events_of(self, rows: int) -> int:
-        """How many events give at most `rows` rows, wherever they begin; `rows` or more."""
+        """The greatest number of consecutive events that always have at most `rows` rows; at least `rows`."""
         return rows
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:  # noqa: ARG002 - nothing to look at

@@ -70,7 +70,7 @@ class HttpOptions(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """For messages: what stands behind `?` may be a secret."""
+        """The URL for messages, without its query string, which may contain a secret."""
         return self.url.partition("?")[0]
 
 

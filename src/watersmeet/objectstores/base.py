@@ -327,7 +327,7 @@ T = TypeVar("T")
 #: Upper bounds of the classes of durations, in seconds.
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: Answers rather than failures: the file exists, or is missing.
+#: Errors that don't count as failed requests: they only report that a file exists, or is missing.
 _ANSWERS: Final = (FileNotFoundError, FileExistsError)
 
 

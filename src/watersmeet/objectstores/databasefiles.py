@@ -478,7 +478,7 @@ def in_parts(path: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
 def fetch_ranges(wanted: Sequence[tuple[ObjectPath, int, int, Callable[[bytes], None]]]) -> None:
     """Pass bytes [begin, end) of each of some objects that never change to its function, several at a time.
 
-    FileNotFoundError. A shorter object gives fewer bytes.
+    Raises FileNotFoundError. If an object ends before `end`, the function receives fewer bytes.
     """
 
     def request(number: int) -> None:

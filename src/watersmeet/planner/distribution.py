@@ -363,11 +363,11 @@ class StateDistributions:
         null_safe: Sequence[bool] = (),
         anywhere: bool = False,
     ) -> StateDistribution | None:
-        """The distribution of an input's rows. columns: those of the input that the trace has; None: all, at their
-        positions.
+        """The distribution of an input's rows in a trace.
 
-        keys, null_safe: only rows without NULL in keys that NULL does not match. anywhere: a row may be in any bucket
-        if no operator relies on it.
+        columns: the input's columns that the trace contains; by default all, at their positions. keys, null_safe: the
+        trace omits rows with NULL in a key that is not null-safe. anywhere: whether a row may be in any bucket unless
+        an operator relies on its bucket.
         """
         source = op.inputs[number]
         if self._is_copied(source):

@@ -242,7 +242,7 @@ class JoinLowering(Arranging):
 
 
 def keeping(kept: Retention | None) -> Keep | None:
-    """The operator that arranges the rows still needed; None for one of all rows."""
+    """Creates the operator that arranges only rows that are still needed; None if all rows are kept."""
     if kept is None:
         return None
 

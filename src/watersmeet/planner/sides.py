@@ -135,10 +135,10 @@ class Arranging:
         wanted: Sequence[int],
         stage: int,
     ) -> tuple[Side, Side, Sequence[int]] | None:
-        """Both sides at the arrangements found; None if they aren't in one place, or only after `stage`.
+        """Both sides of a join that uses the arrangements in `hits`; None if these aren't in one stage up to `stage`.
 
-        A side without an arrangement is sent there. wanted: the keys by which rows are spread if a join above relies on
-        it.
+        A side without an arrangement is sent to the stage of the other. wanted: the keys by which rows are distributed
+        if a downstream join relies on it.
         """
         found = [f for f in hits if f is not None]
         order, placement = found[0].order, self.builder.placement

@@ -414,9 +414,9 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
-            # Clocks of machines may go back, and the next writer may have another clock; the time of epochs goes back
-            # only by `reset_clock`. It stands still in a backfill, because state shared with live views is of that
-            # time, and in epochs without tasks.
+            # A machine's clock may move back, and the next writer may have another clock; only `reset_clock` moves the
+            # time of epochs back. It does not change in epochs without tasks, nor in a backfill, whose views share
+            # state with live views as of that time.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):

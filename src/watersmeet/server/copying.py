@@ -150,7 +150,7 @@ def _as_messages(rows: pa.Array) -> memoryview:
 
 @dataclass(frozen=True)
 class CopyResult(Result):
-    """Rows between the server and its client. receives: accepts the client's rows; None: rows to send."""
+    """A transfer of rows. receives: accepts the rows that the client sends; None if the server sends rows."""
 
     form: CopyForm = field(default_factory=CopyForm)
     receives: Callable[[IO[bytes]], Result] | None = None

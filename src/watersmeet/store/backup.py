@@ -128,7 +128,7 @@ class _Copy:
             yield f"dead/{directory.name}"
 
     def _copy(self, name: str, *, needed: bool = False, is_memory: bool = False) -> None:
-        """Copies a file, unless it was copied. FileNotFoundError for one that is needed and gone."""
+        """Copies a file, unless it was copied. FileNotFoundError if it is `needed` and missing."""
         if name in self._copied:
             return
         source, target = (_below(root, name) for root in (self._from.root, self._to))

@@ -116,7 +116,7 @@ class Positions(Generic[P]):
         kept: str,
         opened: Callable[[P], P] = lambda saved: saved,
     ) -> None:
-        """relation_ids: existing relations; positions of others are deleted. Before the first clean-up.
+        """Must be called before the first clean-up. relation_ids: existing relations; positions of others are deleted.
 
         held, kept: the state of the lease (`readers`) while a position is in use, and while it is not. opened: applied
         to saved positions when the database is opened.

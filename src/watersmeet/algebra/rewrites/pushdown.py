@@ -1,8 +1,8 @@
 """Pushes filters down, and folds constant conditions, empty relations, neighboring filters and projects.
 
-One walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: rows with NULL in one
-of these are removed by a node above, so an outer join whose padded rows would be removed is an inner join. Joins get
-keys from conditions.
+One walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: a node above removes
+rows with NULL in one of these. If it removes all padded rows of an outer join, this becomes an inner join. Equalities
+in conditions become keys of joins.
 
     Filter(b.y > 1, a LEFT JOIN b ON a.k = b.k)   ->  a INNER JOIN Filter(b.y > 1, b) ON a.k = b.k
     Filter(a.x > 1, a LEFT JOIN b ON a.k = b.k)   ->  Filter(a.x > 1, a) LEFT JOIN b ON a.k = b.k

@@ -196,7 +196,7 @@ class Joining:
         return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
 
     def _by_extreme(self, left: Node, right: Node, kind: JoinKind, linking: Sequence[Scalar]) -> Node | None:
-        """Some y of `right` is above x if the greatest is. So one row decides if only an inequality links the sides."""
+        """A join with one row of `right`, if only an inequality links the sides: x < some y if x < the greatest."""
         found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
         if len(found) != 1 or found[0][1] is None:
             return None

@@ -29,7 +29,7 @@ _WRAP = 1 << 32
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Which transactions a reader saw: those below `xmax` that are not in `running`.
+    """The transactions that a reader saw: those below `xmax` that are not in `running`.
 
     PostgreSQL, "pg_snapshot".
     """
@@ -44,7 +44,7 @@ class Snapshot:
         return cls(int(xmax), tuple(int(x) for x in running.split(",") if x))
 
     def sees(self, xids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of the transactions, by the lower 32 bits of their numbers, it saw."""
+        """The mask of the transactions that the reader saw. xids: the lower 32 bits of their numbers."""
         behind = (self.xmax - xids) % _WRAP
         behind = np.where(behind > _WRAP // 2, behind - _WRAP, behind)
         running = np.isin(xids, np.array([x % _WRAP for x in self.running], np.int64))

@@ -219,7 +219,7 @@ class DatabaseTarget(Target, Generic[Rows]):
 
     @abc.abstractmethod
     def _rows(self, batches: Sequence[SinkBatch]) -> Rows:
-        """The rows to write, of an upsert sink a row for each changed key."""
+        """The rows to write; for an upsert sink, one row for each changed key."""
 
     @abc.abstractmethod
     def _write(self, rows: Rows) -> None:

@@ -408,7 +408,7 @@ class FileSource:
         found = regex.fullmatch(name)
         text = (found[1] if found else None) or ""
         if form:
-            with suppress(ValueError):  # behind all whose time can be read
+            with suppress(ValueError):  # without a valid time: after all others
                 return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp(), "", name
         return (float("inf") if form else 0.0), text, name
 

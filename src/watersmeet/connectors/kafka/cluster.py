@@ -230,7 +230,7 @@ class Cluster:
         return found
 
     def _identified(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
-        """The same with ids as they are now."""
+        """The same states with the current ids of the topics."""
         now = self._describe(topics)
         return {t: replace(s, id=now[t].id, problem=now[t].problem) for t, s in topics.items()}
 

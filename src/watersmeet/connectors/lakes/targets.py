@@ -131,7 +131,7 @@ class LakeTarget(Target):
 
     @abc.abstractmethod
     def _merge(self, rows: pa.Table, gone: npt.NDArray[np.bool_], offset: SinkOffset) -> None:
-        """Adds a version in which `rows` replace those of their keys; without the keys of rows that are `gone`."""
+        """Adds a version in which `rows` replace the rows of their keys, and those in the mask `gone` are deleted."""
 
     @abc.abstractmethod
     def _explained(self) -> contextlib.AbstractContextManager[None]:

@@ -83,7 +83,7 @@ class LakeLog(Protocol):
 
 
 def made_anew(log: LakeLog, version: int) -> LakeProblem:
-    """The problem that a version that was read is another one now."""
+    """The problem of a table that was created again: a version that was read now has other content."""
     return LakeProblem(f"{log.what} was made anew: {log.named(version)} is another one", passes=False)
 
 

@@ -352,9 +352,10 @@ class _Pending(NamedTuple):
 class BinlogStream(Stream):
     """See `Stream`.
 
-    A piece of a table is read at a known offset of the log, and handed on when exactly that much of the log was taken.
-    Until then every change of the table is made, also of rows that are still to be read. So all rows up to the key of
-    the newest piece are always those of the server at the offset, and a piece replaces rows of earlier changes.
+    A piece of a table is read at a known offset of the log, and returned when the log has been read up to exactly that
+    offset. Until then all changes of the table are applied, also to rows that no piece contains yet. So all rows up to
+    the key of the newest piece always equal those of the server at the offset; a piece replaces rows that earlier
+    changes have inserted.
     """
 
     def __init__(self, options: MysqlOptions, offset: str) -> None:

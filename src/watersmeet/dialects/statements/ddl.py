@@ -81,7 +81,10 @@ def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
 
 
 def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking) -> Refused | None:
-    """The error as a statement, for words in `lacking`; the cursor stands after `verb`. None for others."""
+    """A statement that raises an error, if `verb` and the next words are in `lacking`; else None.
+
+    The cursor is after `verb`.
+    """
     for words, hint in lacking.items():
         first, *rest = words.split()
         if first == verb and rest and cursor.at(*rest):

@@ -60,7 +60,7 @@ class HotKeys(NamedTuple):
         return HotKeys(self.keys, found) if found else None
 
     def scaled(self, part: float) -> HotKeys:
-        """With a fraction of each key's rows."""
+        """The same keys with the fraction `part` of their numbers of rows."""
         return HotKeys(self.keys, tuple(key._replace(rows=round(key.rows * part)) for key in self.found))
 
     @staticmethod

@@ -374,7 +374,7 @@ class Epochs:
     fetched_bytes: int = 0
 
     def with_epoch(self, epoch: Metrics) -> Epochs:
-        """The sums with another epoch."""
+        """The sums including one more epoch."""
         seconds = epoch.duration_us / 1e6
         return replace(
             self,

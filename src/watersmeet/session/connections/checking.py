@@ -56,11 +56,10 @@ class Finding:
 
 
 def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) -> tuple[int, list[Finding]]:
-    """How many statements scripts have, and which would be refused if they ran in this order, each in a session of its
-    own. Raises nothing for a script, whatever it holds.
+    """(the number of statements, those that would fail) if the scripts ran in this order, each in its own session.
 
-    scripts: of each the dialect in which it begins, and its text. database: an empty one in this process. It stands as
-    after the scripts, without their rows.
+    Never raises an error because of a script. scripts: pairs of the initial dialect and the text. database: an empty
+    database in this process; afterwards it contains the objects of the scripts, without rows.
     """
     count = 0
     found: list[Finding] = []
@@ -76,7 +75,7 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
                 err.sql = err.sql or text
                 cause = _cause(err, missing)
                 if cause is not None:
-                    err.hint = None  # a name that is like the missing one is not meant
+                    err.hint = None  # a similar name is not the intended one
                 checked = err.condition != "RUNTIME_UNAVAILABLE" and (cause is None or cause.checked)
                 found.append(Finding(number, err, statement.span, cause, checked))
                 for name in _names(statement, session.dialect):

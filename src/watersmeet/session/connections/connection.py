@@ -69,32 +69,30 @@ def connect(
     allow_files: bool = True,
     kafka: Mapping[str, str] | None = None,
 ) -> Connection:
-    """Open a database and give a connection to it.
+    """Open a database and return a connection to it.
 
-    path: the directory of a persistent database, made if it does not exist; every view goes on where it
-        was. None: everything lives in a temporary directory until `close`.
-    dialect: the SQL that is spoken.
-    parallelism: the number of state buckets from now on. None: as many as cores in a new database, as many as
-        there are in an old one.
+    path: the directory or URL of a persistent database, created if it does not exist; all views resume. By default the
+        database is in a temporary directory until `close`.
+    dialect: the SQL dialect of the statements.
+    parallelism: the number of state buckets from now on. By default an existing database keeps its number, and a new
+        one gets the number of cores.
     runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
-    spark: an existing SparkSession to use; it is not stopped at the end.
-    read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
-    rebuild: plan all views and make their state anew from their inputs before going on: after STATE_DAMAGED, or for
-        another `parallelism` if state can't be split. Their content stays as it is.
-    tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
-    often.
-    file_permissions: of a new database. `private`: its directory and all files in it are for the user of this process
-        alone (0700, 0600), whatever the umask. `umask`: they get the rights that the umask leaves, for executors or
-        readers that run as another user. An old database keeps the rights that its directory has.
-    allow_files: whether statements may read files of this machine: `read_csv(…)` and its kin in SELECT, connectors and
-        dictionaries with a path. Close it (FILES_NOT_ALLOWED) to those who may query but not look around. What exists
-        already goes on.
+    spark: an existing SparkSession to use; `close` does not stop it.
+    read_only: allow only SELECT, SHOW and DESCRIBE, without Spark, also while another process runs the database.
+    rebuild: first plan all views again and compute their state from their inputs: after STATE_DAMAGED, or for another
+        `parallelism` if the state can't be split. The content of the views does not change.
+    tick_seconds: the shortest interval between updates of views that change only because time passes (now(), idle
+        timeouts).
+    file_permissions: of a new database. `private`: only the user of this process can access its directory and files
+        (0700, 0600), whatever the umask is. `umask`: the umask applies, for executors or readers that run as another
+        user. An existing database keeps the permissions of its directory.
+    allow_files: whether statements may read files of this machine: `read_csv(…)` and similar functions in SELECT,
+        connectors and dictionaries with a path. If False, they fail with FILES_NOT_ALLOWED; existing sources continue.
+    kafka: the connection to Kafka for new topics of the Lenses dialect: settings `kafka.*` without that prefix, such as
+        {"bootstrap.servers": "host:9092"}. A topic keeps its connection; SET changes it for later ones.
 
-    kafka: the connection to Kafka that topics of Lenses get: the settings `kafka.*` without that prefix, such as
-        {"bootstrap.servers": "host:9092"}. Each topic keeps its own; SET changes it for topics created afterwards.
-
-    Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
-    holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
+    Raises DATABASE_IN_USE if another process has the database open for writing, DATABASE_FORMAT if the path contains
+    anything else or a newer database, PARALLELISM_MISMATCH, and RUNTIME_UNAVAILABLE without a usable Java.
     """
     variables = Variables(dialect)
     language_named(dialect)

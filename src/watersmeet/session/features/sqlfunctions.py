@@ -32,7 +32,7 @@ from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: Words of a definition without effect: the body depends on its arguments wherever it is inlined.
+#: Words of a definition that have no effect, because functions are inlined: the body alone decides.
 _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 

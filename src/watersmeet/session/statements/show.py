@@ -222,7 +222,7 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
 
 
 def _detail(session: Session, view: ViewStatus, status: Status) -> str | None:
-    """The problem of a view that still runs."""
+    """The problem of a view that is not stopped; None if there is none."""
     if view.writing:
         return _unwritten(session, view.id, view.writing)
     read = session.catalog.upstream([view.id])
