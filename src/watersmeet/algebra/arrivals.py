@@ -295,9 +295,10 @@ class Window(Partitioned):
     """Each input row with the value of each call over the rows of its partition.
 
     If an order leaves rows equal, the columns of their rows that are read by this node or above break the tie, in
-    column order. keeps_time: the time that orders the rows keeps its watermark, although rows below it may change. Only
-    the calls' values of these rows change, from one that is not below the watermark to another. A reader must not
-    distinguish these, for example a join that compares them with times below the watermark.
+    column order. keeps_time: whether the time that orders the rows keeps its watermark, although rows below it may
+    change. In these rows only the calls' values change, and both the old and the new value are not below the watermark.
+    This is correct if readers can't distinguish such values, as a join that compares them with times below the
+    watermark.
     """
 
     calls: tuple[WindowCall, ...]

@@ -119,7 +119,7 @@ class Node:
         return self
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> Self:  # noqa: ARG002 - for those that have expressions
-        """The node with another expression for each of its own."""
+        """The node with each of its expressions replaced by the result of `change`."""
         assert not self.scalars
         return self
 

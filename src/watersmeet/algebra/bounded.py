@@ -93,7 +93,8 @@ class Past:
 class PastScan(Leaf):
     """The rows of a relation at a moment of the past.
 
-    name: of these rows in DuckDB, the same for all scans of the relation at that moment. span: of its name in the text.
+    name: the DuckDB name of these rows, equal for all scans of the relation at that moment. span: the span of the
+    relation's name in the SQL text.
     """
 
     grows: ClassVar[bool] = True

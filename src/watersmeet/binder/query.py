@@ -256,7 +256,7 @@ def _present(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
 
 
 def _times(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
-    """How often a row is output."""
+    """The number of copies of a row in the output."""
     if isinstance(shape, _Counted):
         return column_ref(counts[shape.tag].id)
     if isinstance(shape, _Once) or shape.once:

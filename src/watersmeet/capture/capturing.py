@@ -155,7 +155,7 @@ class _Capturing(Worker):
         self._position = committed(self._database, self._relation())
         self._reached = self._position.offset
         self._unread: dict[str, tuple[str, float]] = {}
-        """By table that can't be read for now: why, and when it is tried again."""
+        """The reason and the time of the next attempt, by table that can't be read for now."""
 
     def flush(self) -> list[str]:
         """See `Captures.catch_up`."""

@@ -75,7 +75,7 @@ class Catalog:
     retention_us: int | None = None
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
-    """By id, relations and their JSON forms: catalogs that follow each other have nearly all of them in common."""
+    """Relations and their JSON forms by id; consecutive catalogs share nearly all of them."""
 
     def seen_by(self, view: Relation) -> Catalog:
         """The catalog as the text of a view names it: renamed relations have their earlier names, and functions are

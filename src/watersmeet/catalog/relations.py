@@ -151,22 +151,22 @@ class Relation:
 
     @property
     def format(self) -> MessageFormat | None:
-        """How the messages of its connector become rows."""
+        """The conversion of the connector's messages to rows."""
         return None
 
     @property
     def message_parts(self) -> dict[str, str]:
-        """By column, the part of a message of its connector that the column shows."""
+        """The part of a connector's message that a column shows, by column."""
         return {}
 
     @property
     def event_time(self) -> EventTime | None:
-        """Of a source or table with WATERMARK FOR."""
+        """The event time of a source or table with WATERMARK FOR."""
         return None
 
     @property
     def watermarks(self) -> dict[str, Watermark]:
-        """By column name, the watermarks of a materialized view."""
+        """The watermarks of a materialized view by column name."""
         return {}
 
     @property
@@ -183,7 +183,7 @@ class Relation:
 
     @property
     def generated(self) -> dict[str, GeneratedColumn]:
-        """By column, the expression over other columns of the row."""
+        """The expression of each generated column over other columns of the row, by column."""
         return {}
 
     @property
@@ -198,7 +198,7 @@ class Relation:
 
     @property
     def fills(self) -> dict[str, str]:
-        """By added column, the value in earlier rows, as text; NULL for others."""
+        """The value that earlier rows have in an added column, as text, by column; others have NULL."""
         return {}
 
     @property

@@ -22,7 +22,7 @@ from watersmeet.values.types import Schema
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
-"""By connector that reads tables of lakes, the name of their system."""
+"""The name of the system by connector, for connectors that read lake tables."""
 
 
 @dataclass(frozen=True, slots=True)

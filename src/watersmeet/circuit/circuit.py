@@ -115,7 +115,7 @@ class Circuit:
 
     @cached_property
     def below_sinks(self) -> dict[str, frozenset[str]]:
-        """By relation, its sink and all operators that this reads, directly or not."""
+        """The sink of a relation and all operators that it reads, directly or not, by relation."""
         below: dict[str, frozenset[str]] = {}
         for o in self.operators:
             below[o.id] = frozenset((o.id,)).union(*(below[i] for i in o.inputs))
@@ -224,7 +224,7 @@ def meetings(circuit: Circuit) -> list[Meeting]:
 
 
 def roles(circuit: Circuit, split: Split) -> dict[str, Roles]:
-    """By exchange, the treatment of the rows of split keys."""
+    """The treatment of rows with split keys, by exchange."""
     found: dict[str, Roles] = {}
     for meeting in meetings(circuit) if split else ():
         for exchange in meeting.exchanges:

@@ -64,7 +64,7 @@ class Mode:
 
     @property
     def stored(self) -> Mapping[str, StoredContent]:
-        """By operator that does not run: the stored content that its readers read instead of its output."""
+        """The stored content that is read instead of the output of an operator that does not run, by operator."""
         return {}
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002

@@ -63,7 +63,7 @@ def check(
 
 
 def findings_of(scripts: Sequence[Script]) -> tuple[int, list[Finding]]:
-    """How many statements scripts have, and what would be refused of them in a new database."""
+    """The number of statements in scripts, and the statements that would fail in a new database."""
     with watersmeet.connect(runtime="inprocess") as connection:
         found: tuple[int, list[Finding]] = checking.check_scripts(
             connection.opened, [(script.dialect, script.text) for script in scripts]

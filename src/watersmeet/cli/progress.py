@@ -33,7 +33,7 @@ def status_of(connection: Connection) -> Status:
 
 
 def rows_in(status: Status) -> dict[str, int]:
-    """By id, how many rows came in to each source and view."""
+    """The number of rows that each source and view has received, by id."""
     return {v.id: v.rows_in for v in status.views} | {s.id: s.rows for s in status.sources}
 
 

@@ -151,7 +151,7 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
 def print_json(
     names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None
 ) -> None:
-    """One JSON object a row; a name that comes twice gets a number. query: which of several the rows are of."""
+    """Prints a JSON object for each row; duplicate names get a number. query: the rows' query, if several run."""
     keys = _distinct(names if query is None else ["query", *names])[0 if query is None else 1 :]
     types: list[SqlType | None] = [*kinds] if kinds else [None] * len(keys)
     for row in rows:
@@ -349,6 +349,6 @@ def follow(queries: Sequence[Follower], stop: threading.Event) -> None:
 
 
 def drain(queries: Sequence[Follower]) -> None:
-    """Prints the rows that running queries have returned and that are not printed yet."""
+    """Prints the rows that running queries have returned since the last call."""
     for query in queries:
         query.follow(0, headed=True)

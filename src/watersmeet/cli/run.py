@@ -169,7 +169,7 @@ def run_scripts(
 
 
 def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool = False, expanded: bool = False) -> None:
-    """Prints the notices of a statement, and its rows or (where people look on) what it did."""
+    """Prints the notices of a statement, and its rows or, on a terminal, a summary such as `INSERT 0 3`."""
     print_notices(cursor, err)
     if cursor.description is not None:
         print_result(cursor, out, as_json=as_json, expanded=expanded)

@@ -76,7 +76,7 @@ class PacedSource:
         """The segment that begins with this process's first poll."""
 
     def _rows_of(self, begin: int, end: int) -> int:
-        """How many rows the events [begin, end) give."""
+        """The number of rows that the events [begin, end) generate."""
         return end - begin
 
     def _events_of(self, rows: int) -> int:
@@ -203,7 +203,7 @@ class Generator(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """How many rows it can make, None for no end."""
+        """The total number of rows; None if there is no end."""
 
     def make(self, moment: Moment) -> pa.Array:
         """The values of the rows."""

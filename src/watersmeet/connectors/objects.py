@@ -331,7 +331,7 @@ class ObjectTarget(DirectoryTarget):
             self._state += f"/{self._name}"
         self._writer = ""
         self._number = 0
-        """Of the newest entry that is known."""
+        """The number of the newest known entry."""
 
     def look(self) -> None:
         """CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if the store can't be reached, or refuses."""

@@ -181,7 +181,7 @@ class OpenDatabase:
             self.log.append(catalog_commit(catalog, name))
 
     def forget(self, ids: set[str]) -> bool:
-        """Remove relations from the newest catalog; False if that can't be stored and holds only in this process."""
+        """Remove relations from the newest catalog; False if only this process does so, because storing it failed."""
         catalog = self._catalog.without(ids)
         try:
             self.change_catalog(catalog)

@@ -63,7 +63,7 @@ def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
 
 
 def by_source(sources: Iterable[QuerySource]) -> dict[str, list[str]]:
-    """By the id of a source, the ids of a query's own sources that copy it."""
+    """The ids of the query's own sources that copy a source, by the id of that source."""
     found: dict[str, list[str]] = {}
     for source in sources:
         found.setdefault(source.of, []).append(source.id)

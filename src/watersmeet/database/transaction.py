@@ -91,7 +91,7 @@ class Definitions:
     roles_before: Mapping[str, Role] | None = None
     there: set[str] = field(default_factory=set)
     _shown_before: dict[str, tuple[Relation, Relation]] = field(default_factory=dict)
-    """By id, what was made, and as it was shown last: a statement asks for all of them many times."""
+    """Created objects and their last shown form, by id; cached, because a statement requests all of them often."""
 
     def __bool__(self) -> bool:
         changed_names = self.schemas_made or self.schemas_dropped or self.functions or self.roles

@@ -244,7 +244,7 @@ def signature(parameters: str, result: str, template: str) -> Signature:
 
 
 def builders(functions: Functions) -> dict[str, Builder]:
-    """By function, the builder that binds a call of it."""
+    """The builder that binds calls of a function, by function."""
     return {name: _builder(name, signatures) for name, signatures in functions.items()}
 
 

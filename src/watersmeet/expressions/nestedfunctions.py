@@ -267,7 +267,7 @@ Result = Callable[[SqlType], SqlType]
 
 
 def dimensions(kind: SqlType) -> int:
-    """How deep the arrays of the type are nested."""
+    """The nesting depth of the type's arrays."""
     return 0 if kind.element is None else 1 + dimensions(kind.element)
 
 

@@ -181,7 +181,7 @@ def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | No
 
 
 def are_zoned(texts: pa.StringArray, rules: MessageRules) -> Mask:
-    """Which texts have a time zone, if they must."""
+    """The mask of texts that have a time zone, or need none."""
     if rules.times == "utc_without_suffix":
         return np.ones(len(texts), np.bool_)
     zoned: Mask = pc.fill_null(pc.match_substring_regex(texts, _ZONED), fill_value=True).to_numpy(zero_copy_only=False)

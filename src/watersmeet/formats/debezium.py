@@ -432,7 +432,7 @@ def _field_node(schema: Node, column: Field) -> Node | None:
 
 
 def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:
-    """By column, which of these JSON objects have the placeholder of an unsent value in it."""
+    """For each column, the mask of JSON objects that have the placeholder of an unsent value in it."""
     # Values are rarely unsent; a search in bytes finds that ten times faster than Arrow.
     written = b"" if not len(objects) else objects.buffers()[2].to_pybytes()
     may = first_bytes(objects) == _BRACE
@@ -468,7 +468,7 @@ def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[st
 
 
 def _unsent_values(values: pa.Array) -> Numbers:
-    """Which of these values are the placeholder of an unsent value."""
+    """The mask of values that are the placeholder of an unsent value."""
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):

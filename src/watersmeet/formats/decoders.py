@@ -501,7 +501,7 @@ class _MessageDecoder:
             columns.append(self._from_keys(messages, unknown, reasons))
         columns.append(_nulls(self.fields, np.flatnonzero(emptied)))
         gone = joined(columns, self.fields)
-        read = joined([gone, new], self.fields)  # of one message the deleted row first
+        read = joined([gone, new], self.fields)  # each message's deleted row before its new one
         order = np.argsort(np.concatenate([gone.places, new.places]), kind="stable")
         diff = np.concatenate([np.full(len(gone.places), -1), np.ones(len(new.places), np.int64)])[order]
         return _Rows(
@@ -522,7 +522,7 @@ class _MessageDecoder:
         return Read(columns, read.places, read.reasons)
 
     def _rekeyed(self, before: Read, after: Read, count: int) -> Mask:
-        """Which rows of `before` have another primary key than the row after."""
+        """The mask of rows of `before` whose primary key differs from that of the row after the change."""
         if not len(before.places) or not len(after.places) or not self.keyed:
             return np.zeros(len(before.places), np.bool_)
         at = np.full(count, -1, np.int64)
@@ -636,7 +636,7 @@ def _cut(messages: Messages, begin: int, end: int) -> Messages:
 
 
 def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
-    """Which payloads exist; `empty`: one without bytes does not."""
+    """The mask of payloads that exist. empty: payloads without bytes count as missing."""
     present: Mask = payloads.is_valid().to_numpy(zero_copy_only=False)
     if empty:
         sizes = pc.fill_null(pc.binary_length(payloads), 0).to_numpy(zero_copy_only=False)

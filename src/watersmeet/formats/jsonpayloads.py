@@ -350,7 +350,7 @@ PATH: Final = "path."
 
 @dataclass(frozen=True)
 class Step:
-    """deep: the first member of that name at any depth. every: all elements of an array. place: one of them."""
+    """A step of a path. deep: the first member with the name at any depth. every: all elements. place: one element."""
 
     kind: Literal["member", "deep", "place", "every"]
     name: str = ""

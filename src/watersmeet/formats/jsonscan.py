@@ -37,7 +37,7 @@ _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 
 
 def is_valid(texts: pa.StringArray) -> Mask:
-    """Which texts are JSON by RFC 8259; NULL is not."""
+    """The mask of texts that are JSON by RFC 8259; NULL is not."""
     (found,) = evaluate([texts], ["json_valid(t0)"])
     valid: Mask = np.array(pc.fill_null(found, fill_value=False).to_numpy(zero_copy_only=False))
     odd = pc.fill_null(pc.match_substring_regex(texts, _LAX), fill_value=False).to_numpy(zero_copy_only=False) & valid
@@ -238,7 +238,7 @@ def _drop_space(data: Bytes, starts: Places, ends: Places) -> Places:
 
 
 def _holds(data: Bytes, byte: int, starts: Places, ends: Places) -> Mask:
-    """Which ranges contain the byte."""
+    """The mask of ranges that contain the byte."""
     places = np.flatnonzero(data == byte)
     if not len(places):
         return np.zeros(len(starts), np.bool_)

@@ -176,7 +176,7 @@ def _field(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> E
 
 
 def _is_default(values: pa.BinaryArray, wire: int) -> npt.NDArray[np.bool_]:
-    """Which encoded values are zero, false or empty."""
+    """The mask of encoded values that are zero, false or empty."""
     zero = bytes({_FIXED64: 8, _FIXED32: 4}.get(wire, 1))
     found: npt.NDArray[np.bool_] = pc.equal(values, pa.scalar(zero, pa.binary())).to_numpy(zero_copy_only=False)
     return found

@@ -55,7 +55,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Of the right rows with `left value comparison right value` the nearest one, if it is within `tolerance`."""
+    """The nearest right row for which `left value comparison right value` holds, if it is within `tolerance`."""
 
     comparison: AsofComparison
     left: int

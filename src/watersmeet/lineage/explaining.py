@@ -173,7 +173,7 @@ class Search:
         return [near, *([] if column is None else self._late(node, column, cell))]
 
     def _late(self, node: Scan | PastScan | Named, column: Column, cell: Cell) -> list[str]:
-        """How late a row with that time would be; empty if it would not be late."""
+        """The lateness of a row with that time, as text; empty if it would not be late."""
         watermarks = dict(node.watermarks) if isinstance(node, Scan) else {}
         bound = bound_cell(watermarks.get(column.id, ()), self.explained.times, column)
         if bound is None or not self._is_below(cell, bound):

@@ -64,7 +64,7 @@ class History:
         self._database, self._log, self._epoch = database, database.log, epoch
         self._connection, self._entered = connection, entered
         self._lent: dict[str, int] = {}
-        """By name, the first commit whose rows it has."""
+        """The first commit whose rows a lent table contains, by name."""
         self._present: dict[str, pa.Table] = {}
         reader = Reader(database.layout)
         entered.callback(reader.close)
@@ -107,8 +107,10 @@ class History:
         return PastScan(relation.id, name, moment.past, _outputs(scan), None)
 
     def arrived(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> PastScan:
-        """All rows inserted into a relation, with the epoch that read each for a view: the epoch of the fill, or 0 for
-        rows older than the history. began: the commit after which the view began, if only later rows count.
+        """All rows inserted into a relation, each with the number of the epoch in which the view read it.
+
+        Rows that the fill of the view read have the epoch of the fill, or 0 if they are older than the history. began:
+        the commit after which the view began, if only later rows count.
         """
         name = arrived_name(view, relation, began)
         columns = (*relation.columns, *_number_fields(COMMIT, *AGE))

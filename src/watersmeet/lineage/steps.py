@@ -336,7 +336,7 @@ def key_text(keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> st
 
 
 def nearest_text(asker: Asker, tree: Node, keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
-    """The nearest keys of a plain tree to a key that it lacks.
+    """The existing keys in a plain tree that are nearest to a missing one, as text.
 
     The longest prefix of keys that exists counts as found; the key after it is the missing one.
     """

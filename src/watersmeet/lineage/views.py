@@ -81,9 +81,9 @@ class Views:
     """Whether the last answer lacks rows that have to be read as of moments that it has found."""
     _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
     _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
-    """By name, what is read of the state."""
+    """The scans of stored versions, with the operators that store them, by name."""
     _lenders: dict[str, Callable[[History], None]] = field(default_factory=dict)
-    """By name, what lends what was ever there."""
+    """The functions that provide the past rows of a scan, by its name."""
     _tolds: dict[str, Explained] = field(default_factory=dict)
 
     @property

@@ -32,7 +32,7 @@ ENDPOINTS: Final = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 
-"""By scheme, the environment variables with a non-default server address."""
+"""The environment variables with a non-default server address, by scheme."""
 
 
 class ObjectStat(NamedTuple):
@@ -146,7 +146,7 @@ _OPTIONS: Final = {
 
 CONNECTORS: Final = {"s3": "s3", "s3_v2": "s3", "gcs": "gs", "azblob": "az"}
 
-"""By connector: the scheme of its URLs."""
+"""The scheme of a connector's URLs, by connector."""
 
 CREDENTIALS: Final = tuple(name for names in _OPTIONS.values() for name in names.keys)
 

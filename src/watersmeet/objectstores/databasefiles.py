@@ -174,7 +174,7 @@ class BlockCopy:
         self._marks = np.frombuffer(whole, np.uint8, offset=self._marks_at)
 
     def there(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of some blocks exist."""
+        """The blocks of a set that exist in the cache."""
         found: npt.NDArray[np.bool_] = self._marks[blocks] != 0
         return found
 

@@ -302,7 +302,7 @@ class Sharing:
     def widened(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> Side | None:
-        """The side with more columns than `reads`, if others will read its arrangement; else None."""
+        """The side with more columns than `reads`, so that other joins can use its arrangement; None without such."""
         wanted = None if stream.pending else self._wanted(stream, reads, keys)
         if wanted is None:
             return None

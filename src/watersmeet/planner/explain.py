@@ -367,7 +367,7 @@ def _named(tree: Node, producers: Producers) -> Producers:
 
 
 def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:
-    """By operator, the names of the relations that already keep its state."""
+    """The names of the relations that already store the state of an operator, by operator."""
     found: dict[str, tuple[str, ...]] = {}
     for relation_id, ops in producers.items():
         if relation_id in catalog.relations:

@@ -79,7 +79,7 @@ class Arranging:
     ) -> tuple[Side, Side, Sequence[int]]:
         """The operators of both sides, in one stage, and the order of the join's key pairs in their keys.
 
-        spread: the keys by which rows are sent if both sides move; empty: all keys.
+        spread: the keys that determine the bucket of rows if both sides are exchanged; all keys if it is empty.
         """
         left, right = (self._side(i, null_safe) for i in inputs)
         met = meeting(self.builder, left, right, null_safe, spread)
@@ -189,7 +189,7 @@ def meeting(
     """The cheapest way to bring equal keys together: the earliest stage, then the fewest exchanges, then the left side
     stays.
 
-    spread: the keys by which rows are sent if both sides move; empty: all keys.
+    spread: the keys that determine the bucket of rows if both sides are exchanged; all keys if it is empty.
     """
     placement = builder.placement
     stages = placement.stage(left.operator.id), placement.stage(right.operator.id)

@@ -193,7 +193,7 @@ def _progress(
 
 
 def _summed(receipts: Iterable[Receipt]) -> dict[str, OperatorCounts]:
-    """By operator, the counts of all tasks."""
+    """The sums of the counts of all tasks, by operator."""
     found: dict[str, list[OperatorCounts]] = {}
     for receipt in receipts:
         for operator_id, counts in receipt.operators.items():
@@ -270,7 +270,7 @@ def _added(known: tuple[FailedPart, ...], parts: tuple[FailedPart, ...]) -> tupl
 
 
 def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """By operator, the rows by key of all buckets."""
+    """The numbers of rows by key in all buckets, by operator."""
     found: dict[str, Counter[int]] = {}
     for receipt in receipts:
         for operator_id, rows in receipt.busiest.items():
@@ -297,7 +297,7 @@ def _numbers(
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, OperatorCounts]) -> dict[str, int]:
-    """By relation, the rows that the scans below its sink read in this epoch."""
+    """The number of rows that the scans upstream of a relation's sink read in this epoch, by relation."""
     scanned = {s.id: operators[s.id].rows_out for s in circuit.scans if s.id in operators}
     if not any(scanned.values()):
         return {}

@@ -513,7 +513,7 @@ MAX_SETTLE_US = 2_000_000
 
 
 class Flush:
-    """One flush: call `plan` until `is_planned`: then all input visible at its beginning is planned."""
+    """One flush. Call `plan` until `is_planned`; then all input is planned that was visible when the flush began."""
 
     def __init__(self) -> None:
         self._deadline_us = time.time_ns() // 1000 + MAX_SETTLE_US

@@ -163,7 +163,7 @@ class OwnJoins:
 
 
 def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, OwnJoins]:
-    """By id of each running view."""
+    """The joins of each running view, by its id."""
     key = (circuit.fingerprint, catalog.version)
     if key not in db.joins:
         views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
@@ -228,7 +228,7 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 def _summed(
     db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], segments: Mapping[str, str]
 ) -> dict[str, int]:
-    """By operator, the bytes in all buckets: those before plus the growth, or read from all segments."""
+    """The bytes in all buckets by operator: those before the epoch plus the growth, or read from all segments."""
     if not wanted <= known.keys():
         found = state_bytes(db, segments)
         return {i: found.get(i, 0) for i in wanted}

@@ -167,7 +167,7 @@ class Load:
             counts += Counter()  # drops zeros
 
     def hot_keys(self, kept: Mapping[str, Kept], now: Split) -> dict[str, tuple[int, ...]]:
-        """The keys to split, by spread side. kept: by exchange. now: the split keys."""
+        """The keys to split, by spread side. kept: the stored rows, by exchange. now: the keys that are split now."""
         split = {key: side for side in self._meeting.spread_sides for key in now.get(side, ())}
         work = Counter(self._made)
         for counts in self._arrived.values():

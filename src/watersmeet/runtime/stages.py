@@ -130,7 +130,7 @@ def _manifest(job: Job, circuit: Circuit, segments: SegmentFiles, stage: int, pl
 
 
 def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
-    """By join, the most rows that it may make in the epoch. Rebuilt state shows no rows, and so has no limit."""
+    """The greatest number of rows that each join may output in the epoch; no limit in a rebuild, which outputs none."""
     if isinstance(intent.mode, Rebuild):
         return {}
     joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]

@@ -496,7 +496,7 @@ class Connection:
         async def send(part: bytes, *, is_first: bool) -> None:
             if part:
                 await self._wire.send(memoryview(first(part) if is_first else part))
-            # Sync may wait in the buffer, so that the reader itself is not at its end.
+            # A buffered Sync message can hide the end of the client's stream, so ask whether the connection is cut.
             if self._wire.is_cut:
                 raise Hangup
 

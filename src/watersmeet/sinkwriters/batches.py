@@ -179,7 +179,7 @@ class SinkBatches:
 
 
 def whole() -> int:
-    """Of `placed`, where only the size of a batch is limited."""
+    """The limit for `placed` if only the size of a batch is limited."""
     return BATCH_ROWS
 
 
@@ -214,7 +214,7 @@ def _next(pieces: Iterator[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | No
 
 
 def _limit(rows: pa.Table) -> int:
-    """How many rows of such a table are in one batch."""
+    """The number of rows of such a table in one batch."""
     size_bytes = int(rows.nbytes)
     if size_bytes <= BATCH_BYTES:
         return BATCH_ROWS

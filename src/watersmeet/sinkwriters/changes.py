@@ -152,7 +152,7 @@ def added_up(changes: list[Change]) -> Change:
 
 
 class Changes:
-    """Which views changed in each commit from now on. Keeps the commits until they are taken."""
+    """The views that change in each commit from now on. Pins the commits until they are taken."""
 
     def __init__(self, database: OpenDatabase, since: int | None = None, held: str = ACTIVE) -> None:
         """since: the commit after which to begin; None: the newest one. held: how the commits are (`store.readers`)."""

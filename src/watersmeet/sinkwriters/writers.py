@@ -170,10 +170,10 @@ class _SinkWriter(Worker):
         """The newest offset that was handed to the target, acknowledged or not."""
         self._limited: int | None = None
         self._allowance: Allowance | None = None
-        """Of the rate limit `_limited`."""
+        """The allowance of the rate limit `_limited`."""
         self._position: Delivered | None = None
         self._behind: deque[tuple[int, int, int, int]] = deque()
-        """Of commits that were looked at for `status` and have changes: (number, rows, bytes, time)."""
+        """(number, rows, bytes, time) of the commits with changes that `status` has read."""
         self._looked_upto = 0
 
     def try_again(self) -> None:
@@ -305,7 +305,7 @@ class _SinkWriter(Worker):
         return sink.rate_limit if isinstance(sink, Sink) else None
 
     def _most_rows(self) -> int:
-        """How many rows are handed to the target at once, if there are as many. Above 0."""
+        """The number of rows that are passed to the target together if available; above 0."""
         limit = self._limit()
         return _GROUP_ROWS if limit is None else max(1, min(_GROUP_ROWS, limit))
 

@@ -31,7 +31,7 @@ from watersmeet.values.serialization import from_json, to_json
 class Moment:
     """Relations that the circuit writes are read up to commit `head`, the session's tables up to `transaction`.
 
-    transaction <= head. A later moment may have a smaller `transaction`, but then no transaction lies between.
+    transaction <= head. A later moment may have a smaller `transaction`, if there is no transaction between both.
     """
 
     head: int

@@ -94,7 +94,7 @@ class CommitLog:
         self._refused: Error | None = None
         self._same_head = _SameHead()
         self.cleaned = 0
-        """Of the writer: its clean-up may have deleted commits up to this number."""
+        """In the writer: its clean-up may have deleted commits up to this number."""
         self._token = ""
         self._writer = 0
         self._began = 0

@@ -232,7 +232,7 @@ class Compactor:
     def _changes(
         self, relations: list[Relation], moment: Moment, last: Checkpoint
     ) -> tuple[dict[str, list[RelationChange]], list[Named]]:
-        """By relation, the changes between its last snapshot and `moment`; files named by commits since `last`."""
+        """(the changes between the last snapshot and `moment` by relation, the files named by commits since `last`)."""
         found: dict[str, list[RelationChange]] = {r.id: [] for r in relations}
         bounds = {}
         for r in relations:

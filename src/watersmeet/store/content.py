@@ -379,7 +379,7 @@ class Content:
         table.relation = relation
 
     def _changes(self, bounds: dict[str, tuple[int, int]]) -> dict[str, list[RelationChange]]:
-        """By relation id, the changes in the commits of its bounds (after, up to)."""
+        """The changes by relation id, in the commits between the relation's bounds (after, up to)."""
         found: dict[str, list[RelationChange]] = {}
         bounds = {i: b for i, b in bounds.items() if b[0] < b[1]}
         if not bounds:

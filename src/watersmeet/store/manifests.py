@@ -83,7 +83,7 @@ class Frontier:
 
 @dataclass(frozen=True)
 class Progress:
-    """What an epoch passes on to later ones, in addition to state and positions. All of it decides their output.
+    """Values that an epoch passes on to later ones, in addition to state and offsets. All of them affect later output.
 
     time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: the sources' numbers, see
     `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: by source, the slices of new input that the
@@ -246,7 +246,7 @@ class Commit:
 
     @property
     def taken_over_by(self) -> str:
-        """Of a fence: the process that took over, for messages."""
+        """The process that took over, for messages; set for fences."""
         return f"process {self.process.pid} on host {self.process.host}" if self.process else "another process"
 
     @property

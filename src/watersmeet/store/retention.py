@@ -146,7 +146,7 @@ def kept_history(catalog: Catalog) -> list[Keep]:
 
 
 class _Past(NamedTuple):
-    """What the clean-up remembers of a checkpoint. transaction: of its moment. before: the previous one."""
+    """The clean-up's record of a checkpoint. transaction: that of its moment. before: the previous checkpoint."""
 
     number: int
     transaction: int
@@ -186,7 +186,7 @@ class Cleaner:
         self._known: dict[int, Named] = {}
         """The information of checkpoints about commits above `_counted`."""
         self._sizes: deque[tuple[int, int]] = deque()
-        """Of the newest commits: number, and the bytes of changes."""
+        """(number, bytes of changes) of the newest commits."""
         self._checkpoints: dict[int, _Past] = {}
         self._freed: set[int] = set()
         """The commits that are no longer counted in `_named`, and may still exist."""

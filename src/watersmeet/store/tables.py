@@ -81,9 +81,9 @@ class ContentTable:
         self._waste_bytes = _WASTE_BYTES if waste_bytes is None else waste_bytes
         self._given_rows = 0
         self._given_bytes = 0
-        """Of all changes so far: determines the width of a row."""
+        """The totals of all changes so far; they determine the average width of a row."""
         self._looked_up: dict[int, int] = {}
-        """By index of a column: how often rows were looked up by it."""
+        """The number of look-ups by each column, by the column's index."""
         self._indexed: list[int] = []
         self.schema = arrow_schema(relation.columns, positional=True)
         self.names = [f.name for f in relation.columns]

@@ -276,7 +276,7 @@ class Tailer(Service):
             return any(listener.is_awaited for listener in self._listeners)
 
     def _ended(self, followed: Mapping[str, Followed], upto: int) -> dict[str, Error]:
-        """By id, the reasons why relations no longer change: they were dropped, or stopped by their limits."""
+        """The reasons why relations no longer change, by id: they were dropped, or their limits stopped them."""
         known = self._database.catalog.relations
         ended = {i: dropped(f.relation) for i, f in followed.items() if i not in known}
         epoch = self._database.log.last_epoch(upto)

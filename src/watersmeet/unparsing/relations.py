@@ -115,7 +115,7 @@ class Writer:
     named: dict[str, str] = field(default_factory=dict)
     _read: dict[str, frozenset[str]] = field(default_factory=dict)
     _joins: int = 0
-    """How many joins may be around what is written now."""
+    """The number of joins that may enclose the SQL that is being written."""
 
     @contextmanager
     def _joined(self) -> Iterator[None]:

@@ -6,7 +6,7 @@
     (a.n = 1 AND b.n = 2) OR (a.n = 3 AND b.n = 4)    implies  a.n = 1 OR a.n = 3
     k = j OR (k IS NULL AND j IS NULL)                ->  k IS NOT DISTINCT FROM j
 
-The first and the last give joins their keys (TPC-H Q19); the second keeps rows out of joins (Q7). All hold in SQL's
+The first and the last provide keys for joins (TPC-H Q19); the second filters rows before a join (Q7). All hold in SQL's
 three-valued logic, also if an expression that fails counts as NULL. The last one gives false rather than NULL for a
 single NULL, which never decides whether a condition is true.
 

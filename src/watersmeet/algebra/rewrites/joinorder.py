@@ -88,7 +88,7 @@ class JoinTrees:
         return min(found, key=self.final, default=None)
 
     def final(self, plan: JoinPlan) -> tuple[int, ...]:
-        """The cost for the reader, which needs another exchange if rows are not distributed by its keys."""
+        """The cost of the plan including the exchange that its reader adds if rows are not distributed by its keys."""
         extra = bool(self._wish) and not (plan.sharding and not plan.sharding & ~self._wish)
         return (plan.stage + extra, *plan.cost[1:])
 
@@ -204,7 +204,7 @@ def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
 
 
 def _inversions(left: Mask, right: Mask) -> int:
-    """How many inputs of `left` are written after one of `right`."""
+    """The number of inputs of `left` that the query names after an input of `right`."""
     found = 0
     while right:
         first = right & -right
@@ -350,7 +350,7 @@ class Cluster:
         return _Part(part.inputs | 1 << i, filtered(joined, above))
 
     def _attach_all(self, part: _Part) -> _Part:
-        """`part` with all attached inputs that read nothing else."""
+        """`part` joined with all attached inputs that only read columns of the part."""
         for i, one in enumerate(self._graph.inputs):
             if one.attached is not None and not part.inputs >> i & 1 and not one.requires & ~part.inputs:
                 part = self._attach(part, i)

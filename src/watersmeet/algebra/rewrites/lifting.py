@@ -53,8 +53,8 @@ class Lifted:
     """A relation that no longer reads columns of the domain, and how to restore the dependent relation.
 
     For each row of the domain, the dependent relation has the rows of `relation` for which all `conditions` (over both)
-    are true. deferred: its columns that `relation` does not have, as expressions over both. total: if no row meets the
-    conditions, there is still one row, with NULL for each column of `relation`. At most one row ever meets them.
+    are true. deferred: the dependent relation's columns that `relation` lacks, as expressions over both. total: whether
+    a domain row that no row matches still has one row, with NULL for each column of `relation`; at most one matches.
     """
 
     relation: Node

@@ -75,7 +75,7 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 @singledispatch
 def _push(node: Node, parts: list[Scalar], rejected: _Ids) -> Node:
-    """By default, conditions on `filterable` columns go to the first input and all others stay above the node."""
+    """By default, conditions on `filterable` columns move to the first input; others stay downstream of the node."""
     pushed = [p for p in parts if p.columns and p.columns <= node.filterable and not is_volatile(p)]
     below = node.rejected | ((rejected | _rejections(parts)) & node.filterable)
     inputs = [_push(i, [] if n else pushed, _NONE if n else below) for n, i in enumerate(node.inputs)]

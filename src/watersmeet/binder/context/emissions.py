@@ -79,7 +79,7 @@ ChangeKind = Literal["append", "changelog", "static"]
 
 
 def change_kind(node: Node) -> ChangeKind:
-    """How the rows of a relation change."""
+    """The kind of changes that the rows of a relation have."""
     if isinstance(node, Cut):
         return "static" if node.keeps == "before" else change_kind(node.input)
     if isinstance(node, Scan):

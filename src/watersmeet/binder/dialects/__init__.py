@@ -11,7 +11,7 @@ from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import Language, language_named
 
-#: By the dialect's name.
+#: The rules of each dialect by its name; other dialects have the default rules.
 _RULES: Final[dict[str, type[DialectRules]]] = {
     "lenses": LensesRules,
     "sqlstream": SqlstreamRules,

@@ -191,7 +191,7 @@ def letters_of_slice(directory: AnyPath, epoch: int, ordinal: int) -> Iterator[d
 
 
 def count_dead_letter_files(directory: AnyPath, epoch: int) -> int:
-    """How many files one epoch has."""
+    """The number of dead-letter files of one epoch."""
     return sum(path.name.startswith(f"{epoch:012d}-") for path in _files_of(directory))
 
 

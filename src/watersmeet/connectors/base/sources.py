@@ -359,7 +359,7 @@ class Allowance:
 
     @property
     def wait_us(self) -> int:
-        """How long after `at` a row is allowed; 0 if one is."""
+        """The time from `at` until a row is allowed; 0 if one is allowed now."""
         return 0 if self._allowed >= 1 else int((1 - self._allowed) * SECOND_US / self._rate) + 1
 
 
@@ -475,12 +475,12 @@ class Reader(abc.ABC):
         return {}
 
     def written_format(self) -> MessageFormat | None:
-        """How rows are encoded that are written there; None where its columns say it."""
+        """The encoding of written rows; None if the columns determine it."""
         return None
 
 
 class TableConnector(NamedTuple):
-    """How the content of an external table or dictionary is read. options: those that users write, if any."""
+    """The reader of the content of an external table or dictionary. options: those that users write, if any."""
 
     open: Callable[[External], Reader]
     options: OptionSet | None = None

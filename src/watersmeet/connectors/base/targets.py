@@ -70,7 +70,7 @@ class Delivery:
 
 
 class SinkOffset(NamedTuple):
-    """How far a sink was delivered: the first `rows` rows of commit `commit`, and all earlier commits.
+    """The position of a sink: the first `rows` rows of commit `commit`, and all earlier commits, are delivered.
 
     generation: rises when a sink restarts with the whole content; a target only keeps the newest one. last: whether
     those are all rows of that commit.
@@ -172,7 +172,7 @@ class Target(abc.ABC):
 
 @dataclass(frozen=True)
 class Connector:
-    """How a target is made.
+    """The functions that check and open targets of one connector.
 
     check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
     errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:

@@ -63,7 +63,7 @@ _SETTINGS: Final = {
 
 
 class _Column:
-    """How the values of a column go to one there."""
+    """The conversion of a column's values to those of ClickHouse's column."""
 
     def __init__(self, column: Field, there: ClickhouseType) -> None:
         self.name = column.name
@@ -170,7 +170,7 @@ class ClickhouseTarget(Target):
             fault("clickhouse.inserted")
 
     def insert(self, rows: pa.Table, token: str) -> None:
-        """Adds rows, all or none. token: no two INSERTs of other rows have it."""
+        """Adds either all rows or none. token: identifies these rows; INSERTs of other rows never have it."""
         if not len(rows):
             return
         table = self._table

@@ -67,7 +67,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class TablePosition:
-    """How far a table is.
+    """The progress of a table.
 
     upto: the rows up to that key were read; empty: none yet. done: all were. rows: how many. chunks: of PostgreSQL,
     the newest of them, as far as changes may still come that they have already; the keys of those before are up to
@@ -271,8 +271,8 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def is_far_from(self, offset: str) -> bool:
-        """Whether so much was read behind that offset that it should be committed how far this is, though no table
-        changed.
+        """Whether so much of the log was read after `offset` that the new offset should be committed, although no table
+        has changed.
         """
 
     def ask(self) -> None:  # noqa: B027
@@ -296,7 +296,7 @@ class Stream(abc.ABC):
     def wanted(
         self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
     ) -> Mask:
-        """Which changes of rows are to be made, of a table that is not complete."""
+        """The mask of row changes that apply to a table that is not complete."""
 
     @abc.abstractmethod
     def behind(self, position: TablePosition, offset: str) -> TablePosition:

@@ -31,7 +31,7 @@ _SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "
 
 @dataclass(frozen=True)
 class Server:
-    """How a database of a server is reached. password: or a reference to a secret. ssl_mode: one of SSL_MODES."""
+    """The address and login of a server's database. password: may refer to a secret. ssl_mode: one of SSL_MODES."""
 
     host: str
     port: int
@@ -133,7 +133,7 @@ def no_database(server: Server) -> Error:
 
 
 def not_let_in(system: str, server: Server, text: str) -> Error:
-    """User or password are wrong. system: its name, for messages, here and below. text: the server's words."""
+    """The error for a wrong user or password. In all these functions `text` is the server's message."""
     return error(
         "CONNECTOR_OPTION",
         f'the {system} server at {server.host}:{server.port} does not let user "{server.user}" in',

@@ -321,7 +321,7 @@ def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
 
 
 def _loses_decimals(texts: pa.Array, kind: SqlType) -> Mask | None:
-    """Which numbers, or arrays of numbers, have more decimals than the type; None if none has."""
+    """The mask of numbers, or arrays of numbers, with more decimals than the type allows; None if there are none."""
     while kind.element is not None:
         kind = kind.element
     if kind.name != "numeric":

@@ -346,7 +346,7 @@ def open_file(root: str, name: str) -> BinaryIO:
 
 EVIDENCE_BYTES: Final = 8192
 
-"""So much must have been read of a file that has changed since, to know it again by its inode and these bytes."""
+"""The bytes that must have been read of a file to recognize it by its inode and these bytes after a change."""
 
 
 def key_of(options: FileOptions, stat: FileStat) -> Key | None:
@@ -363,7 +363,7 @@ def is_same_file(file: BinaryIO, size: int, state: FileState) -> bool:
 
 
 def _bytes_read(state: FileState) -> int:
-    """How much of the file its fingerprints speak of."""
+    """The number of the file's bytes that its fingerprints cover."""
     return state.size if state.total is not None else state.consumed
 
 

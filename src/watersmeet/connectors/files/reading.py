@@ -58,7 +58,7 @@ LETTER_BYTES: Final = 4 * MAX_TEXT
 
 @dataclass(frozen=True)
 class TextReader:
-    """How the text of a source's files becomes rows.
+    """The conversion of the text of a source's files to rows.
 
     fields: all declared columns; each is converted, so that which rows are set aside doesn't depend on
     `requested`. header: the file's own column names, or None. place: of the file.
@@ -214,7 +214,7 @@ class _Text:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.index) if self._count is None else self._count
 
     @count.setter

@@ -176,7 +176,7 @@ _GZIP_FACTOR: Final = 1000
 
 
 def document_rows(file: BinaryIO, form: Format, *, is_gzip: bool) -> int:
-    """How many rows a file has; for XML no fewer than it has."""
+    """The number of rows of a file; for XML an upper bound."""
     file.seek(0)
     if form == "avro":
         try:

@@ -1,4 +1,4 @@
-"""Which files of a source were read, and how far: the source's memory.
+"""The memory of a source: the files that it has read, with the offset in each.
 
 It grows with the number of files that were ever read, so it is not in memory: a temporary SQLite database holds it, of
 which a fixed number of bytes is cached. What is saved is another one, to which only what is new is written: a save
@@ -52,7 +52,7 @@ def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
 
 
 class FileState(NamedTuple):
-    """How far one file was read.
+    """The offset up to which one file was read.
 
     size, mtime_ns: as they were when the newest slice was cut. consumed: bytes (Parquet: row groups)
     taken. total: row groups of a Parquet file, 1 of a gzip file, None if the file may grow. start, start_line: where

@@ -541,7 +541,7 @@ class FileSource:
 
 
 def open_listing(options: FileOptions) -> Listing | ObjectListing:
-    """How the files of a source are looked for."""
+    """The listing of a source's files, in a directory or an object store."""
     return Listing(options) if options.store is None else ObjectListing(options)
 
 

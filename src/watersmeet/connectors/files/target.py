@@ -218,7 +218,7 @@ _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class _Form:
-    """How a sink writes. partition_by: columns with a directory for each value. most_rows: of a file."""
+    """The form of a sink's files. partition_by: columns with a directory for each value. most_rows: in one file."""
 
     columns: Schema
     format: FileFormat
@@ -317,7 +317,7 @@ class RowFiles:
         written.close()
 
     def _partitions(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
-        """By directory, in the order in which they first occur."""
+        """The rows by directory, in the order in which the directories first occur."""
         if not len(rows):
             return []
         if not self._form.partition_by:

@@ -224,7 +224,7 @@ def iceberg_options(given: Mapping[str, str], namespace: str, table: str) -> dic
 
 
 def _store(options: Options, both: str) -> dict[str, str]:
-    """How the store of the data is reached."""
+    """The library's properties for access to the store of the data files."""
     endpoint = options.text("storage_endpoint")
     credential = options.text("storage_credential") or both
     found: dict[str, str] = {"s3.region": options.text("storage_region")}
@@ -462,7 +462,7 @@ class IcebergLog:
 
 
 def _print(table: Any, number: int | None) -> str:
-    """Of a snapshot: which table it is of, and its sequence number; empty where the table has none."""
+    """The table's identity and a snapshot's sequence number, which is empty if the table has none."""
     counted = "" if table.metadata.format_version == 1 or number is None else number
     return f"{table.metadata.table_uuid}/{counted}"
 

@@ -264,7 +264,7 @@ _OWN: Final = (
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """How a topic is read.
+    """The options with which a topic is read.
 
     properties: of the client, under librdkafka's names. mode: where reading begins; millis: from that time on.
     starts: by partition, the offset of the first message, as CREATE found it; None: CREATE has not looked yet.

@@ -248,7 +248,7 @@ class Cluster:
     def _offsets(
         self, topics: Mapping[str, TopicState], spec: Any, *, committed: bool = True
     ) -> tuple[dict[str, dict[int, int]], dict[str, Error]]:
-        """By topic: the offsets of its partitions; its problem."""
+        """(the offsets of partitions, the problems), both by topic."""
         found: dict[str, dict[int, int]] = {t: {} for t in topics}
         problems: dict[str, Error] = {}
         wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
@@ -320,7 +320,7 @@ _SAMPLING_S: Final = 5.0
 
 
 def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
-    """How many partitions a topic has; None for a missing topic.
+    """The number of partitions of a topic; None for a missing topic.
 
     properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
     wrong credentials.

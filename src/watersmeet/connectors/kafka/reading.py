@@ -120,7 +120,7 @@ class _Partition:
 
     @property
     def waiting(self) -> int:
-        """How many messages wait."""
+        """The number of waiting messages."""
         return sum(len(c.offsets) for c in self.chunks)
 
     def take(self, end: int) -> list[_Chunk]:

@@ -231,13 +231,13 @@ class KafkaSource:
         return {"slices": self._slices + more}
 
     def _unread(self, seen: TopicState) -> dict[int, tuple[int, int]]:
-        """By partition with something to read: the offsets [begin, end)."""
+        """The offsets [begin, end) by partition, for partitions with unread messages."""
         shards = self.options.shards
         found = {p: (self._begin(seen, p), end) for p, end in seen.ends.items() if not shards or p in shards}
         return {p: (begin, end) for p, (begin, end) in found.items() if begin < end}
 
     def _begin(self, seen: TopicState, partition: int) -> int:
-        """Of a new partition the first existing message."""
+        """The offset of the first existing message of a new partition."""
         return self._next.get(partition, seen.firsts.get(partition, 0))
 
     def _pieces(self, topic_id: str, partition: int, begin: int, end: int) -> list[MessageSlice]:

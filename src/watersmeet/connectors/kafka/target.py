@@ -314,7 +314,7 @@ class KafkaTarget(Target):
         found: _Progress | None = None
         until = time.monotonic() + _READ_S
         try:
-            # Of a partition whose leader it does not know yet the client asks for the first offset after half a second.
+            # If the client doesn't know a partition's leader, its first request for an offset takes half a second.
             consumer.list_topics(progress.topic, _ANSWER_S)
             consumer.assign([progress])
             while True:
@@ -362,7 +362,7 @@ class KafkaTarget(Target):
                 )
 
     def _partition_count(self) -> int:
-        """How many partitions the topic has now."""
+        """The current number of partitions of the topic."""
         topic = self._options.topic
         return len(self._producer.list_topics(topic, _ANSWER_S).topics[topic].partitions)
 

@@ -306,7 +306,7 @@ class LakeOptions:
 
 @dataclass(frozen=True)
 class LakeSpec(SourceSpec):
-    """Of tables of lakes. columns: all that are read. key: the names of those of the primary key."""
+    """The specification of a lake table. columns: all that are read. key: the names of the primary key's columns."""
 
     kind: ClassVar[str] = "lake"
     columns: Schema

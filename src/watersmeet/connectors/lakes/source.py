@@ -243,9 +243,9 @@ class LakeSource:
         """Versions that follow those that were read."""
         self._retry_us = 0
         self._problem: LakeProblem | None = None
-        """Of the last look."""
+        """The problem of the last poll."""
         self._stop: LakeProblem | None = None
-        """Of the next version."""
+        """The problem with which the next version stops the source."""
 
     def spec(self) -> LakeSpec:
         return self._spec

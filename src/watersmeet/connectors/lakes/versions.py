@@ -65,7 +65,7 @@ class LakeLog(Protocol):
         """The name of a version, for messages."""
 
     def ids(self) -> Mapping[str, int]:
-        """By column of the newest version, its id; empty where columns are known by their names."""
+        """The id of each column of the newest version; empty if columns are identified by names."""
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version. Also raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
@@ -189,7 +189,7 @@ class Held(NamedTuple):
 
 
 class InVersion(NamedTuple):
-    """How far a version was read that is not complete: the last slice."""
+    """The last slice that was read of an incomplete version."""
 
     version: int
     print: str

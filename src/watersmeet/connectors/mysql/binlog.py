@@ -94,7 +94,7 @@ class LogBatch(Batch):
 
 
 class _Group(NamedTuple):
-    """Events of rows of one version of a table that do the same."""
+    """Row events of one kind (insert, update or delete) for one version of a table."""
 
     version: MapVersion
     transactions: list[int]

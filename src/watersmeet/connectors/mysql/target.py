@@ -96,11 +96,11 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         super().__init__(delivery, database_id, table)
         self._key_texts = json_writer(self._key, EXACT_JSON)
         self._types: dict[str, str] = {}
-        """By column: its type there, with character set and collation."""
+        """The type of each column in the server's table, with character set and collation."""
         self._are_texts: set[str] = set()
         """Columns that have a collation."""
         self._loose: dict[str, str] = {}
-        """By column of the key in which texts that differ may be equal there: where its texts are staged."""
+        """The column with staged texts, by key column in which the server may treat different texts as equal."""
         self._numbers: set[str] = set()
         """Columns that the server numbers."""
         self._merges = False

@@ -614,7 +614,7 @@ def _read_chunk(
 def _chunks_of(
     connection: Any, oid: int, key: Sequence[str], position: TablePosition, keys: Sequence[pa.Array]
 ) -> Numbers:
-    """By change, the number of the chunk with its key, from 1: 0 in a settled one, one more in an unread one."""
+    """The number of the chunk with each change's key, from 1; 0 if it is settled, one more if it is unread."""
     count = len(keys[0])
     sql = library().sql
     types = {n: (kind, schema, collation) for n, kind, schema, collation in connection.execute(_KEY, [oid, [*key]])}

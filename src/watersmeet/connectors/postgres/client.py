@@ -139,8 +139,10 @@ class PostgresReader(TableReader[Column]):
         super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
-        """The offset in the server's log of changes before which all content was written. A new value each time for a
-        relation whose changes are not all logged. invalidate_query: its result.
+        """A value that changes whenever the content may have changed.
+
+        That is the result of `invalidate_query` if it is set. Otherwise it is an offset of the server's log, or a new
+        value at each call if not all changes of the relation are logged.
         """
         options = self.options
         with connected(options.server) as connection:

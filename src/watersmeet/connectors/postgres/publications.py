@@ -55,7 +55,7 @@ CAPTURE_OPTIONS: Final = OptionSet(
 
 
 def default_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Names of a slot and a publication that only a new source uses. A publication that must exist is RisingWave's."""
+    """Names of a slot and a publication for a new source only. If it must not create one, RisingWave's default name."""
     name = f"watersmeet_{secrets.token_hex(8)}"
     creates = CAPTURE_OPTIONS.read(given).flag(_CREATES)
     return {_SLOT: name, _PUBLICATION_NAME: name if creates else _SHARED_PUBLICATION}
@@ -133,7 +133,7 @@ class Publication(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """How a publication has a table. filters: conditions on its rows. columns: those that it has; None: all."""
+    """A table in a publication. filters: conditions on its rows. columns: the published ones; None for all."""
 
     is_listed: bool
     filters: list[str]

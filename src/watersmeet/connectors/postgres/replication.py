@@ -97,7 +97,7 @@ def _number(data: _Bytes, offsets: Numbers, size_bytes: int) -> Numbers:
 def _versions(
     data: _Bytes, starts: Numbers, ends: Numbers, kinds: _Bytes, known: dict[int, PostgresVersion]
 ) -> dict[int, list[tuple[int, PostgresVersion]]]:
-    """By oid, the versions of a table and from which message on they hold."""
+    """The versions of a table, each with the first message for which it is valid, by oid."""
     found = {oid: [(-1, version)] for oid, version in known.items()}
     for i in np.flatnonzero(kinds == RELATION).tolist():
         version = described(data[starts[i] : ends[i]].tobytes())

@@ -81,9 +81,9 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         super().__init__(delivery, database_id, table)
         self._keys = json_writer(self._key, EXACT_JSON)
         self._arrays: dict[str, str] = {}
-        """By column that goes into an array there: the SQL of its text."""
+        """The SQL of the text of a column that is written to an array, by column."""
         self._loose: dict[str, str] = {}
-        """By column of the key in which texts that differ may be equal there: where its texts are staged."""
+        """The column with staged texts, by key column in which the server may treat different texts as equal."""
 
     def _connect(self) -> Any:
         return connect(self._where.server)

@@ -176,7 +176,7 @@ class _Members:
 
     @cached_property
     def filled(self) -> col.Mask:
-        """Which groups have members."""
+        """The mask of groups that have members."""
         return self.counts > 0
 
     def lists(self, values: pa.Array, counts: Ints) -> pa.Array:

@@ -90,7 +90,7 @@ class Candidates:
         return np.where(inside, places, NONE)
 
     def _nearer(self, values: pa.Array, before: col.Positions, after: col.Positions) -> col.Positions:
-        """Of two candidates, one not above the value and one not below it, the nearer one, or the only one."""
+        """The nearer of two candidates, one not above the value and one not below it, or the only one."""
         found = np.where(before == NONE, after, before)
         both = np.flatnonzero((before != NONE) & (after != NONE) & (before != after))
         if len(both):

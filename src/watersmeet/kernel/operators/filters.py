@@ -120,11 +120,11 @@ class _Line:
             self._now_us = bound_us if self._now_us is None else max(self._now_us, bound_us)
 
     def before(self, run: Run) -> int:
-        """How many of the run's first rows the bound had passed before."""
+        """The number of the run's first rows that the bound had passed before the epoch."""
         return self._place(run, self._old_us)
 
     def now(self, run: Run) -> int:
-        """How many of the run's first rows the bound has passed."""
+        """The number of the run's first rows that the bound has passed."""
         return self._place(run, self._now_us)
 
     def next_us(self, rows: Trace) -> int | None:

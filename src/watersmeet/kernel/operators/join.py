@@ -265,7 +265,7 @@ class _Term:
     counts: dict[int, col.Positions]
 
     def made(self) -> np.ndarray:
-        """By group, the approximate number of combinations: products of many counts may exceed 64 bits."""
+        """The approximate number of combinations by group, because products of many counts may exceed 64 bits."""
         found = np.zeros(self.probe.num_groups)
         found[self.keys] = self.probe.lengths[self.keys]
         for counts in self.counts.values():

@@ -93,7 +93,7 @@ def _words(op: TopN, arrays: Sequence[pa.Array], hashes: Hashes) -> Hashes:
 
 
 def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
-    """How many copies of each row, in the ranking's order, are among the rows after `offset` up to the limit."""
+    """For each row, in the ranking's order, the number of its copies between `offset` and the limit."""
     groups = ranking.groups
     total = np.cumsum(counts)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))

@@ -210,7 +210,7 @@ def shown(value: pa.Scalar) -> str | None:
 
 
 def pairs(probe: Probe, matches: col.Positions) -> col.Positions:
-    """By key of the probe, its rows times their matches."""
+    """The number of rows times the number of matches, by key of the probe."""
     return probe.lengths * matches
 
 

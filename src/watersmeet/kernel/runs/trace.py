@@ -134,7 +134,7 @@ def settled(
 
 
 def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
-    """How many of the newest runs to merge now; 0 if none. Chunks of one result count as one."""
+    """The number of newest runs to merge now; 0 if none. Chunks of one result count as one."""
     tail = members = size = newest = 0
     paying = paid = 0
     pays = True
@@ -243,7 +243,7 @@ def _advance(
 
 
 def _piece(runs: Sequence[Run], most_bytes: int, budget: MergeBudget) -> list[int]:
-    """How many of the first rows of each run are the next piece: about `most_bytes`, at least those of one hash."""
+    """The number of first rows of each run in the next piece: about `most_bytes`, at least all rows of one hash."""
     size = sum(r.size_bytes for r in runs)
     if size <= min(most_bytes, budget.whole_bytes):
         return [r.num_rows for r in runs]

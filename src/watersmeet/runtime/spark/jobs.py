@@ -242,7 +242,7 @@ class TaskAffinity:
         return TaskAffinity(tuple(preferred), {**self.last, **ran})
 
     def locality(self, ran: Mapping[Step, str]) -> Locality:
-        """How many of these steps ran where they ran last. Steps without an earlier run don't count."""
+        """The number of steps that ran on the same executor as last time, not counting steps without an earlier run."""
         same = [self.last[step] == executor for step, executor in ran.items() if step in self.last]
         return Locality(sum(same), len(same) - sum(same))
 

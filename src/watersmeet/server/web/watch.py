@@ -101,7 +101,7 @@ def relation_metrics(
 
 
 def inputs_of_views(catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """By view, the tables and sources that it reads, directly or through other views."""
+    """The tables and sources that a view reads, directly or through other views, by view."""
     views = {r.id for r in catalog.relations.values() if isinstance(r, MaterializedView)}
     return {i: tuple(catalog.upstream([i]) - views) for i in views}
 
@@ -249,7 +249,7 @@ class History:
         """The step of the newest sample: seconds since 1970 divided by STEP_S."""
         self._kept: dict[str, npt.NDArray[np.float64]] = {}
         self._times_us = np.full(STEPS, np.nan)
-        """By step, the time of its last samples."""
+        """The time of the last samples by step."""
 
     def add(self, time_us: int, samples: Mapping[str, Sample]) -> None:
         """Adds samples. Of several in one step the last counts; for lags and durations, the greatest."""

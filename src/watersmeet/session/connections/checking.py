@@ -121,7 +121,7 @@ def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:
 
 
 def _names(statement: st.Statement, dialect: str) -> list[str]:
-    """What a statement would have made, in lower case; of one that can't be read, all words of its head."""
+    """The names that a statement would create, in lower case; if it can't be read, all words of its head."""
     if isinstance(statement, df.Create):
         return [statement.name.lower()]
     try:

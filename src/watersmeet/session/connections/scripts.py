@@ -110,7 +110,7 @@ class ScriptRun:
             yield hashlib.pbkdf2_hmac("sha256", content, salt, rounds).hex()[:20]
 
     def step(self, statement: st.Statement) -> Step:
-        """What is to be done about a statement, with the catalog as it is now."""
+        """The step for a statement, given the current catalog."""
         session = self._session
         if isinstance(statement, df.Create) and not isinstance(statement, df.CreateProcessor):
             return self._create(statement)
@@ -190,7 +190,7 @@ class ScriptRun:
             self._gone.update(gone)
 
     def notes(self, statements: Iterable[st.Statement]) -> bool:
-        """Whether the catalog keeps that one of the statements ran."""
+        """Whether the catalog records the run of at least one of the statements."""
         return any(self._digests[self._places[id(s)]] is not None for s in statements)
 
     def note(self, statement: st.Statement, before: Relation | SqlFunction | None) -> None:
@@ -207,7 +207,7 @@ class ScriptRun:
 
 
 def steps_of(session: Session, name: str, text: str, *, replaces: bool = False) -> list[Step]:
-    """What running a script would do, without doing it. Changes the settings of the session as the script does."""
+    """The steps of a script, without running them. Only changes the session's settings as the script does."""
     statements = session.parse(text)
     run = ScriptRun(session, name, statements, replaces=replaces)
     found = []

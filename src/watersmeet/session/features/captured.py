@@ -176,10 +176,10 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
 
 
 def _add_offline(session: Session, statement: CreateRelation, given: Mapping[str, str] | None) -> None:
-    """Adds a table without rows, or a source without columns, as other statements see it; offline alone.
+    """Adds a table without rows, or a source without columns, so that other statements can be checked offline.
 
-    given: the options of the database, if the statement has them. RUNTIME_UNAVAILABLE for columns that only the
-    server knows.
+    given: the options of the database, if the statement has them. Raises RUNTIME_UNAVAILABLE if the columns are not
+    declared, because only the server knows them.
     """
     if given is not None:
         system = system_of(given["connector"])

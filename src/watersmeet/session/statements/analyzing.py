@@ -155,7 +155,7 @@ def analyzed(
 
 
 def _users(relation: Relation, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """By operator, the names of the other relations that use it, without their readers."""
+    """The names of the other relations that use an operator, without their readers, by operator."""
     made = {i: {op.id for op in ops} for i, ops in producers.items()}
     found: dict[str, list[str]] = {}
     for other in (catalog.relations[i] for i in made if i in catalog.relations and i != relation.id):

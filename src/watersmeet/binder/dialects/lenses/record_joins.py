@@ -241,7 +241,7 @@ def check_on(
 
 
 class _Rules:
-    """What a part of a condition may read."""
+    """Checks the sources that a part of a condition reads."""
 
     def __init__(self, left: Scope, right: Scope, env: Environment) -> None:
         self._left = left
@@ -376,7 +376,7 @@ def _shown(node: exp.Expression) -> str:
 
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
-    """How the joined records are stored if the join is by their keys. KEY_FORMATS."""
+    """The formats of the joined records if the join is by their keys. Raises KEY_FORMATS."""
     one, other = metadata_of(left), metadata_of(right)
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:

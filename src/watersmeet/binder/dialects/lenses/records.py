@@ -263,7 +263,7 @@ def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: Reco
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
-    """How the records of a query are stored: like those it reads; a computed key has no format (LS-35)."""
+    """The formats of a query's records: those of the records it reads; a computed key has no format (LS-35)."""
     metadata = metadata_in(scope)
     assert metadata is not None
     layout, key = metadata.layout, metadata.key

@@ -177,7 +177,7 @@ def _rows(node: exp.Window, spec: exp.Expression, ctx: Context) -> RowsWindow:
 
 
 def _number(value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context) -> int:
-    """How many rows before the current one."""
+    """The number of rows before the current one."""
     if value == "CURRENT ROW":
         return 0
     if not isinstance(value, exp.Expression):
@@ -221,7 +221,7 @@ def _is_rowtime(node: exp.Expression) -> bool:
 def _bound(
     value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context
 ) -> tuple[int, exp.Expression | None]:
-    """How long before the current row, and the interval if it has months."""
+    """The duration before the current row, and the interval if it has months."""
     if value == "CURRENT ROW":
         return 0, None
     if not isinstance(value, exp.Expression):
@@ -279,7 +279,7 @@ def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> 
 
 
 def _by_rows(stream: Node, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
-    """By order of arrival. Rows of a join have none, so those with equal rowtimes are ordered by their values."""
+    """The order of arrival. Rows of a join have none: if their rowtimes are equal, their values order them."""
     found = arrivals(stream, binding)
     rows, age = found if found is not None else (stream, ())
     order = (SortKey(time), *(SortKey(read(c), descending=True) for c in age))
