@@ -393,8 +393,8 @@ def bind_query(
     """Binds a view's query.
 
     text: the text that spans in `query` refer to. column_names: those of CREATE VIEW v (…). moment, closing_us: see
-    `Binding`. arriving: with the columns that order its rows by arrival, if the order is known. needs_names: False if
-    unnamed output columns may stay `?column?` and names may repeat.
+    `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known. needs_names:
+    False if unnamed output columns may stay `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a span.

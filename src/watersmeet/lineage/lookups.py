@@ -371,7 +371,7 @@ class Ever(Protocol):
         ...
 
     def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
-        """The same for a relation that only grows: each row until a newer one with equal keys arrived."""
+        """The same for an append-only relation: each row is valid until a newer row with equal keys arrived."""
         ...
 
 

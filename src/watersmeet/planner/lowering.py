@@ -301,7 +301,7 @@ class Lowering:
         )
 
     def _together(self, sides: Sequence[tuple[Operator, Sequence[int]]]) -> list[Operator]:
-        """The operators with equal rows (in the given columns of equal types) in one bucket and one stage."""
+        """The operators, exchanged so that rows with equal values of the given columns are in one bucket and stage."""
         placement = self.builder.placement
         found = [
             op

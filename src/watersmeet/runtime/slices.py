@@ -127,7 +127,7 @@ def _move_clocks(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us:
 
 
 def _drops(intent: Intent, relation_id: str) -> bool:
-    """Whether late rows of the relation are dropped: only of new rows, not of history."""
+    """Whether the epoch drops late rows of the relation; epochs that read history never do."""
     return not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id].drops
 
 

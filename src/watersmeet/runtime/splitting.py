@@ -26,7 +26,7 @@ SEARCH_ROWS: Final = 1 << 15
 LEAST_ROWS: Final = 1024
 #: … and at least this part of a bucket's share without hot keys.
 PART: Final = 4
-#: It stays split until it has less than this part of those rows.
+#: A split key stays split until it has less than 1/KEPT of the rows or work that are required for splitting.
 KEPT: Final = 4
 #: The most split keys of a meeting.
 MOST_KEYS: Final = 16

@@ -148,7 +148,7 @@ class BoundQuery:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a query stands: the text of its tree, the visible CTEs, the enclosing scope."""
+    """The context in which a query is bound: the text of its tree, the visible CTEs, the enclosing scope."""
 
     text: str
     ctes: dict[str, Cte] = field(default_factory=dict)

@@ -347,7 +347,7 @@ class DialectRules:
         return plain(None)
 
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        """The columns of an item of FROM that can be read. bound: the result of a query as the item.
+        """The scope of an item of FROM: its visible columns. bound: the bound query, if the item is a subquery or CTE.
 
         Law: each visible column has one name, and the item's list of names replaces the first ones. SYNTAX_ERROR for a
         list that is too long.

@@ -419,7 +419,7 @@ class FileSource:
         return blocked[2] is not None and now_us >= blocked[2]
 
     def _cuts(self, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[FileSlice | AsideSlice]:
-        """The next slices of a file, as long as the caller asks (at most its own budget for each)."""
+        """Yields the next slices of a file, each at most as large as the budget."""
         if not self._is_ready(name, now_us):
             return
         try:

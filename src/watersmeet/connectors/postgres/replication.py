@@ -221,7 +221,7 @@ class SlotReader:
     """
 
     def __init__(self, server: Server, slot: str, publications: Sequence[str], lsn: int) -> None:
-        """lsn: everything that was committed before it is not wanted again."""
+        """lsn: the offset to read from; earlier commits are already stored."""
         self._server = server
         self._library = library()
         self._connection = connect(server, replication=True)

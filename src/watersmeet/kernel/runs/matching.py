@@ -292,7 +292,7 @@ class _Near(Arranged):
 def near_changes(inputs: Sequence[Arranged], own: Sequence[bool]) -> list[Arranged]:
     """The inputs, all by the same key, for an operator that probes each only for keys that change in another.
 
-    own: by input, whether it is also probed for keys that change in itself.
+    own: for each input, whether the operator also probes it for keys of its own changes.
     """
 
     def changed(number: int) -> Hashes:
