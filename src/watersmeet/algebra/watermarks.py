@@ -471,7 +471,7 @@ def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
 
 
 def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
-    """The number of a partition key with a watermark, and the watermark, below which partitions are final."""
+    """(the number of a partition key with a watermark, the watermark): partitions with lower keys are final."""
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 

@@ -105,8 +105,9 @@ class Start(Mode):
 class Live(Mode):
     """All views process new input.
 
-    idle, overrides: what moves the sources' watermarks in addition to their rows, see `runtime.eventtimes`. clocks: by
-    relation, by name of a watermark of its own, the column whose greatest time it is.
+    idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
+    `runtime.eventtimes`). clocks: by relation, and by the name of an additional watermark, the column whose greatest
+    time is this watermark.
     """
 
     kind: ClassVar[str] = "live"

@@ -220,7 +220,7 @@ def run_all(
                         print_outcome(cursor, out, console, as_json=as_json)
         return _followers(running, out, as_json=as_json)
     except Error:
-        with contextlib.suppress(Error):  # the script's own error is the one to tell
+        with contextlib.suppress(Error):  # only the script's own error is reported
             if running and connection.autocommit:
                 connection.flush()
             drain(_followers(running, out, as_json=as_json))

@@ -121,10 +121,10 @@ def _refused(value: Any, kind: SqlType, hint: str) -> Error:
 
 @dataclass(frozen=True)
 class Horizon:
-    """One side. time: position of the column of the watermarks; None: without.
+    """The watermarks of one side. time: the position of their column; None without watermarks.
 
-    decided: rows with `time comparison decided` match no later row. retain: rows below it are not needed; empty: all
-    are. newest: except the newest of each key below it.
+    decided: rows for which `time comparison decided` is true match no later row. retain: rows below this watermark are
+    not needed; if it is empty, all rows are. newest: whether the newest row of each key below it is needed as well.
     """
 
     time: int | None = None

@@ -622,7 +622,7 @@ def kept_versions(
 ) -> tuple[pa.Table, Sequence[Field]]:
     """The versions that count as of the newest epoch, and their columns.
 
-    `OLDEST` is true for versions before which there may have been earlier, already deleted ones of their key.
+    The column `OLDEST` is true if the key may have had earlier versions, which are deleted.
     """
     assert epoch.circuit is not None
     *fields, oldest = (Field(c.name, c.type, c.nullable) for c in scan.outputs)

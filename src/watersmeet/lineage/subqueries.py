@@ -147,9 +147,7 @@ def of_round(recursion: Recursion, number: int) -> Node:
 
 
 def of_all_rounds(recursion: Recursion) -> Node | None:
-    """The query of all rounds but the first, if the step over all rows at once equals the step over each row; None if
-    not.
-    """
+    """The query of all rounds except the first; None unless the step can be computed over all rows at once."""
     alone = all(
         isinstance(n, _ROW_BY_ROW) or (isinstance(n, Join) and n.kind in ("inner", "semi"))
         for n in walk(recursion.step)

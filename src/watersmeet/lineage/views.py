@@ -275,7 +275,7 @@ class Views:
     def _missing_change(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> list[Insertion]:
-        """As `_missing`, for changes: no row has ever met the conditions, so none does as of the last commit."""
+        """As `_missing`, for a view whose rows are changes: rows are never deleted, so the last commit decides."""
         untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
         if untold & frozenset[str]().union(*(c.columns for c in conditions)):
             raise self._refused(

@@ -82,8 +82,8 @@ def begin(
 def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Fill:
     """The first epoch that fills `views`; the content of the relations `complete` can be read.
 
-    late: by relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they forget
-    rows or lack rows that a join shows.
+    late: by relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they drop
+    old rows, or omit null-key rows that a join outputs.
     """
     filled, stored = set(views), set(complete)
     ends: dict[str, StoredContent] = {}

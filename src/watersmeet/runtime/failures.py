@@ -146,7 +146,7 @@ _tracer: Any = None
 
 
 def start_tracing() -> Callable[[], None]:
-    """From now on each epoch is a trace. Returns a function that sends the unsent ones and stops. LIBRARY_MISSING."""
+    """Starts to trace each epoch. Returns a function that sends unsent traces and stops. Raises LIBRARY_MISSING."""
     sdk = library("opentelemetry.sdk.trace", "traces")
     export = library("opentelemetry.sdk.trace.export", "traces")
     otlp = library("opentelemetry.exporter.otlp.proto.http.trace_exporter", "traces")

@@ -479,7 +479,7 @@ def _lasting(last: Commit | None) -> set[int]:
 
 
 def reading_s() -> float:
-    """For how many seconds unknown readers of other processes are waited for. INVALID_PARAMETER."""
+    """The seconds for which commits are kept for unknown readers of other processes. Raises INVALID_PARAMETER."""
     given_s = seconds_of(readers.READING)
     return _READING_S if given_s is None else given_s
 

@@ -197,8 +197,8 @@ class ContentTable:
     def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
         """Puts the row ids of the rows that _STAGED deletes into the table DELETED (r BIGINT).
 
-        added: a table with more rows, whose row id n is given as -1 - n and which are taken first. hidden: a table (r)
-        of row ids that do not count. `deleted`: how many there must be.
+        deleted: the required number of rows. added: a table with more rows, which are selected first, with -1 - n for
+        row id n. hidden: a table (r) of row ids that do not count.
         """
         visible = f" WHERE rowid NOT IN (SELECT r FROM {hidden})" if hidden else ""
         sources = [(self.table, "rowid", visible)]

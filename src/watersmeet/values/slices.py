@@ -86,13 +86,15 @@ class FileVersion(NamedTuple):
 class FileSlice(SourceSlice):
     """Part of a file.
 
-    path: relative to the directory of the source. version: of the file when the slice was cut. begin, end: bytes of a
-    text file, row groups of a Parquet file, 0 and 1 of a gzip file. line: the number of the first line (Parquet: row),
-    from 1; lines: the number of newlines (Parquet: rows). total: the row groups of a Parquet file, 1 of a gzip file;
-    None if the file may grow. head, tail: fingerprints of the first and the last bytes, up to `end` or, with `total`,
-    of the whole file; head of an object: its size and its tag. header: the names in the header of a CSV file. lacks: in
-    a file's first slice, the declared columns that are missing in the file. unterminated: without a final newline.
-    long: one line beyond the limit of a record. again: the number of earlier reads of the whole file.
+    path: relative to the source's directory. version: that of the file when the slice was cut.
+    begin, end: in a text file the bytes, in a Parquet file the row groups, in a gzip file 0 and 1.
+    line: the number of the first line (Parquet: row), from 1. lines: the number of newlines (Parquet: rows).
+    total: the number of row groups of a Parquet file, 1 for a gzip file; None if the file may grow.
+    head, tail: fingerprints of the first and the last bytes up to `end`, or of the whole file if `total` is set; the
+    head of an object is its size and its tag.
+    header: the names in the header of a CSV file. lacks: in a file's first slice, the declared columns that the file
+    lacks. unterminated: whether the last line has no newline. long: whether the slice is a line beyond the limit of a
+    record. again: the number of earlier reads of the whole file.
     """
 
     kind: ClassVar[str] = "file"

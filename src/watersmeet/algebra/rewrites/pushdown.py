@@ -309,7 +309,7 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
 
 
 def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
-    """Copies the condition that an OR over both sides implies for each side."""
+    """Adds to each side the condition that an OR over both sides implies for it."""
     parts = [p for p in residual if not is_volatile(p) and not mentions_time(p)]
     if kind in ("inner", "right", "semi"):
         places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]

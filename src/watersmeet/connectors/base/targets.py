@@ -134,7 +134,7 @@ class RowChange:
 
 
 class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
-    """The target can't be reached for now, or refused for a reason that passes: the delivery is tried again."""
+    """The target can't be reached, or has rejected rows for a temporary reason: the sink tries again."""
 
 
 class Target(abc.ABC):

@@ -174,7 +174,7 @@ def stem_of(offset: SinkOffset) -> str:
 
 
 def offset_of(manifest: dict[str, Any]) -> SinkOffset:
-    """The offset that a manifest is of."""
+    """The offset of the sink after the commit that the manifest describes."""
     return SinkOffset(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
 
 

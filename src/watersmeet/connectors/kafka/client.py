@@ -293,8 +293,10 @@ class KafkaOptions:
 
 @dataclass(frozen=True)
 class KafkaSpec(SourceSpec):
-    """Of topics of Kafka. columns: all that come from messages. key: the names of those of the primary key.
-    message_parts: as in `catalog.Input`.
+    """The specification of a Kafka topic as a source.
+
+    columns: all columns that are read from messages. key: the names of the primary key's columns. message_parts: as in
+    `catalog.Input`.
     """
 
     kind: ClassVar[str] = "kafka"

@@ -50,16 +50,16 @@ _SIZE: Final = "MSG_SIZE_TOO_LARGE"
 
 #: The number of messages that are handed to the client in one call …
 _CALL_MESSAGES: Final = 1 << 14
-#: … and the number of unsent messages above which no more are.
+#: … unless more than this many messages are unsent.
 _QUEUED_MESSAGES: Final = 1 << 18
-#: How long a call of the client may take before it is looked whether the sink should stop.
+#: The longest call of the client, so that the sink can check in between whether it should stop.
 _CALL_S: Final = 1.0
 #: How long brokers may take to answer before the target counts as unavailable.
 _ANSWER_S: Final = 15.0
 _TRANSACTION_MS: Final = 60_000
 #: How long an open transaction of another sink may hold up the progress topic.
 _READ_S: Final = _TRANSACTION_MS / 1000 + _ANSWER_S
-#: How long giving up a transaction may take when the sink stops. Otherwise the broker does it, after its own time.
+#: The longest abort of a transaction when the sink stops; after that the broker aborts it by its own timeout.
 _ABORT_S: Final = 3.0
 
 

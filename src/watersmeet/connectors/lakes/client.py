@@ -197,8 +197,9 @@ def iceberg_explained(
 
 
 def iceberg_catalog_type(given: Mapping[str, str]) -> str:
-    """What the library calls the type of the catalog that options name, and say where it is. CONNECTOR_OPTION,
-    FEATURE_NOT_SUPPORTED.
+    """The library's name for the catalog type in the options, after a check that they also locate the catalog.
+
+    Raises CONNECTOR_OPTION and FEATURE_NOT_SUPPORTED.
     """
     kind = given.get("catalog.type", "storage").lower()
     if kind in _LACKING_TYPES:

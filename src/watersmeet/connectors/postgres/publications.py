@@ -27,7 +27,7 @@ _OWN_NAME: Final = re.compile(r"watersmeet_[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class PostgresOptions(DatabaseOptions):
-    """creates_publication: it is created, and tables are added to it, if it lacks them."""
+    """creates_publication: whether to create the publication if it is missing, and to add missing tables to it."""
 
     slot: str
     publication: str

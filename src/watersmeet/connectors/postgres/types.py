@@ -19,8 +19,9 @@ LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
 
 
 class _Type(NamedTuple):
-    """read: the SQL type; None: the type is read only as a declared text. takes: names of the SQL types whose values
-    are all stored unchanged; None: of every type.
+    """A PostgreSQL type. read: the SQL type as which it is read; None if that must be declared, as text.
+
+    takes: the names of SQL types whose values it always stores unchanged; None for all types.
     """
 
     read: SqlType | None

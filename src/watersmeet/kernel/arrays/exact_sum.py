@@ -412,7 +412,7 @@ def float_numerators(
 
 
 def wide_numerators(counts: Ints, sums: Sequence[pa.Array], squares: Sequence[pa.Array]) -> Limbs:
-    """The same from limbs; exact."""
+    """The same, but exact, from sums and squares in the form of limbs."""
     pieces = []
     for piece in _pieces(len(counts)):
         one, other = (_balanced([np.asarray(a[piece].to_numpy()) for a in part]) for part in (sums, squares))

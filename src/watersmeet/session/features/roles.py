@@ -109,7 +109,7 @@ class CreateRole(_OfRoles):
 class AlterRole(_OfRoles):
     """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
 
-    settings: value None: the default. resets: all others are reset.
+    settings: names and values; None resets one to its default. resets: whether all other settings are reset.
     """
 
     name: Name
