@@ -193,7 +193,10 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query's rows once the first column with a watermark is below it, after a further delay."""
+    """The query, which outputs each row once the watermark minus the delay has passed the row's time.
+
+    The time is the first column that has a watermark.
+    """
     tree: Node
     groups = _groups(query.tree)
     if groups is not None:

@@ -351,7 +351,7 @@ class Relation:
 
     @property
     def written_by(self) -> str:
-        """The writer of its rows, in words."""
+        """A description of the writer of the relation's rows, as SHOW TOPICS shows it."""
         return self.family
 
     @property

@@ -459,7 +459,7 @@ _NO_COLUMNS: Final = ("PRIMARY", "PRIMARY KEY", "WATERMARK", "INDEX", "CONSTRAIN
 
 
 def note_names(session: Session, relation: Relation) -> None:
-    """Stores the present names of a relation for those whose text refers to it."""
+    """Stores a relation's current names in each relation whose SQL text refers to it."""
     known = Known(relation.name, relation.schema, tuple(c.name for c in relation.columns))
     for other in list(session.catalog.relations.values()):
         names_it = relation.id in other.depends_on or relation.id == other.feeds

@@ -179,8 +179,9 @@ class Plans:
 
 
 def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer: int) -> None:
-    """Deletes those of the plans `saved` of these relations that the writer or an earlier one saved: later writers may
-    have given the same id to another relation.
+    """Deletes saved plans of these relations, except those of writers after `writer`.
+
+    Later writers may have given the same id to another relation.
     """
     storage.remove_files(f.path for f in saved if f.id in relation_ids and f.writer <= writer)
 

@@ -251,7 +251,7 @@ def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
 
 
 def _exact(column: Field, kind: pa.DataType) -> Field:
-    """The column with the actual digits of its numbers."""
+    """The column with the precision and scale that its values have."""
     if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
         return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
     return column

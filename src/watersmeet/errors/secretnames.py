@@ -29,7 +29,7 @@ _REFERENCE: Final = "secret"
 _WORDS: Final = ("secret", "password", "token", "credential", "credentials")
 #: Shorter values are concealed only in the statement: in messages they may be parts of other words.
 _LEAST_CHARACTERS: Final = 4
-#: Limits of the search, for its time: characters of a value; values, after which the rest of the text is concealed.
+#: Limits that keep the search fast: the characters of a value, and the values after which the rest is concealed.
 _MOST_CHARACTERS, _MOST_PLACES = 8_000, 1_000
 #: Contents of quotes by both rules, as dialects differ: quotes are doubled, or escaped by a backslash.
 _QUOTED: Final = tuple(rf"(?:{c}|''){{0,{_MOST_CHARACTERS}}}" for c in (r"[^']", r"[^'\\]|\\."))

@@ -399,7 +399,7 @@ def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str
 
 
 def _resized(numbers: np.ndarray, size: int, path: str) -> np.ndarray:
-    """In `size` bytes, with the sign in the first ones."""
+    """The numbers, big-endian two's complement, in `size` instead of 16 bytes."""
     sign = np.where(numbers[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
     if size >= 16:
         return np.hstack([np.repeat(sign, size - 16, axis=1), numbers])

@@ -121,7 +121,7 @@ def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlT
 def _match_in_any_case(
     parts: list[Parts], keys: pa.StringArray, codes: npt.NDArray[np.int32], names: Sequence[str], found: Parts
 ) -> None:
-    """Fill in, for objects without a key equal to a name, the last one in another case."""
+    """For objects without a key that equals a name, use the last key that equals it except for case."""
     lower = [name.lower() for name in names]
     folded = _positions(pc.utf8_lower(keys), sorted(set(lower)))
     for code, name in enumerate(sorted(set(lower))):

@@ -193,7 +193,7 @@ def undecidable_then(tree: Node) -> str | None:
 
 
 def untold(join: TemporalJoin) -> str | None:
-    """The reason why the commit in which left rows that may be deleted looked up is unknown; None if it is known."""
+    """The reason why the commit in which a deletable left row was looked up is unknown; None if it is known."""
     node = join.left
     while isinstance(node, (Filter, Project, Repartition)):
         node = node.input

@@ -44,7 +44,7 @@ def observe(
     now_us: int,
     seen: Observed,
 ) -> npt.NDArray[np.bool_] | None:
-    """Which rows are not late (None: all); counts into `seen`.
+    """The mask of rows that are not late, None if no row is late; adds their numbers to `seen`.
 
     late_below_us: the source's watermark as of earlier epochs; None if no row is late. Deleted rows (diff below 0)
     never are late.

@@ -48,13 +48,13 @@ class TimedInput:
 
 @dataclass(frozen=True)
 class Intent:
-    """One epoch before it is run.
+    """A planned epoch.
 
-    circuit: fingerprint. frontier: the positions in the inputs after it. tasks: the slices that each task of stage 0
-    reads; a slice has a `seq`, its position in the order of arrival. everywhere: every bucket runs, also without rows.
-    specs: by relation, where needed. time_us: the time of the epoch (microseconds since 1970, UTC), below that of the
-    one before only in `ResetClock`. event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`.
-    most_rows: by join, the least and the greatest limit of its views, see `limits.most_rows`.
+    circuit: its fingerprint. frontier: the offsets in the inputs after the epoch. tasks: the slices that each task of
+    stage 0 reads; the `seq` of a slice is its position in the order of arrival. everywhere: whether every bucket runs,
+    also without rows. specs: by relation that is read. time_us: the time of the epoch (microseconds since 1970, UTC);
+    only `ResetClock` has an earlier time than the previous epoch. event_times: by relation with WATERMARK FOR, see
+    `eventtimes.event_times`. most_rows: by join, the least and the greatest limit of its views, see `limits.most_rows`.
     """
 
     epoch: int

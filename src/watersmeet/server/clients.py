@@ -48,12 +48,12 @@ _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++
 class Limits:
     """Limits of the server.
 
-    connections: of authenticated clients; a few more for members of `admin`. starting: of unauthenticated clients;
-    above it the oldest is disconnected. authentication_s: for the authentication. slow_client_s: the longest time in
-    which a client reads nothing. message_bytes: of a message of an authenticated client. requires_tls: unencrypted
-    connections are rejected. result_size: of one result, the default of a setting. statement_size: of the text of one
-    statement, without parameters and rows of COPY. statement_memory: of one statement that runs in a separate process,
-    and of the tree of one statement.
+    connections: the number of authenticated clients; members of `admin` have a few more. starting: the number of
+    unauthenticated clients; if there are more, the oldest is disconnected. authentication_s: the time for logging in.
+    slow_client_s: the longest time in which a client reads nothing. message_bytes: the size of a message of an
+    authenticated client. requires_tls: whether unencrypted connections are rejected. result_size: the size of a result,
+    the default of a setting. statement_size: the size of a statement's text, without parameters and rows of COPY.
+    statement_memory: the memory of a statement that runs in a separate process, and that of a statement's tree.
     """
 
     connections: int = 100

@@ -47,15 +47,15 @@ _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:segment|run))"'
 KEPT_COMMITS: Final = 512
 
 _PAGE_BYTES: Final = 4096
-#: The cost of a map in addition to its pages: the kernel's entries, and those of one of its blobs or blocks.
+#: Estimated memory of a mapped file in addition to its pages: for the kernel's tables, and for each blob or block.
 _MAP_BYTES: Final = 4096
 _ENTRY_BYTES: Final = 128
 
 
 @dataclass
 class _Mapped:
-    """One mapped file. content, checksums, footer: its parts. blobs: (offset, length) of each. checked: the numbers of
-    the checked blocks. used: the moment of its last use.
+    """One mapped file. content, checksums, footer: its parts. blobs: the (offset, length) of each blob. checked: the
+    numbers of the checked blocks. used: the time of the last use.
     """
 
     buffer: pa.Buffer

@@ -133,7 +133,7 @@ class SegmentWriter:
         return BlobRef("", offset, size, rows)
 
     def wait(self) -> None:
-        """Waits until all added files of their own exist."""
+        """Waits until the separate files of all added large blobs exist."""
         self._files.finish()
 
     def drop(self, ref: BlobRef) -> None:

@@ -246,7 +246,8 @@ class Placed:
 class _Part:
     """A part of the graph that is already joined. plan: None if its cost is unknown.
 
-    scattered: its rows moved last to be joined with a copied row, in the distribution that the reader needs.
+    scattered: whether the last exchange of its rows served a join with a single copied row; the exchange then has the
+    distribution that the reader needs.
     """
 
     inputs: Mask

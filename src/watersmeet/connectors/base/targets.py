@@ -110,8 +110,8 @@ def newest_rows(
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     """(a row for each key that changed, whether the key has no row any more).
 
-    names: the columns. keys: writes a key, equal bytes for equal keys. Within a batch an inserted row replaces one
-    of its key; a deletion in a later batch removes it.
+    names: the columns. keys: encodes a key; equal keys have equal bytes. Within a batch an inserted row replaces the
+    row of its key; a deletion in a later batch removes it.
     """
     rows = pa.concat_tables([p.rows.select(names) for p in batches])
     of = np.repeat(np.arange(len(batches)), [len(p.diff) for p in batches])

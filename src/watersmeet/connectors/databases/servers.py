@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.system.secretvalues import revealed
 
-#: Words for how much of TLS is wanted: libpq's.
+#: Levels of TLS, under libpq's names.
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-#: Their other names in drivers of JDBC.
+#: libpq's name for each name of a TLS level that JDBC drivers use.
 _JDBC_MODES: Final = {
     "disabled": "disable",
     "preferred": "prefer",
@@ -25,7 +25,7 @@ _JDBC_MODES: Final = {
     "trust": "require",
     "verify-identity": "verify-full",
 }
-#: By the name of a system in a URL of JDBC: the name of its connector, and the port of its servers.
+#: The connector's name and the default port, by the system's name in a JDBC URL.
 _SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)}
 
 

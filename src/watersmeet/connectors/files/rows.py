@@ -169,7 +169,7 @@ def nothing(requested: Sequence[Field]) -> SourceRows:
     return gather(requested, {}, None, np.zeros(0, np.int64))
 
 
-#: For the estimate: bytes that a row of XML has at least, and how much smaller compression makes it at most.
+#: For the upper bound of rows: the least bytes of a row of XML, and the greatest ratio of compression.
 _XML_ROW_BYTES: Final = 4
 
 _GZIP_FACTOR: Final = 1000

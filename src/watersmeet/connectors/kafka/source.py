@@ -165,9 +165,9 @@ class KafkaSource:
         )
 
     def now(self) -> list[MessageSlice]:
-        """The messages that are committed now, from where the options say. Nothing is remembered.
+        """The messages that are committed now, from the first offset that the options set; stores no offset.
 
-        Raises what is wrong.
+        Raises the problem of the topic.
         """
         seen = cluster_of(self.options.properties).ask(self.options.topic)
         unread = self._unread(seen)

@@ -286,7 +286,7 @@ class KafkaTarget(Target):
         if not _has(brokers, topic):
             brokers.create(topic, 1, -1, _PROGRESS_CONFIG)
             end = time.monotonic() + _ANSWER_S
-            while not _has(brokers, topic):  # until the brokers have told each other
+            while not _has(brokers, topic):  # until all brokers know the topic
                 if time.monotonic() > end or self._stopping():
                     raise TimeoutError(f'topic "{topic}" was created and can\'t be seen')
                 time.sleep(0.05)
@@ -294,7 +294,7 @@ class KafkaTarget(Target):
     def _read_progress(self, brokers: Brokers) -> _Progress | None:
         """The progress of the newest transaction of the sink.
 
-        It may stand behind open transactions of other sinks, and is seen once those have ended.
+        It may follow open transactions of other sinks, and can only be read when those have ended.
         """
         kafka = self._kafka
         progress = kafka.TopicPartition(self._options.progress_topic, 0, kafka.OFFSET_BEGINNING)

@@ -3,8 +3,9 @@
 Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; deleted keys go into a temporary
 table, by which rows are deleted.
 
-Two keys that differ here may be one there: its collations ignore case, accents or spaces at the end, and other unique
-indexes count as keys, too. Where that may be, the keys are looked up once they are written, in the same transaction.
+MySQL may treat two different keys of Watersmeet as equal: its collations ignore case, accents or trailing spaces, and
+other unique indexes count as keys as well. If that is possible, the keys are looked up after the rows are written, in
+the same transaction.
 
 RisingWave, "Sink data from RisingWave to MySQL with the JDBC connector".
 """

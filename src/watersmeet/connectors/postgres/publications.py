@@ -116,13 +116,13 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated <> ''
 #: From this version on, publications can have stored generated columns.
 _WITH_GENERATED: Final = 180000
 
-#: Why a column has no changes.
+#: The reason, for messages, why a column has no changes.
 _IS_COMPUTED: Final = "is generated, and the server does not write its changes"
 
 
 class Publication(NamedTuple):
-    """oid: of the publication. is_complete: it has every kind of change. via_root: changes of partitions are written as
-    those of their partitioned table. has_generated: stored generated columns are written.
+    """A publication of the server. is_complete: whether it publishes every kind of change. via_root: whether changes of
+    partitions are published as those of their partitioned table. has_generated: whether stored generated columns are.
     """
 
     oid: int

@@ -219,9 +219,11 @@ _HIGHEST: Final = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """order: the rows, group by group, each group in its total order. groups: of each place in `order`, ascending.
+    """The order of rows within groups.
 
-    leads: the first place of each set of peers: its row differs from the previous one in its group or in a sort key.
+    order: the rows, group by group, each group in its total order. groups: for each place in `order` the row's group,
+    ascending. leads: the mask of places whose row differs from the previous one in its group or in a sort key: the
+    first of each set of peers.
     """
 
     order: Ints

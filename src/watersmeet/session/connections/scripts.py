@@ -69,7 +69,7 @@ class Step:
 
     @property
     def changes(self) -> bool:
-        """Whether the statement is to run, and changes the database."""
+        """Whether the statement will run, and will change the database."""
         return self.runs and (self.statement.once or isinstance(self.statement, df.Create | df.CreateSchema))
 
 
