@@ -75,13 +75,15 @@ def mark_costly(items: Sequence[pytest.Item], costs: Mapping[str, float]) -> Non
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What CI runs of tests: of the slow ones of a module every sixth, the first among them; all others."""
+    """What CI runs of tests: of the slow ones of a module every sixth, the first among them, unless it is long; all
+    others.
+    """
     kept, seen = [], Counter[str]()
     for item in items:
         if item.get_closest_marker("slow") is not None:
             module = item.nodeid.partition("::")[0]
             seen[module] += 1
-            if seen[module] % _COSTLY_ONE_IN != 1:
+            if seen[module] % _COSTLY_ONE_IN != 1 or item.get_closest_marker("long") is not None:
                 continue
         kept.append(item)
     return kept

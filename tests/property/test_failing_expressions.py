@@ -248,6 +248,7 @@ def _batch_values(connection, expression, ids):
         return _batch_values(connection, expression, ids[:middle]) | _batch_values(connection, expression, ids[middle:])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_a_function_that_fails_is_null(part):

@@ -22,6 +22,7 @@ from tests.spark.test_kill import check_all, check_one_moment, kill, start, wait
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_parts_of_a_cluster_die(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Deaths(database_url, tmp_path, monkeypatch).come_for(60)

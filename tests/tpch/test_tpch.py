@@ -48,6 +48,7 @@ def test_a_little_of_each() -> None:
     run(scale=0.001, before={4, 13, 21}, after={5, 18, 22}, steps=1, seed=3, runtime="inprocess", parallelism=1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "before", [pytest.param(EVEN, id="even-first"), pytest.param(ODD, id="odd-first", marks=pytest.mark.thorough)]

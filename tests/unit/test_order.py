@@ -46,5 +46,5 @@ def test_of_the_costly_tests_of_a_module_every_sixth_is_quick():
 def test_a_sample_has_all_quick_tests_and_every_sixth_slow_one_of_each_module():
     slow = [case(f"test_{module}.py::test_{n % 2}[{n}]", "slow") for n in range(13) for module in "ab"]
     quick = [case(f"test_a.py::test_2[{n}]") for n in range(5)]
-    single = case("test_c.py::test", "slow")
-    assert sampled([*slow, *quick, single]) == [*(slow[n] for n in (0, 1, 12, 13, 24, 25)), *quick, single]
+    single, long = case("test_c.py::test", "slow"), case("test_d.py::test", "slow", "long")
+    assert sampled([*slow, *quick, single, long]) == [*(slow[n] for n in (0, 1, 12, 13, 24, 25)), *quick, single]

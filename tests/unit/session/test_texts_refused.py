@@ -101,6 +101,7 @@ def test_json_that_an_expression_makes_too_deep_for_python(run, table):
     assert run("SELECT length(s::jsonb::varchar) FROM t") == [(10_000,)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_json_that_an_expression_makes_too_deep_for_duckdb(run, table):
     """Its functions that compare and merge documents go down by recursion, and would end the process."""
