@@ -1,4 +1,4 @@
-"""Meanings of what the pages of docs/reference list: `reference.py` finds the names in the code."""
+"""Texts for the entries of docs/reference; `reference.py` finds the names of the entries in the code."""
 
 # ruff: noqa: E501
 

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 
 FILE: Final = Path(__file__).with_name("costs.json")
-#: From here on a test is costly.
+#: The lowest cost of a costly test.
 COSTLY_S: Final = 0.4
-#: By test: its processor seconds, of costly tests alone.
+#: The processor seconds of each costly test.
 COSTS: Final[dict[str, float]] = json.loads(FILE.read_text())
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")

@@ -30,7 +30,7 @@ CHECK = TIER == "check"
 _LESS = {"fast": 5, "test": 3, "check": 3}.get(TIER, 1)
 #: Of quick cases, one in so many runs in `make test`.
 _ONE_IN = 3
-#: Of the costly tests of a module, one in so many runs in `make test`, and of the slow ones in CI.
+#: One of this many costly tests of a module runs in `make test`, and one of this many slow ones in CI.
 _COSTLY_ONE_IN = 6
 #: The first of the fresh seeds: processes that xdist starts inherit it, so that all of them collect the same ones.
 FRESH = int(os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000))))
@@ -75,8 +75,8 @@ def mark_costly(items: Sequence[pytest.Item], costs: Mapping[str, float]) -> Non
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What CI runs of tests: of the slow ones of a module every sixth, the first among them, unless it is long; all
-    others.
+    """The tests that CI runs: all quick ones, and every sixth slow one of a module, the first among them, unless it is
+    long.
     """
     kept, seen = [], Counter[str]()
     for item in items:

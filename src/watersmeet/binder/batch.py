@@ -54,7 +54,7 @@ class QueryFacts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts by name, to make another query with them."""
+        """The facts, by name: arguments for another query."""
         return {f.name: getattr(self, f.name) for f in fields(QueryFacts)}
 
 

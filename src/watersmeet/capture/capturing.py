@@ -469,7 +469,7 @@ def _broken(cause: Exception, table: CapturedTable) -> str:
 
 
 def _why(cause: Error) -> str:
-    """The reason why the replication of a table has stopped, and what continues."""
+    """The reason why the replication of a table has stopped, with the hint of the error."""
     return f"{cause.message}. {cause.hint}" if cause.hint else cause.message
 
 

@@ -95,7 +95,7 @@ def changed(
             hint=hint_of(table),
         )
     if cut > emptied or (emptied >= 0 and not position.takes_all):
-        # From here on the table is read again.
+        # The rows of the table are read again.
         return emptied_table(captor.session, table), TablePosition()
     changes = _keyed(captor, table, position, batch, own, emptied, letters)
     keys = changes.keys()

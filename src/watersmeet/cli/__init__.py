@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
-    """Ends the process after SIGINT or SIGTERM, outside of what ends in order."""
+    """Ends the process at once after SIGINT or SIGTERM, as long as no command handles them."""
     del number, frame
     os._exit(INTERRUPTED)
 

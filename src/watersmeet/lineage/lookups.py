@@ -376,7 +376,7 @@ class Ever(Protocol):
 
 
 def with_what_was_decided(tree: Node, ever: Ever) -> Node:
-    """A tree that gives the rows of `tree` and reads only stored content: what was decided on arrival is read there.
+    """A tree with the rows of `tree` that reads stored content only, including matches that were decided on arrival.
 
     CantTellError.
     """

@@ -446,7 +446,7 @@ class Row:
         return Step("partners", detail=f"with {sought}", below=partners.steps)
 
     def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
-        """The step that says why there is no partner on a side. more: further conditions on the partner."""
+        """The step with the reason why a side has no partner. more: further conditions on the partner."""
         keys, values, rest = self._sought(node, side)
         rest = [*rest, *more]
         asker = self.origins.asker
@@ -495,7 +495,7 @@ class Row:
         return Step("Asof Join", below=[self.step(node.left), self.not_near(node)])
 
     def not_near(self, node: AsofJoin) -> Step:
-        """The step that says why there is no nearest row."""
+        """The step with the reason why no row is nearest."""
         asker = self.origins.asker
         tree = plain(node.right, self.explained)
         keys = [k.right for k in node.keys]

@@ -69,7 +69,7 @@ class _Copy:
                 self._copy_folder(folder)
             if storage.exists(self._from.root / "PARALLELISM"):
                 self._copy("PARALLELISM")
-            for folder in DIRECTORIES:  # who only reads makes none
+            for folder in DIRECTORIES:  # a process that only reads creates none
                 storage.make_directory(self._to / folder)
             self._copy("FORMAT")
         return head

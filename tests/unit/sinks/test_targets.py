@@ -1,4 +1,4 @@
-"""The contract of all targets: each batch is there once, whatever happens when."""
+"""The contract of all targets: each batch is delivered once, at whichever step the writer dies or is overtaken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from watersmeet.system import process
 class System:
     """A system that a test writes to. target: makes its target. content: its rows, sorted. committed: those that its
     log names, where a writer that is killed leaves others as well. watch: called at each step
-    of a target. leave: what a process that ends leaves of its target. check: asserts what else holds at the end.
+    of a target. leave: abandons a target as a process that ends does. check: asserts what else holds at the end.
     """
 
     target: Callable[..., Any]
@@ -103,7 +103,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[System]:
 
 
 def _leave_open(sink: Any) -> None:
-    sink._connection = None  # nobody closes it: the server, or the next writer, does
+    sink._connection = None  # the server, or the next writer, closes it
 
 
 @systems(KEYED)
@@ -202,7 +202,7 @@ def _overtakings() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("system", "point", "generation"), _overtakings(), indirect=["system"])
 def test_a_writer_that_was_overtaken_at_a_step_never_writes_again(system, point, generation):
-    """The second one comes while the first one stands at a step, and delivers; then the first one goes on."""
+    """The second one comes while the first one is paused at a step, and delivers; then the first one continues."""
     first, second = system.target(), system.target()
     rows = [(1, "a"), (2, "b")]
 

@@ -448,8 +448,8 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def lag(self, options: DatabaseOptions, offset: str) -> tuple[int | None, int | None]:
-        """(bytes of the log that the server keeps for us, bytes that come after that offset), as far as they are
-        known. Errors of the client.
+        """(bytes of the log that the server keeps for this reader, bytes after that offset); None for an unknown one.
+        Errors of the client.
         """
 
     def is_in_use(self, problem: BaseException) -> bool:  # noqa: ARG002

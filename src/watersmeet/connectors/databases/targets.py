@@ -1,9 +1,9 @@
 """Tables of databases as targets: the parts that all systems share.
 
-Each transaction there has the rows and, in the table `watersmeet_sinks` beside the table, the offset of the last one.
+Each transaction writes the rows, and the offset of the last one into the table `watersmeet_sinks` of the same database.
 
-Whoever opens the target ends the connections of earlier writers, and writes its own token into the row with the offset:
-a transaction that does not find its token there changes nothing.
+A writer that opens the target ends the connections of earlier writers, and writes its own token into the row with the
+offset. A transaction that does not find its token in that row changes nothing.
 """
 
 from __future__ import annotations

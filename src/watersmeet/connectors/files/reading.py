@@ -342,7 +342,7 @@ _ASIDE: Final[dict[Aside, str]] = {
 
 _UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO)
 
-"""The entry is no file now, or can't be accessed."""
+"""The entry is not a file any more, or can't be accessed."""
 
 
 def read_file_slice(

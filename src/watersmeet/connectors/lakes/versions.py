@@ -77,8 +77,8 @@ class LakeLog(Protocol):
         """All that there is in a version; None: in the newest one."""
 
     def after(self, mark: Mark, most: int) -> list[Step]:
-        """At most `most` versions that follow one that was read. A problem if that one is no longer part of the
-        table, or a later one is missing.
+        """At most `most` versions after the last one that was read. A problem if the table lacks that version now, or
+        a later one.
         """
 
 

@@ -479,7 +479,7 @@ def _queries(session: Session, statement: Show) -> Result:
 
 
 def _workers(_: Session, statement: Show) -> Result:
-    """The background threads of this process: what each works for, its state, and the pause after a failure."""
+    """The background threads of this process, with the object that each works for, its state and its pause."""
     rows = [
         (w.name.removeprefix("watersmeet-"), w.title or None, w.state, w.problem, w.next_pause_s)
         for w in running_workers()
