@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import watersmeet
-from watersmeet.cli.options import DialectOption, JsonOption, app, existing_files
+from watersmeet.cli.options import DialectOption, JsonOption, ScriptsArgument, app
 from watersmeet.cli.output import REFUSED, output, print_error, reporting
 from watersmeet.errors import Error
 from watersmeet.system.process import lazy_import
@@ -32,14 +32,7 @@ else:
     ]
 )
 def check(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            help="SQL scripts, URLs of scripts, and folders, in the order in which `watersmeet run` would run them.",
-            callback=existing_files,
-            metavar="FILE",
-        ),
-    ],
+    files: ScriptsArgument,
     dialect: DialectOption = DEFAULT_DIALECT,
     as_json: JsonOption = False,
 ) -> None:
@@ -48,7 +41,7 @@ def check(
     Nothing is run or stored, and no other system is contacted. The exit code is 1 if a statement would be refused.
     """
     with reporting(as_json=as_json):
-        scripts = runner.read_scripts(files, dialect)
+        scripts = runner.read_scripts(files or (), dialect)
         count, found = findings_of(scripts)
         for finding in found:
             finding.error.file = scripts[finding.script].file

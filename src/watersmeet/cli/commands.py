@@ -114,20 +114,19 @@ def run(
             for script in scripts:
                 with script.naming():
                     parsing.parse(script.text, script.dialect)  # nothing is run if one of them can't be read
-        with (
-            Deadline() as deadline,
-            _noting_others(scripts, path),
-            _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
-        ):
-            code = runner.run_scripts(
-                connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
-            )
+            with (
+                Deadline() as deadline,
+                _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
+            ):
+                code = runner.run_scripts(
+                    connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
+                )
     raise typer.Exit(code)
 
 
 @contextlib.contextmanager
 def _noting_others(scripts: Sequence[Script], path: str | None) -> Iterator[None]:
-    """An error of a script in a new database says how many other statements would be refused."""
+    """Adds to an error of a script in a new database the number of other statements that would be refused."""
     is_new = path is None or not (is_url(path) or Path(path).exists())
     try:
         yield

@@ -83,7 +83,7 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-def existing_files(files: list[str] | None) -> list[str] | None:
+def _existing(files: list[str] | None) -> list[str] | None:
     """The arguments, which are URLs or exist."""
     for file in files or ():
         if not is_url(file) and not Path(file).exists():
@@ -94,8 +94,8 @@ def existing_files(files: list[str] | None) -> list[str] | None:
 ScriptsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="SQL scripts, URLs of scripts, and folders, of which all *.sql are run in the order of their names.",
-        callback=existing_files,
+        help="SQL scripts, URLs of scripts, and folders with all their *.sql, in the order of names.",
+        callback=_existing,
         metavar="FILE",
     ),
 ]
