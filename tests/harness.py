@@ -28,7 +28,7 @@ from watersmeet.values.types import Schema, arrow_schema
 def connect_without_connectors(*args: Any, **options: Any) -> Connection:
     """A connection to a database whose relations get no rows from connectors, but from `Harness` alone."""
     connection = watersmeet.connect(*args, **options)
-    connection._session.replace_connectors = True
+    connection._session.connectors = "ignored"
     return connection
 
 

@@ -30,7 +30,7 @@ from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import Status
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.connections.scripts import check_script
+from watersmeet.session.connections.scripts import check_definitions
 from watersmeet.session.status import Rates
 from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
@@ -201,7 +201,7 @@ def run_all(
     running: list[Cursor] = []
     try:
         if not replaces:
-            check_scripts(connection, scripts)
+            check_all_definitions(connection, scripts)
         for script in scripts:
             with script.naming(), connection.settings_kept():
                 connection.execute(f"SET dialect = '{script.dialect}'")
@@ -227,14 +227,14 @@ def run_all(
         raise
 
 
-def check_scripts(connection: Connection, scripts: Sequence[Script]) -> None:
+def check_all_definitions(connection: Connection, scripts: Sequence[Script]) -> None:
     """DUPLICATE_OBJECT if scripts define objects in another way than the database does."""
     database = connection.opened
     if database.catalog.relations or database.catalog.functions:
         for script in scripts:
             with script.naming():
                 session = Session(database, Variables(script.dialect))
-                check_script(session, script.name, script.text, script.file, str(database.layout.root))
+                check_definitions(session, script.name, script.text, script.file, str(database.layout.root))
 
 
 def _followers(running: Sequence[Cursor], out: Console, *, as_json: bool) -> list[Follower]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.catalog import ARRIVAL, Connection, EventTime, Input, Source
+from watersmeet.catalog import ARRIVAL, Connection, EventTime, Input
 from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.registry import SOURCES, check_connector, check_options
 from watersmeet.database.assignment import default_values
@@ -165,14 +165,21 @@ Made = TypeVar("Made", bound=Input)
 
 
 def with_connector(session: Session, relation: Made) -> Made:
-    """The relation as CREATE stores it, its connector checked. Offline it loses its connector, whose options are
-    checked alone. Errors of `registry.check_connector`.
+    """The relation as CREATE stores it, with its connector checked; without it, if the session only checks connectors.
+
+    A source that each query opens keeps its options as written. Errors of `registry.check_connector`.
     """
-    if session.offline:
+    if session.connectors == "checked":
         check_options(relation)
-        without = {"connector": {}, **({"reopened": False} if isinstance(relation, Source) else {})}
-        return replace(relation, **without)  # type: ignore[arg-type]
-    return check_connector(relation)
+        return without_connector(relation)
+    checked = check_connector(relation)
+    return relation if relation.reopened else checked
+
+
+def without_connector(relation: Made) -> Made:
+    """The relation as one of the database that only statements write."""
+    reopened: dict[str, Any] = {"reopened": False} if relation.reopened else {}
+    return replace(relation, connector={}, **reopened)
 
 
 def with_schema_columns(session: Session, statement: S) -> S:

@@ -6,9 +6,12 @@ import pytest
 from tests.thorough import mostly_slow
 
 import watersmeet
+from watersmeet.catalog import Sink
+from watersmeet.connectors.base.targets import Connector
+from watersmeet.connectors.registry import SINKS
 from watersmeet.session.connections.checking import check_scripts
 
-#: Per dialect: the name of what a statement makes, what it reads, and its text.
+#: For each dialect, statements as (the object that it creates, the objects that it reads, its text).
 SCRIPTS = {
     "risingwave": [
         ("orders", (), "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric, at timestamp)"),
@@ -123,7 +126,7 @@ def test_a_right_script_has_no_findings(dialect):
     assert findings(dialect, ";\n".join(text for *_, text in SCRIPTS[dialect])) == (len(SCRIPTS[dialect]), [])
 
 
-#: Faults, as (what a text must hold, what stands there then). Each makes any statement with it wrong.
+#: Faults, as (a part of a statement, the wrong text in its place).
 FAULTS = [
     ("CREATE ", "CREAET "),
     ("SELECT ", "SELECT no_such_column, "),
@@ -207,3 +210,15 @@ def test_nothing_is_run(tmp_path):
     )
     _, found = findings("risingwave", text)
     assert (list(tmp_path.iterdir()), found) == ([tmp_path / "in"], [])
+
+
+def test_a_sink_of_any_connector_delivers_nowhere(monkeypatch):
+    def contacted(*_):
+        raise AssertionError("the system was contacted")
+
+    monkeypatch.setitem(SINKS, "own", Connector(check=contacted, open=contacted))
+    text = "CREATE TABLE t (i int PRIMARY KEY); CREATE SINK s FROM t WITH (connector = 'own')"
+    with watersmeet.connect(runtime="inprocess") as connection:
+        assert check_scripts(connection.opened, [("risingwave", text)]) == (2, [])
+        (sink,) = [r for r in connection.opened.catalog.relations.values() if isinstance(r, Sink)]
+        assert sink.connector == {"connector": "blackhole"}

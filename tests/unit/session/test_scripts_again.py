@@ -7,7 +7,7 @@ import pytest
 import watersmeet
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.session.connections.scripts import check_script, steps_of
+from watersmeet.session.connections.scripts import check_definitions, steps_of
 
 #: By dialect: a script, its rows, and a spelling of it that means the same.
 SCRIPTS = {
@@ -73,7 +73,7 @@ def given(connection):
 
 
 def check(connection, text, name="shop.sql"):
-    check_script(Session(connection.opened, Variables(connection.dialect)), name, text, name, "db")
+    check_definitions(Session(connection.opened, Variables(connection.dialect)), name, text, name, "db")
 
 
 @pytest.mark.parametrize("transaction", [True, False])

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import SHOWN, Catalog, Relation, Role, RoleChange, SqlFunction
@@ -69,13 +69,14 @@ class OwnHandler(Protocol):
 class Session:
     """The state of a connection.
 
-    view: the view whose text is being read, if it is not the user's. replace_connectors: relations are created without
-    their connectors, when only plans are needed. offline: as replace_connectors, and no other system is contacted:
-    options of connectors are only read, sinks deliver nowhere; RUNTIME_UNAVAILABLE for what only another system knows.
-    running: queries that run until they are stopped. stopping: threads that are stopping such queries.
-    acknowledgements: of the subscriptions that were read, by relation id.
-    reported_failures: ids of the views whose failure FLUSH has already reported. cancellation: ends the statement that
-    runs. files: whether its statements may read local files, if the database permits it.
+    connectors: `used`; `ignored`: relations are created without them, when only plans are needed; `checked`: also
+    without them, but their options are read. Then no other system is contacted: sinks deliver nowhere, and a statement
+    that needs an answer of another system fails with RUNTIME_UNAVAILABLE.
+
+    view: the view whose text is being read, if it is not the user's. running: queries that run until they are stopped.
+    stopping: threads that are stopping such queries. acknowledgements: of the subscriptions that were read, by relation
+    id. reported_failures: ids of the views whose failure FLUSH has already reported. cancellation: ends the statement
+    that runs. files: whether its statements may read local files, if the database permits it.
 
     user: the role that logged in; None for the program that opened the database. role: the role whose rights apply;
     None: all rights. verifiers: of the passwords that the user itself has set. puts_roles: the running statement has
@@ -89,8 +90,7 @@ class Session:
 
     database: OpenDatabase
     variables: Variables
-    replace_connectors: bool = False
-    offline: bool = False
+    connectors: Literal["used", "ignored", "checked"] = "used"
     transaction: Transaction | None = None
     view: Relation | None = None
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
@@ -297,8 +297,8 @@ class Session:
             raise files_refused("a connector with a path")
 
     def require_outside(self, what: str, statement: Statement, span: Span | None) -> None:
-        """Raises RUNTIME_UNAVAILABLE if the session is offline, because only an external system knows `what`."""
-        if self.offline:
+        """Raises RUNTIME_UNAVAILABLE if connectors are only checked, because only an external system knows `what`."""
+        if self.connectors == "checked":
             raise error_at(
                 statement, span, "RUNTIME_UNAVAILABLE", f"{what} can't be known without a connection to its system"
             )

@@ -6,6 +6,7 @@ in the source dialect whose nodes have a span in `text`; `binder` gives them mea
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -90,6 +91,15 @@ class Unit(Statement):
     defines: ClassVar[bool] = True
 
     statements: tuple[Statement, ...]
+
+
+def single(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements in order, with those of each unit one by one."""
+    for statement in statements:
+        if isinstance(statement, Unit):
+            yield from statement.statements
+        else:
+            yield statement
 
 
 @dataclass(frozen=True, kw_only=True)

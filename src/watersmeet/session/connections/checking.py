@@ -6,7 +6,7 @@ process, without their connectors. No other system is contacted, and no row is r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -24,7 +24,7 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.maintenance.views import bind_running
-from watersmeet.session.connections.execute import CONTROL, run_statement
+from watersmeet.session.connections.execute import run_statement
 from watersmeet.session.statements.dml import described_change
 
 #: Words and signs that end the head of a CREATE statement, in which the name of the object stands.
@@ -65,8 +65,8 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
     found: list[Finding] = []
     missing: dict[str, Finding] = {}
     for number, (dialect, text) in enumerate(scripts):
-        session = Session(database, Variables(dialect), replace_connectors=True, offline=True)
-        for statement in _each(parse_each(text, dialect)):
+        session = Session(database, Variables(dialect), connectors="checked")
+        for statement in st.single(parse_each(text, dialect)):
             count += 1
             try:
                 with session.numbered():
@@ -84,11 +84,6 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
     return count, found
 
 
-def _each(statements: Iterable[st.Statement]) -> Iterator[st.Statement]:
-    for statement in statements:
-        yield from statement.statements if isinstance(statement, st.Unit) else (statement,)
-
-
 def _check(session: Session, statement: st.Statement) -> None:
     """Raises what the statement would raise."""
     match statement:
@@ -104,8 +99,8 @@ def _check(session: Session, statement: st.Statement) -> None:
         case st.Insert() | st.Update() | st.Delete():
             described_change(session, statement)
         case CopyFrom() | CopyTo() | st.Flush() | st.KillQuery() | st.StartProcessor() | st.StopProcessor():
-            pass
-        case _ if isinstance(statement, CONTROL):
+            pass  # they need rows or running objects
+        case st.Begin() | st.Commit() | st.Rollback():
             pass
         case _:
             run_statement(session, statement)

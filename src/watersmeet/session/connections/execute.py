@@ -109,8 +109,7 @@ def _execute_new(
     if script is None:
         yield execute_statement(session, statement, lock)
         return
-    given = statement.statements if isinstance(statement, st.Unit) else (statement,)
-    steps = [script.step(s) for s in given]
+    steps = [script.step(s) for s in st.single([statement])]
     for step in steps:
         if step.action == "changed":
             notice = f"{step.title} is defined in another way than in {script.name}, and stays as it is"
@@ -126,7 +125,7 @@ def _execute_new(
         check_replacing(session, steps[0])
         statement = replace(statement, replaces=True)
     alone = session.transaction is None and any(s.once or isinstance(s, df.CreateProcessor) for s in running)
-    if alone:  # what it does and the note about it are one commit
+    if alone:  # its effect and the note about it are one commit
         session.transaction = committing.new_transaction(session)
     try:
         result = execute_statement(session, statement, lock)

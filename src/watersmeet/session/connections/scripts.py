@@ -36,7 +36,7 @@ from watersmeet.session.features.sharedoptions import CreateSecret
 from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.store.positions import secret_names
 
-#: The fields of a statement that say how it was written, not what it means.
+#: The fields of a statement that hold its spelling, not its meaning.
 _WRITTEN: Final = ("text", "sql", "query_text", "if_not_exists", "replaces")
 
 #: A password may be guessed from a fast digest.
@@ -74,7 +74,7 @@ class Step:
 
 
 class ScriptRun:
-    """The statements of a script, compared with what a database has.
+    """The statements of a script, compared with the objects of a database.
 
     name: of the script's file, without its folder. replaces: definitions are compared even if their statement ran
     before, and those that differ are replaced.
@@ -87,7 +87,7 @@ class ScriptRun:
         self.replaces = replaces
         self.skipped = 0
         self._session = session
-        self._statements = list(_flat(statements))
+        self._statements = list(st.single(statements))
         self._places = {id(s): place for place, s in enumerate(self._statements)}
         self._digests = list(self._digested())
         self._altering = [p for p, s in enumerate(self._statements) if isinstance(s, df.Drop | df.Alter)]
@@ -211,7 +211,7 @@ def steps_of(session: Session, name: str, text: str, *, replaces: bool = False) 
     statements = session.parse(text)
     run = ScriptRun(session, name, statements, replaces=replaces)
     found = []
-    for statement in _flat(statements):
+    for statement in st.single(statements):
         if isinstance(statement, st.SetVariable) and statement.name in (DIALECT, "search_path"):
             _set(session, statement)
         step = run.step(statement)
@@ -226,7 +226,7 @@ def steps_of(session: Session, name: str, text: str, *, replaces: bool = False) 
     return found
 
 
-def check_script(session: Session, name: str, text: str, file: str, path: str) -> None:
+def check_definitions(session: Session, name: str, text: str, file: str, path: str) -> None:
     """DUPLICATE_OBJECT if a script defines objects in another way than the database does.
 
     file: with its folder. path: of the database.
@@ -280,14 +280,6 @@ def check_replacing(session: Session, step: Step) -> None:
         )
     if not isinstance(existing, View):
         with_dependents(session, [existing], statement, cascade=False, verb="replace")
-
-
-def _flat(statements: Iterable[st.Statement]) -> Iterator[st.Statement]:
-    for statement in statements:
-        if isinstance(statement, st.Unit):
-            yield from statement.statements
-        else:
-            yield statement
 
 
 def _target_name(statement: st.Statement) -> st.Name | None:

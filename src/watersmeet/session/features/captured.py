@@ -103,8 +103,8 @@ def create_captured_database(session: Session, statement: CreateSource) -> Resul
             f"a source of connector {statement.options['connector'].lower()} has no columns",
             hint="CREATE TABLE … FROM source TABLE 'schema.table' makes a table of one.",
         )
-    if session.offline:
-        _add_offline(session, statement, statement.options)
+    if session.connectors == "checked":
+        _add_unconnected(session, statement, statement.options)
         return Result("CREATE SOURCE")
     with _opened(session, statement, statement.options) as opened:
         made = opened.system.publish(opened.connection, opened.options, None)
@@ -125,8 +125,8 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
         if not name:
             refuse(f'a table of connector {connector} needs the option "table.name"', hint="Write table.name = '…'.")
         options = table_options(of_table, connector)
-    if session.offline:
-        _add_offline(session, statement, of_database)
+    if session.connectors == "checked":
+        _add_unconnected(session, statement, of_database)
         return Result("CREATE TABLE")
     with _opened(session, statement, of_database) as opened:
         there = opened.system.table(opened.connection, opened.options, name)
@@ -150,8 +150,8 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
         return Result("CREATE TABLE")
     origin = statement.origin
     source: Relation = session.relation(origin.source, statement)
-    if session.offline:
-        _add_offline(session, statement, None)
+    if session.connectors == "checked":
+        _add_unconnected(session, statement, None)
         return Result("CREATE TABLE")
     if not isinstance(source, CapturedDatabase):
         raise error_at(
@@ -175,8 +175,8 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
     return Result("CREATE TABLE")
 
 
-def _add_offline(session: Session, statement: CreateRelation, given: Mapping[str, str] | None) -> None:
-    """Adds a table without rows, or a source without columns, so that other statements can be checked offline.
+def _add_unconnected(session: Session, statement: CreateRelation, given: Mapping[str, str] | None) -> None:
+    """Adds a table without rows, or a source without columns, under which the statements that name it can be checked.
 
     given: the options of the database, if the statement has them. Raises RUNTIME_UNAVAILABLE if the columns are not
     declared, because only the server knows them.

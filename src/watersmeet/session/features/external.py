@@ -143,7 +143,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         external = external_of(session, options.pop("type").lower(), options, statement.name, "database")
         external = replace(external, max_age_us=max_age_us)
         form = None
-        if not session.replace_connectors:
+        if session.connectors == "used":
             external, form = with_target(session, external)
     fill(
         session,
@@ -202,9 +202,9 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
     kind = options.pop("type").lower()
 
     def checked() -> Relation:
-        replaced = session.replace_connectors and not session.offline
-        check_kind(kind, KINDS if replaced else ("file", "kafka"), "an external stream")
-        if kind == "kafka" and not replaced:
+        ignored = session.connectors == "ignored"
+        check_kind(kind, KINDS if ignored else ("file", "kafka"), "an external stream")
+        if kind == "kafka" and not ignored:
             return _of_topic(session, statement, options, needs)
         made = new_relation(
             session,
@@ -213,7 +213,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
             statement.columns,
             append_only=True,
             depends_on=needs,
-            connector={} if replaced else file_connector(options),
+            connector={} if ignored else file_connector(options),
             defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
             ranges=dict(statement.ranges),
         )
@@ -261,8 +261,7 @@ def _of_topic(
         unlisted=unlisted,
         computed_parts=computed,
     )
-    connected = with_connector(session, made)
-    return connected if session.offline else made
+    return with_connector(session, made)
 
 
 def _defaults(columns: Schema) -> dict[str, str]:

@@ -55,7 +55,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.querysources import queried_options
-from watersmeet.session.clauses import event_time, with_connector
+from watersmeet.session.clauses import event_time, with_connector, without_connector
 from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
@@ -303,7 +303,7 @@ def _stream(
     if has_format and not meant.rowtime_written:
         parts = {**parts, ROWTIME: "offset"}  # the offset is never written
     session.require_files(meant.connector)
-    connector = {} if session.replace_connectors and not session.offline else meant.connector
+    connector = {} if session.connectors == "ignored" else meant.connector
     made = new_relation(
         session,
         statement,
@@ -320,17 +320,14 @@ def _stream(
     )
     if connector.get("connector") == "rotating_file":
         delivery = view_delivery(made, made)
-        if session.offline:
-            made = replace(made, connector={}, reopened=False)
+        if session.connectors == "checked":
+            made = without_connector(made)
         else:
             connector_of(delivery).check(delivery)
-    elif connector and has_format:
-        if meant.is_read:
+    elif connector:
+        if has_format and meant.is_read:
             assert made.format is not None
             open_decoder(made.written, (), made.format, parts)
-        connected = with_connector(session, made)
-        made = connected if session.offline else made
-    elif connector:
         made = with_connector(session, made)
     return made.renamed(tuple(c.name for c in columns)) if meant.members else made
 

@@ -94,11 +94,10 @@ def explain_script(session: Session, text: str, *, batch: bool = False) -> list[
     Runs the script without its rows, queries and connectors. In a database that is open for reading it creates nothing:
     relations that the script names must exist. batch: also the plans of batch queries.
     """
-    session.replace_connectors = True
+    session.connectors = "ignored"
     plans: list[tuple[str, list[str]]] = []
     queries = 0
-    parsed = [s for p in parse(text, session.dialect) for s in (p.statements if isinstance(p, st.Unit) else (p,))]
-    for statement in parsed:
+    for statement in st.single(parse(text, session.dialect)):
         inner = statement.statement if isinstance(statement, st.Explain) else statement
         if isinstance(inner, st.Refused):
             raise inner.error

@@ -103,11 +103,12 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         with located(statement, statement.spans.get("connector", statement.name_span), statement.spans):
             session.require_files({**sink.format.options, **sink.connector})
             connector = connector_of(delivery)
-            if not session.offline:
+            if session.connectors != "checked":
                 connector.check(delivery)
             elif connector.options is not None:
                 connector.options.read(sink.connector).check()
-                sink = replace(sink, connector={"connector": "blackhole"})
+        if session.connectors == "checked":
+            sink = replace(sink, connector={"connector": "blackhole"})
         snapshot = _truth(statement, "snapshot", statement.options.get("snapshot", "true"))
         if not snapshot and statement.source is None:
             raise _refused(

@@ -216,7 +216,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
             f"option {min(options)} needs a connector",
             hint="Write WITH (connector = …, …).",
         )
-    if session.replace_connectors and not session.offline:
+    if session.connectors == "ignored":
         return {}
     limit = session.variables.get(RATE_LIMIT)
     return {RATE_LIMIT: limit, **options} if options and limit.lower() != DEFAULT else options

@@ -60,7 +60,7 @@ _ON_ERROR: Final = {"continue": "skip", "fail": "stop", "dlq": "skip"}
 def connector_for(session: Session, topic: str) -> dict[str, str]:
     """The options of connector kafka for a topic, from the settings; empty if topics are in the database."""
     settings = session.variables
-    if not settings.get("kafka.bootstrap.servers") or session.replace_connectors:
+    if not settings.get("kafka.bootstrap.servers") or session.connectors != "used":
         return {}
     properties = {name: settings.get(f"kafka.{name}") for name in KAFKA_PROPERTIES}
     return {
