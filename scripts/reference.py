@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from scripts import dialectcoverage
 from scripts import functionexamples as examples
 from scripts import referencetexts as texts
 from typer.main import get_command
@@ -304,6 +305,8 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/statements": statements_page,
     "CONNECTORS": connectors_page,
     **{f"reference/connectors/{page}": functools.partial(connector_page, page) for page in texts.CONNECTORS},
+    **{f"reference/dialects/{s}": functools.partial(dialectcoverage.page, s) for s in dialectcoverage.SYSTEMS},
+    "FEATURES": dialectcoverage.features_page,
 }
 
 

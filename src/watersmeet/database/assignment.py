@@ -328,7 +328,12 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
             continue
         if reads_clock(node) or next(node.find_all(exp.Column, exp.Query), None) is not None:
             others = "" if digits is None else ", or now() for a time,"
-            raise not_supported(f"DEFAULT with anything but a constant{others}", statement.text, node_span(node))
+            raise not_supported(
+                f"DEFAULT with anything but a constant{others}",
+                statement.text,
+                node_span(node),
+                hint="Write the value in the INSERT.",
+            )
         ctx = Context(statement.text, "DEFAULT")
         value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression
         try:

@@ -212,6 +212,20 @@ def test_nothing_is_run(tmp_path):
     assert (list(tmp_path.iterdir()), found) == ([tmp_path / "in"], [])
 
 
+def test_content_of_other_systems_is_not_read():
+    table = (
+        "CREATE EXTERNAL TABLE {} SETTINGS type = 'mysql', address = 'localhost:1', user = 'u', password = 'p', "
+        "database = 'd', table = 't'"
+    )
+    dictionary = (
+        "CREATE DICTIONARY d (id int, name string) PRIMARY KEY id "
+        "SOURCE(MYSQL(HOST 'localhost' PORT 1 USER 'u' PASSWORD 'p' DB 'd' TABLE 't')) LAYOUT(FLAT())"
+    )
+    text = ";\n".join([table.format("t (id int32)"), dictionary, table.format("u"), "SELECT id FROM t"])
+    count, (found,) = findings("timeplus", text)
+    assert (count, found.line, found.error.condition, found.checked) == (4, 3, "RUNTIME_UNAVAILABLE", False)
+
+
 def test_a_sink_of_any_connector_delivers_nowhere(monkeypatch):
     def contacted(*_):
         raise AssertionError("the system was contacted")
