@@ -1,4 +1,4 @@
-"""From a text to statements (`parse`): a text may change to another dialect, by `SET dialect = 'x'` or by a line `--
+"""Parses a text into statements (`parse`). A text may switch to another dialect by `SET dialect = 'x'` or by a line `--
 dialect: x`. `without_secrets` hides passwords in displayed texts, as ClickHouse does.
 """
 
@@ -29,7 +29,7 @@ _SET: Final = re.compile(
 
 _NOT_LINE_END: Final = re.compile(r"[^\n]")
 
-#: Appended to a text to find out whether it ends outside quotes and comments.
+#: This is appended to a text to find out whether it ends outside quotes and comments.
 _PROBE: Final = "watersmeet_probe"
 
 
@@ -37,7 +37,7 @@ _PROBE: Final = "watersmeet_probe"
 class Part:
     """A part of a text in one dialect.
 
-    line: the span of the line `-- dialect: x` before it, if any.
+    line: the span of the line `-- dialect: x` that precedes it, if any.
     """
 
     start: int
@@ -49,7 +49,9 @@ class Part:
 def read_text(
     text: str, language: Language, parameters: Parameters = (), own_query: OwnQuery = no_own_query
 ) -> list[Statement]:
-    """The statements of a text that begins in a dialect. As `read_script`; INVALID_PARAMETER for an unknown dialect."""
+    """The statements of a text that begins in a dialect, as by `read_script`. Raises INVALID_PARAMETER for an unknown
+    dialect.
+    """
     found: list[Statement] = []
     for part in parts(text, language):
         if part.line is not None:
@@ -60,7 +62,9 @@ def read_text(
 
 
 def parts(text: str, language: Language) -> list[Part]:
-    """The parts of a text, in order. SYNTAX_ERROR for a line inside a statement; INVALID_PARAMETER."""
+    """The parts of a text, in order. Raises SYNTAX_ERROR for a `-- dialect: x` line inside a statement,
+    INVALID_PARAMETER.
+    """
     found: list[Part] = []
     begin, line = 0, None
     for match in sorted([*_LINE.finditer(text), *_SET.finditer(text)], key=lambda m: m.start(1)):
@@ -68,7 +72,7 @@ def parts(text: str, language: Language) -> list[Part]:
             continue
         before = _before(text, begin, match.start(1), language)
         if before is None or (before and match.re is _SET):
-            continue  # it is in quotes, in a comment or in another statement
+            continue  # it stands in quotes, in a comment or in another statement
         span = Span(*match.span(1))
         if before:
             raise error(
@@ -106,12 +110,12 @@ def _language(name: str, text: str, span: Span) -> Language:
 def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str], str]:
     """The complete statements of `text` (those that end in a semicolon) and the rest, for a shell.
 
-    An unfinished quote or comment belongs to the rest, and so do statements that continue after their semicolon (`WITH
-    a AS (…);`).
+    The rest includes an unfinished quote or comment, and a statement that continues after its semicolon (`WITH a AS
+    (…);`).
     """
     try:
         found = parts(text, language_named(dialect))
-    except Error:  # of a switch: running the text reports it
+    except Error:  # an invalid switch: running the text reports it
         found = [Part(0, len(text), language_named(dialect))]
     complete: list[str] = []
     for part in found:
@@ -136,11 +140,11 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
 def parse(
     text: str, dialect: str = DEFAULT_DIALECT, parameters: Parameters = (), own_query: OwnQuery = no_own_query
 ) -> list[Statement]:
-    """The statements of `text` in order, which begins in `dialect` and may change to another one (`read_text`).
+    """The statements of `text`, in order. The text begins in `dialect` and may switch to another one (`read_text`).
 
-    parameters: values for `?` (in order), `$1` (by number) or named placeholders; they become literals of the tree,
-    never text; `UNBOUND`: they stay for `preparing.with_values`. own_query: reads queries that the session itself does
-    not run. All spans are in `text`. Raises SYNTAX_ERROR with a span, CHARACTER_NOT_IN_REPERTOIRE.
+    parameters: values for `?` (in order), `$1` (by number) or named placeholders, which become literals of the tree,
+    never text. With `UNBOUND` the placeholders stay for `preparing.with_values`. own_query: reads queries that the
+    session does not run itself. All spans are in `text`. Raises SYNTAX_ERROR with a span, CHARACTER_NOT_IN_REPERTOIRE.
     """
     check_characters(text)
     read = marked(text)[0] if not parameters and prepares(text) else text
@@ -150,9 +154,9 @@ def parse(
 
 
 def parse_each(text: str, dialect: str = DEFAULT_DIALECT) -> list[Statement]:
-    """As `parse`, but a statement that can't be read is `Refused` with its error, and those after it are read.
+    """Like `parse`, but an unreadable statement becomes `Refused` with its error, and reading continues after it.
 
-    A quote or comment that does not end makes one such statement of the rest of the text.
+    If a quote or comment does not end, the rest of the text is one `Refused` statement.
     """
     refused: list[Refused] = []
     left = text
@@ -171,13 +175,13 @@ def parse_each(text: str, dialect: str = DEFAULT_DIALECT) -> list[Statement]:
 
 
 def _around(text: str, dialect: str, span: Span | None) -> Span:
-    """The statement of `text` that holds a place that can't be read; the whole text without a place."""
+    """The statement of `text` that contains the error's span; the whole text if the error has none."""
     whole = Span(len(text) - len(text.lstrip()), len(text.rstrip()))
     if span is None:
         return whole
     try:
         found = parts(text, language_named(dialect))
-    except Error:  # of a switch to another dialect: of its line
+    except Error:  # the line that switches to another dialect
         end = text.find("\n", span.start)
         return Span(text.rfind("\n", 0, span.start) + 1, len(text) if end < 0 else end)
     part = next(p for p in reversed(found) if p.start <= span.start or p is found[0])
@@ -195,7 +199,7 @@ def _around(text: str, dialect: str, span: Span | None) -> Span:
 
 HIDDEN: Final = "'[HIDDEN]'"
 
-#: The words outside of parentheses that precede options.
+#: The words that precede options outside parentheses.
 _OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
 
 _CLAUSES: Final = ("SOURCE", "LAYOUT")  # only before a parenthesis, unlike CREATE SOURCE
@@ -203,7 +207,7 @@ _CLAUSES: Final = ("SOURCE", "LAYOUT")  # only before a parenthesis, unlike CREA
 #: An object that consists of options.
 _COLLECTION: Final = ["NAMED", "COLLECTION"]
 
-#: In `HEADER(NAME 'n' VALUE 'v')`: the distance of the first word from the last one.
+#: The number of tokens from the first to the last word in `HEADER(NAME 'n' VALUE 'v')`.
 _BEFORE: Final = 4
 
 _SIGNS: Final = ("(", ")", ",", ".", "=")

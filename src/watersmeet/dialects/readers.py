@@ -1,7 +1,7 @@
-"""Readers of statements that register themselves: a new statement is one module.
+"""A registry of readers of statements: a new statement is one module, which registers its reader.
 
-A feature is a module of a package that `plug_in` names. It is imported when the first statement is read that is neither
-a query nor DML, and decorates the function that reads the part after its words: `@reads("SHOW COMMITS")`.
+A feature is a module of a package that was passed to `plug_in`. The first statement that is neither a query nor DML
+imports all features. A feature decorates the function that reads the rest of its statement: `@reads("SHOW COMMITS")`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor
 
-#: Reads a statement; the cursor stands after its words. None: it is another statement.
+#: Reads a statement; the cursor stands after its words. It returns None for a different statement.
 Reader = Callable[[Cursor, dict[str, Any]], Statement | None]
 
 _READERS: Final[dict[str, dict[tuple[str, ...], Reader]]] = {}
@@ -26,7 +26,7 @@ _LOADING: Final = threading.RLock()
 
 
 def plug_in(package: str) -> None:
-    """Registers a package whose modules register readers. They are imported when they are first needed."""
+    """Registers a package of features. Its modules are imported when they are first needed."""
     if package not in _PACKAGES:
         _PACKAGES.append(package)
 
@@ -45,7 +45,7 @@ def load_features() -> None:
 def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
     """Registers the reader of the statements that begin with `words` (upper case).
 
-    own: only for dialects whose `Semantics.own_objects` have this word.
+    own: a word that must be in `Semantics.own_objects` of the dialect.
     """
     verb, *rest = words.split()
 
@@ -61,8 +61,8 @@ def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
 
 
 def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Semantics) -> Statement | None:
-    """The statement of a feature; None, with the cursor unmoved, if none reads it. The cursor stands after `verb`; the
-    matching reader with the most words reads.
+    """The statement of a feature, read by the matching reader with the most words; the cursor stands after `verb`. If
+    no reader accepts it, the result is None and the cursor is unmoved.
     """
     load_features()
     begin = cursor.index

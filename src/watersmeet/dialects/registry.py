@@ -1,4 +1,4 @@
-"""A dialect: its grammar, its readers of statements and its defaults; all dialects by name."""
+"""The registry of dialects. A dialect has a grammar, readers of statements and defaults."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values.types import Schema
 
-#: Reads a statement; None: it is not specific to the dialect. The cursor stands after the first word.
+#: Reads a statement; the cursor stands after the first word. It returns None for a statement of all dialects.
 OwnReader = Callable[[Cursor, dict[str, Any]], Statement | None]
 
 
 @dataclass(frozen=True)
 class Language:
-    """A dialect.
+    """The parts of a dialect.
 
-    creates: readers of CREATE, by the words after it. drops: the kinds that DROP drops, or readers, by words. lacking:
-    statements of its system that Watersmeet does not support (`statements.ddl.Lacking`). readers: of its own
-    statements, by the first word; the cursor of those of INSERT and MERGE stands at that word. alter: reads ALTER of
-    relations. goes_on: recognizes a statement that continues after its semicolon: `WITH name AS (…);`. codes: its error
-    numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of external tables, and the
-    ranges of columns that are smaller than those of their types. words: keywords of its
-    queries that standard SQL lacks, for completion.
+    creates: readers of CREATE, by the words after it. drops: the kinds of relations that DROP accepts, or readers, by
+    words. lacking: statements of its system that Watersmeet does not support (`statements.ddl.Lacking`). readers:
+    readers of its own statements, by the first word; the cursor stands after that word, but at INSERT and MERGE. alter:
+    reads ALTER of relations. goes_on: recognizes a statement that continues after its semicolon: `WITH name AS (…);`.
+    codes: its error numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of
+    external tables, with the ranges of columns that are narrower than their types. words: keywords of its queries that
+    standard SQL lacks, for completion.
     """
 
     name: str
@@ -136,7 +136,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         columns=read_columns,
     ),
 }
-#: All names of the default schema.
+#: All names of the default schema in any dialect.
 COMMON_NAMES: Final = tuple(
     dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
 )
@@ -154,7 +154,7 @@ def registered() -> tuple[str, ...]:
 
 
 def language_named(name: str) -> Language:
-    """The dialect; INVALID_PARAMETER for an unknown name."""
+    """The dialect with a name. Raises INVALID_PARAMETER for an unknown one."""
     if name in _LANGUAGES:
         return _LANGUAGES[name]
     raise error(

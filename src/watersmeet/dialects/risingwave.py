@@ -1,4 +1,4 @@
-"""RisingWave: its grammar of queries; CREATE and DROP of functions and sinks.
+"""RisingWave's grammar of queries, and its CREATE and DROP of functions and sinks.
 
 RisingWave, "CREATE FUNCTION", "SQL UDFs", "CREATE SINK", "Sink data from RisingWave to Apache Kafka".
 """
@@ -26,12 +26,12 @@ from watersmeet.errors import Span, did_you_mean
 
 _FORMS: Final = ("plain", "upsert", "debezium")
 
-#: Encodings with another name in the catalog.
+#: The encodings that have another name in the catalog.
 _RENAMED_ENCODINGS: Final = {"text": "string"}
 
 
 def read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE SINK …: the cursor stands after SINK."""
+    """Reads CREATE SINK; the cursor stands after SINK."""
     made = read_new_name(cursor, base)
     into = cursor.relation_name() if cursor.take("INTO") else None
     targets = cursor.names() if into is not None and cursor.at("(") else ()
@@ -84,7 +84,9 @@ def _query_of_sink(cursor: Cursor) -> Sequence[Token]:
 
 
 def _read_format(cursor: Cursor, spans: dict[str, Span]) -> MessageFormat:
-    """`PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`: the cursor stands after FORMAT."""
+    """Reads `PLAIN|UPSERT|DEBEZIUM ENCODE encoding [(…)] [KEY ENCODE encoding [(…)]]`; the cursor stands after
+    FORMAT.
+    """
     form = cursor.word()
     if form.name not in _FORMS:
         raise cursor.error_at(
@@ -117,7 +119,7 @@ def _read_encoding(cursor: Cursor) -> Encoding:
 
 
 def _arrow(kind: type[exp.Expression]) -> Any:
-    """A parser of `a -> b` that keeps `b` unchanged."""
+    """The parser of `a -> b`, which keeps `b` unchanged."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
 
 

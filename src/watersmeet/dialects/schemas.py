@@ -24,14 +24,12 @@ _LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
 
 
 def comparable_schema(name: str) -> str:
-    """The form in which names of schemas are compared: case-insensitive, with one form for the default schema's
-    names.
-    """
+    """The form of a schema name for comparison: case-insensitive, and the same for all names of the default schema."""
     return COMMON_SCHEMA if name.lower() in COMMON_NAMES else name.lower()
 
 
 def schema_meant(name: str, catalog: Catalog) -> str | None:
-    """The schema of that name, or None."""
+    """The schema with a name, or None."""
     wanted = comparable_schema(name)
     return next((s for s in (COMMON_SCHEMA, *catalog.schemas) if comparable_schema(s) == wanted), None)
 
@@ -42,7 +40,7 @@ def schema_shown(schema: str, semantics: Semantics) -> str:
 
 
 def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bool) -> Relation | None:
-    """The relation with a name, optionally qualified by a schema. folded: as in `Catalog.by_name`."""
+    """The relation with a name, optionally qualified by a schema. `folded` is explained at `Catalog.by_name`."""
     if schema is None:
         return catalog.by_name(name, folded=folded)
     found = schema_meant(schema, catalog)
@@ -50,7 +48,7 @@ def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bo
 
 
 def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
-    """The relation that an item of FROM names."""
+    """The relation of an item of FROM."""
     if isinstance(node, KnownTable):
         return catalog.relations[node.args["relation_id"]]
     schema = node.args.get("db")
@@ -60,7 +58,7 @@ def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
 
 
 def relation_written(catalog: Catalog, text: str) -> Relation | None:
-    """The relation of a text: a name in the path, or `schema.name`."""
+    """The relation for a text: a name that the search path resolves, or `schema.name`."""
     schema, dot, name = text.partition(".")
     return find_relation(catalog, text, None, folded=True) or (
         find_relation(catalog, name, schema, folded=True) if dot else None
@@ -68,7 +66,7 @@ def relation_written(catalog: Catalog, text: str) -> Relation | None:
 
 
 def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunction | None:
-    """The function of SQL with a name, optionally qualified by a schema."""
+    """The SQL function with a name, optionally qualified by a schema."""
     if schema is None:
         return catalog.function(name)
     found = schema_meant(schema, catalog)
@@ -76,7 +74,7 @@ def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunctio
 
 
 def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
-    """The hint for an unknown relation: one of that name in another schema, or similar names."""
+    """The hint for an unknown relation: a relation with the same name in another schema, or similar names."""
     shown = [r for r in catalog.shown if r.is_named]
     same = [r for r in shown if r.name.lower() == name.lower()]
     if same:
@@ -87,13 +85,13 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
 
 
 def _named(relation: Relation, catalog: Catalog) -> str:
-    """The shortest name of a relation for the path."""
+    """The shortest name of a relation that the search path resolves."""
     return relation.name if catalog.by_name(relation.name) is relation else f"{relation.schema}.{relation.name}"
 
 
 def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semantics) -> exp.Expression:
-    """The query with `current_schema()`, `current_database()` and similar calls as texts: the first schema of the path,
-    and the database.
+    """The query with literals instead of `current_schema()`, `current_database()` and similar calls: the first schema
+    of the search path, and the database.
     """
     schema = schema_shown(catalog.path[0], semantics) if catalog.path else None
     database = schema if semantics.schema_word == "database" else DATABASE

@@ -1,4 +1,4 @@
-"""From a text to statements: cuts it at semicolons and finds the reader of each statement."""
+"""Cuts a text into statements at semicolons and finds the reader of each one."""
 
 from __future__ import annotations
 
@@ -66,12 +66,13 @@ _COMMON: Final[dict[str, Reader]] = {
 #: The words of statements that accept parameters.
 _WITH_PARAMETERS: Final = ("COPY", "DECLARE", "EXECUTE")
 _WORDS: Final = (*QUERIES[:3], *_DML, *_COMMON, "CREATE", "DROP")
-#: Reads a query that is not for the session itself, such as one of the system catalog; None for others.
+#: Reads a query that the session does not run itself, such as one of the system catalog; returns None for other
+#: queries.
 OwnQuery = Callable[[Sequence[Token], str, Parameters], Statement | None]
 
 
 def no_own_query(tokens: Sequence[Token], text: str, parameters: Parameters) -> None:
-    """None: all queries are for the session."""
+    """Returns None: the session runs all queries."""
     del tokens, text, parameters
 
 
@@ -83,10 +84,10 @@ def read_script(
     end: int | None = None,
     own_query: OwnQuery = no_own_query,
 ) -> list[Statement]:
-    """The statements of `text`, or of a part of it, in order; empty ones are dropped.
+    """The statements of `text`, or of a part of it, in order, without empty ones.
 
-    Definitions that continue after their semicolon (`WITH a AS (…);`) are added to each later query that names one, and
-    unused ones to the last query, so that their errors are found: SYNTAX_ERROR if no query follows.
+    A definition before a semicolon (`WITH a AS (…);`) is added to each later query that names it. Unused definitions
+    are added to the last query, which reports their errors. Raises SYNTAX_ERROR if no query follows.
     """
     parts = [p for p in cut(tokenize(text, language, start, end)) if p]
     places = [None if language.goes_on(p) else _first_select(p) for p in parts]
@@ -115,7 +116,7 @@ def read_script(
 
 
 def _united(statements: Sequence[Statement]) -> list[Statement]:
-    """The statements, where adjacent statements that can be undone form a unit if one of them creates a processor."""
+    """The statements, where adjacent reversible statements form a unit if one of them creates a processor."""
     found: list[Statement] = []
     run: list[Statement] = []
     for statement in [*statements, None]:
@@ -132,7 +133,7 @@ def _united(statements: Sequence[Statement]) -> list[Statement]:
 
 
 def _listed(before: Sequence[Sequence[Token]]) -> list[Token]:
-    """`WITH a …` and `WITH b …` as `WITH a …, b …`."""
+    """Joins `WITH a …` and `WITH b …` to `WITH a …, b …`."""
     found: list[Token] = []
     for part in before:
         word = part[0]
@@ -168,7 +169,7 @@ def _named(part: Sequence[Token], defined: Sequence[int], parts: Sequence[Sequen
 
 
 def _definitions(part: Sequence[Token]) -> set[str]:
-    """The names defined by `WITH a …, b …`."""
+    """The names that `WITH a …, b …` defines."""
     depth = 0
     found = set()
     for token, following in pairwise(part):
@@ -179,7 +180,7 @@ def _definitions(part: Sequence[Token]) -> set[str]:
 
 
 def columns_of(text: str, language: Language) -> Schema:
-    """The columns in `id string, name string`; FEATURE_NOT_SUPPORTED in a dialect without external tables."""
+    """The columns of `id string, name string`. Raises FEATURE_NOT_SUPPORTED in a dialect without external tables."""
     if language.columns is None:
         raise error("FEATURE_NOT_SUPPORTED", f"tables of other systems are not supported in dialect {language.name}")
     cursor = Cursor(tokenize(f"({text})", language), f"({text})", folding=language.semantics.folding)
@@ -189,8 +190,8 @@ def columns_of(text: str, language: Language) -> Schema:
 
 
 def tokenize(text: str, language: Language, start: int = 0, end: int | None = None) -> list[Token]:
-    """The tokens of `text`, or of a part of it, with their spans in `text`; SYNTAX_ERROR for an unfinished quote or
-    comment.
+    """The tokens of `text`, or of a part of it, with their spans in `text`. Raises SYNTAX_ERROR for an unfinished quote
+    or comment.
     """
     part = " " * start + text[start:end]
     try:
@@ -200,7 +201,7 @@ def tokenize(text: str, language: Language, start: int = 0, end: int | None = No
 
 
 def unfinished(text: str, opened: int | None, found: TokenError) -> Error:
-    """The error of a text that ends inside a quote. opened: its index."""
+    """The error for a text that ends inside a quote. opened: the index of the quote."""
     reason = str(found.__cause__ or found)
     if opened is None:  # the tokenizer counts characters from the beginning of the text
         noted = _NOTED.search(reason)
@@ -232,7 +233,7 @@ def _opened_at(text: str) -> int | None:
 
 
 def cut(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens of each statement; the last list holds what follows the last semicolon (maybe nothing)."""
+    """The tokens of each statement; the last list holds the tokens after the last semicolon and may be empty."""
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
@@ -251,7 +252,7 @@ def _read(
     before: Sequence[Sequence[Token]] = (),
     place: int = 0,
 ) -> Statement:
-    """The statement; the definitions `before` are inserted before its token number `place`."""
+    """The statement, with the definitions `before` inserted before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
     if before:
@@ -305,9 +306,9 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
 
 
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
-    """CREATE …, CREATE OR REPLACE …: the cursor stands after CREATE.
+    """Reads CREATE and CREATE OR REPLACE; the cursor stands after CREATE.
 
-    The stored text is a plain CREATE.
+    The stored text is a CREATE without OR REPLACE.
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):

@@ -1,4 +1,4 @@
-"""The meaning of the same words in each dialect: one frozen table of defaults per dialect.
+"""The differences in meaning between dialects: one frozen table of defaults per dialect.
 
 The binder and the session read only this table, so that there is no `if dialect ==`.
 """
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
 
-#: The case of a name without quotes.
+#: The case to which a name without quotes is folded.
 Folding = Literal["lower", "upper", "none"]
 
 
@@ -19,19 +19,20 @@ Folding = Literal["lower", "upper", "none"]
 class Semantics:
     """The defaults of a dialect.
 
-    folding: of names without quotes. schema: its name of the default schema. schema_word: its word for a schema; if
-    `database`, CREATE DATABASE, USE and SHOW DATABASES are about schemas. unnamed: the name of a select item without
-    alias in a view: `refused` unless it is a column or a call, `text` as written, `numbered` EXPR$0 and so on unless it
-    is a column. continuous: which SELECT runs until it is stopped: none; one that names a `stream` (a batch query has
-    `table(stream)`); one that is `marked` (SELECT STREAM). join_max_buffered_bytes: the memory limit of a view's join;
-    None: no limit. asof_without_equality: the message for an ASOF join without one. tables: the list of SHOW TABLES:
-    all tables, `plain` ones (those that are not called streams), or all that queries `read`, as topics. own_objects:
-    objects of features that other dialects do not have (`readers.reads`). own_words: words of DROP and ALTER that
-    standard SQL lacks (`catalog.FAMILIES`). changes_topics: the rows of a topic are changed as `rows` of any table, or
-    are `records` that stay: DELETE writes tombstones, UPDATE is an error, and a running query returns the changes.
-    processors_have_settings: whether SET with a dotted name is about a processor. message_options: the default format
-    of values in messages (`MessageFormat.options`). row_order: the order of first_value, last_value, lag and similar
-    functions without ORDER BY: only by the values; by arrival; or by ROWTIME, equal ones by arrival.
+    folding: the case of names without quotes. schema: the name of the default schema. schema_word: the word for a
+    schema; if it is `database`, then CREATE DATABASE, USE and SHOW DATABASES concern schemas. unnamed: how a view names
+    a select item without alias: by its `text`, `numbered` (EXPR$0 and so on, unless it is a column), or `refused`
+    unless it is a column or a call. continuous: which SELECT runs until it is stopped: none, one that reads a `stream`
+    (batch queries read `table(stream)`), or one that is `marked` (SELECT STREAM). join_max_buffered_bytes: the memory
+    limit of a view's join; None: no limit. asof_without_equality: the message for an ASOF join without an equality.
+    tables: which relations SHOW TABLES lists: all tables, `plain` ones (without those called streams), or all that
+    queries `read`, which are topics. own_objects: objects of features that other dialects lack (`readers.reads`).
+    own_words: words of DROP and ALTER that standard SQL lacks (`catalog.FAMILIES`). changes_topics: how DML changes a
+    topic: its `rows`, as in any table; or only by new `records`, so that DELETE writes tombstones, UPDATE is an error,
+    and a running query returns the changes. processors_have_settings: whether SET with a dotted name sets a property of
+    a processor. message_options: the default format of values in messages (`MessageFormat.options`). row_order: the
+    order for first_value, last_value, lag and similar functions without ORDER BY: by the values, by arrival, or by
+    ROWTIME and then arrival.
     """
 
     folding: Folding = "lower"

@@ -1,4 +1,4 @@
-"""Session variables of dialects, which SET and SHOW accept."""
+"""The session variables of the dialects, which SET and SHOW accept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 VariableKind = Literal["boolean", "integer", "text", "interval"]
 
-#: The configuration of a topic, by Kafka's names.
+#: The configuration of a topic with Kafka's names.
 TOPIC_CONFIGURATION: Final = (
     "cleanup.policy",
     "compression.type",
@@ -23,7 +23,7 @@ TOPIC_CONFIGURATION: Final = (
     "segment.ms",
 )
 
-#: Settings of the client, by librdkafka's names.
+#: The settings of the Kafka client with librdkafka's names.
 KAFKA_PROPERTIES: Final = (
     "bootstrap.servers",
     "security.protocol",
@@ -38,11 +38,12 @@ KAFKA_PROPERTIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer.
+    """One variable. `choices`: the allowed values of a text in lower case; empty: any. `least`: the least integer.
 
-    effect: False for a variable that is accepted because scripts set it, with a notice that it has no effect: it would
-    only change how `system` computes the same results. system: its system. of_one: for a default of objects
-    `a.b.property`, the prefix of variables for one of them: `of_one` + name + `.property`. secret: hidden in SHOW ALL.
+    effect: False for a variable that has no effect, because it would only change how `system` computes the same
+    results. Scripts set it, so SET accepts it with a notice. system: the system that has the variable. of_one: the
+    prefix of the variables `of_one` + name + `.property` for single objects, if this variable is the default
+    `a.b.property` of all. secret: whether SHOW ALL hides the value.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Variable:
     secret: bool = False
 
     def named(self, name: str) -> Variable | None:
-        """The variable of one object, in lower case, if `name` is one whose default is this variable."""
+        """The variable `name` of a single object, in lower case, if this variable is its default; else None."""
         behind = f".{self.name.removeprefix(f'defaults.{self.of_one}')}"
         is_one = self.of_one and name.startswith(self.of_one) and name.endswith(behind)
         if not is_one or len(name) <= len(self.of_one) + len(behind):

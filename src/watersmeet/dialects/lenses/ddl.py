@@ -29,19 +29,19 @@ from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 #: same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
 
-#: Formats of keys that may have windows.
+#: The formats in which a key may contain a window.
 _IN_WINDOWS: Final = ("INT", "LONG", "STRING", "BYTES", "JSON", "AVRO")
 
-#: The types of keys that follow from their format.
+#: The formats that determine the type of their keys.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
 
-#: The property with the time without records after which a topic no longer holds back others.
+#: The property for the idle time after which a topic no longer holds back other topics.
 IDLE_TIMEOUT: Final = "watermark_idle_timeout"
 
 
 @dataclass(frozen=True)
 class _Properties:
-    """PROPERTIES of a topic; None for missing ones."""
+    """The PROPERTIES of a topic; missing ones are None."""
 
     partitions: int | None = None
     replication: int | None = None
@@ -50,7 +50,7 @@ class _Properties:
 
 
 def _read_topic(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE TABLE: the cursor stands after TABLE."""
+    """Reads CREATE TABLE; the cursor stands after TABLE."""
     made = read_new_name(cursor, base)
     columns, places = _columns(cursor)
     cursor.expect("FORMAT", "(")
@@ -99,7 +99,9 @@ def _read_topic(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
-    """The name of a format. of_key: keys may have windows. UNDEFINED_OBJECT."""
+    """The name of a format. of_key: whether it is the format of a key, which may have windows. Raises
+    UNDEFINED_OBJECT.
+    """
     name = cursor.name(reserved=True)
     window, of_value = split_window(name.name.upper())
     if of_key and window is not None and of_value in _IN_WINDOWS:
@@ -115,13 +117,13 @@ def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
 
 
 def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """STOP PROCESSOR, DROP PROCESSOR: named by the topic that it writes. The cursor stands after the first word."""
+    """Reads STOP PROCESSOR or DROP PROCESSOR with the name of the topic. The cursor stands after the first word."""
     cursor.expect("PROCESSOR")
     return StopProcessor(**base, name=_last_name(cursor))
 
 
 def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """START PROCESSOR; None for START TRANSACTION. The cursor stands after START."""
+    """Reads START PROCESSOR; returns None for START TRANSACTION. The cursor stands after START."""
     return StartProcessor(**base, name=_last_name(cursor)) if cursor.take("PROCESSOR") else None
 
 
@@ -132,8 +134,8 @@ def _last_name(cursor: Cursor) -> Name:
 
 
 def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
-    """`(_key int, id int, name string null, address.city string, …)`: fields without NULL are in every record with a
-    value. Fields of a field make it an object; it is in every record if one of them is.
+    """`(_key int, id int, name string null, address.city string, …)`: every record with a value contains the fields
+    that are not declared NULL. A field with fields of its own is an object; it is required if one of its fields is.
     """
     columns: list[Field] = []
     places: list[Name] = []
@@ -255,10 +257,10 @@ def goes_on(tokens: Sequence[Token]) -> bool:
 
 
 def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """INSERT of a query with SELECT STREAM or TABLE; None for an INSERT of rows, with the cursor unmoved at INSERT.
+    """Reads an INSERT of SELECT STREAM or TABLE. For an INSERT of rows it returns None and leaves the cursor at INSERT.
 
-    INVALID_PARAMETER for parameters in the former, as a processor runs by its text. FEATURE_NOT_SUPPORTED for one with
-    a list of fields.
+    Raises INVALID_PARAMETER for parameters, because the text of a processor is stored, and FEATURE_NOT_SUPPORTED for a
+    list of fields.
     """
     start = cursor.index
     cursor.expect("INSERT", "INTO")
@@ -317,7 +319,7 @@ def _no_other(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 LACKING: Final[ddl.Lacking] = {**ddl.LACKING, "DROP TOPIC": "DROP TABLE drops a topic."}
-#: The empty tuple: all other objects.
+#: The empty tuple stands for all other objects.
 CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "": _no_other}
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,

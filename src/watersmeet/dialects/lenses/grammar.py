@@ -1,8 +1,8 @@
 """Lenses' grammar: a small difference to sqlglot's PostgreSQL, converted to the form that the binder reads.
 
-Names keep their case (they count as quoted) and are quoted by backticks; both kinds of quotes make strings. `SELECT
-STREAM` and `SELECT TABLE`, the topics of their FROM, and joins with WITHIN are nodes of their own. WITHIN may stand
-before and after ON. A join without ON gets the equality of `_key`.
+Names keep their case (they count as quoted) and are quoted by backticks; single and double quotes both delimit strings.
+The tree has special nodes for `SELECT STREAM`, `SELECT TABLE`, the topics in their FROM, and joins with WITHIN. WITHIN
+may precede or follow ON. A join without ON compares `_key`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RecordSelect(MarkedSelect):
 
 
 class RecordTable(MarkedTable):
-    """A topic in FROM of such a SELECT."""
+    """A topic in FROM of SELECT STREAM or SELECT TABLE."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "nature": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"nature"})
@@ -69,7 +69,7 @@ class RecordTable(MarkedTable):
 
 
 class WithinJoin(exp.Join):  # type: ignore[misc]
-    """`JOIN … WITHIN 5s GRACE PERIOD 1h`, repeated clauses included."""
+    """`JOIN … WITHIN 5s GRACE PERIOD 1h`; the clauses may be repeated."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "within": True, "grace": False}
     own_parts: ClassVar[frozenset[str]] = frozenset({"within", "grace"})
@@ -90,14 +90,14 @@ class WithinComma(CommaJoin, WithinJoin):
 
 
 def lengths_of(node: exp.Join) -> list[exp.Expression]:
-    """The intervals of WITHIN of a join; empty without."""
+    """The intervals of WITHIN of a join; empty without WITHIN."""
     return node.lengths if isinstance(node, WithinJoin) else []
 
 
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
 _RECORD_COLUMNS: Final = (KEY_COLUMN, VALUE_COLUMN, META_COLUMN)
 
-#: Fields of `_meta` in records of Kafka.
+#: The fields of `_meta` in Kafka records.
 _OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
 
 _NATURES: Final = ("STREAM", "TABLE")
@@ -128,7 +128,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads. FEATURE_NOT_SUPPORTED for unsupported clauses."""
+            """The trees in the form that the binder reads. Raises FEATURE_NOT_SUPPORTED for unsupported clauses."""
             _check_clauses(raw_tokens, sql)
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             for tree in trees:
@@ -158,7 +158,9 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return found
 
         def _parse_field_def(self) -> exp.Expression | None:
-            """Of the list of fields of an INSERT also a field of a field, `address.city`; `_value.id` is `id`."""
+            """The list of fields of an INSERT may also contain a nested field, `address.city`; `_value.id` means
+            `id`.
+            """
             found: exp.Expression | None = super()._parse_field_def()
             while found is not None and self._match(TokenType.DOT):
                 below = self._parse_field(any_token=True)
@@ -166,7 +168,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return found
 
         def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
-            """`WITHIN 5s GRACE PERIOD 1h`, maybe repeated: the lengths and the grace periods."""
+            """Reads `WITHIN 5s GRACE PERIOD 1h`, which may be repeated: the lengths and the grace periods."""
             lengths: list[exp.Expression] = []
             periods: list[exp.Expression] = []
             while self._match_text_seq("WITHIN"):
@@ -178,7 +180,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return lengths, periods
 
         def _duration(self) -> exp.Expression:
-            """`5s`, after a word."""
+            """Reads a duration such as `5s` after a word."""
             first = self._prev
             if not self._match(TokenType.NUMBER):
                 self.raise_error("a duration such as 5s was expected")
@@ -192,7 +194,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return made
 
 
-#: Unsupported clauses of Lenses by their first words, with the alternative.
+#: The unsupported clauses of Lenses by their first words, each with an alternative.
 _LACKING: Final = {
     ("WINDOW", "BY"): "Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
     (
@@ -204,7 +206,7 @@ _LACKING: Final = {
 
 
 def _check_clauses(tokens: list[Token], sql: str) -> None:
-    """FEATURE_NOT_SUPPORTED for the clauses above, and for aliases with dots."""
+    """Raises FEATURE_NOT_SUPPORTED for unsupported clauses and for aliases with dots."""
     for i, token in enumerate(tokens):
         for words, hint in _LACKING.items():
             found = tokens[i : i + len(words)]
@@ -314,11 +316,11 @@ def _read_record_column(node: exp.Column, sql: str) -> None:
 
 
 def _read_value(node: exp.Column, sql: str) -> None:
-    """`_value IS NULL`, optionally qualified by a source: true for a record without value, and for NULLs of an outer
-    join.
+    """Reads `_value IS NULL`, optionally qualified by a source. It is true for a record without a value and for the
+    NULLs of an outer join.
 
-    Records of SELECT STREAM and SELECT TABLE have a value, so that only a join can lack it. Other uses of the value as
-    a whole are FEATURE_NOT_SUPPORTED.
+    SELECT STREAM and SELECT TABLE only read records with a value, so only a join can lack it. Other uses of the whole
+    value raise FEATURE_NOT_SUPPORTED.
     """
     asked = node.parent
     if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
@@ -338,7 +340,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
 
 
 def _adapt_selection(node: exp.Bracket, sql: str) -> None:
-    """`items[0]` is the first element (Lenses SQL, "Expressions", "Array selections"), which the binder counts as 1.
+    """Converts `items[0]`, the first element (Lenses SQL, "Expressions", "Array selections"), to the binder's index 1.
 
     FEATURE_NOT_SUPPORTED for a slice.
     """
@@ -352,9 +354,9 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
 
 
 def _read_header(node: exp.Anonymous, sql: str) -> None:
-    """`HEADERASSTRING("name")`: the text of the last header of a record with that name, NULL without one.
+    """Reads `HEADERASSTRING("name")`: the text of the record's last header with that name; NULL if there is none.
 
-    SYNTAX_ERROR for anything but a text.
+    Raises SYNTAX_ERROR unless the argument is a text.
     """
     arguments = node.expressions
     if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
@@ -368,10 +370,10 @@ def _read_header(node: exp.Anonymous, sql: str) -> None:
 
 
 def _adapt_call(node: exp.Anonymous, sql: str) -> None:
-    """`HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n
+    """Converts `HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which skips the first n
     characters (LS-17).
 
-    Trees keep the written form.
+    The nodes also keep the written text.
     """
     name, arguments = str(node.this).lower(), node.expressions
     if name == "headerasstring":
@@ -389,7 +391,7 @@ def _adapt_call(node: exp.Anonymous, sql: str) -> None:
 
 
 def _with_records(tree: exp.Expression) -> exp.Expression:
-    """The tree with nodes of their own for SELECT STREAM, SELECT TABLE and the topics that they read."""
+    """The tree with special nodes for SELECT STREAM, SELECT TABLE and the topics that they read."""
     for node in list(tree.find_all(exp.Select, exp.Table)):
         if node.args.get("nature") is not None:
             made = retyped(node, RecordSelect if isinstance(node, exp.Select) else RecordTable)
@@ -398,7 +400,7 @@ def _with_records(tree: exp.Expression) -> exp.Expression:
 
 
 def _adapt_select(node: exp.Select, sql: str) -> None:
-    """Marks the topics of FROM by SELECT STREAM or SELECT TABLE; joins without ON are by `_key` (LS-11)."""
+    """Marks the topics in FROM of SELECT STREAM or SELECT TABLE; joins without ON compare `_key` (LS-11)."""
     clause = node.args.get("from_")
     items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
     words = node.args.get("operation_modifiers")

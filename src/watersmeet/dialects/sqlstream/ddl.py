@@ -35,9 +35,10 @@ _CLAUSES: Final = {"with_": "WITH", "returning": "RETURNING", "using_cond": "ON 
 
 
 def read_merge(cursor: Cursor, base: dict[str, Any]) -> Merge:
-    """MERGE: the cursor stands at the word.
+    """Reads MERGE; the cursor stands at this word.
 
-    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for clauses that s-Server lacks, and for values of the target table.
+    Raises SYNTAX_ERROR, and FEATURE_NOT_SUPPORTED for clauses that s-Server lacks and for values read from the target
+    table.
     """
     start = cursor.index
     tree = query_of(cursor)
@@ -49,7 +50,7 @@ def read_merge(cursor: Cursor, base: dict[str, Any]) -> Merge:
 
 
 def merging_query(merge: Merge) -> exp.Expression:
-    """The query of a MERGE that a pump runs. SYNTAX_ERROR if it ends."""
+    """The query of a MERGE that a pump runs. Raises SYNTAX_ERROR for a query that ends."""
     query = merge.insert.query
     if not is_marked(query):
         raise node_error(
@@ -144,10 +145,10 @@ class _Reader:
         return error("SYNTAX_ERROR", what, sql=self._base["text"], span=self._place(tree))
 
 
-#: The time of each row of a stream, which no declaration names (SS-62).
+#: The time column of every stream, which is never declared (SS-62).
 ROWTIME: Final = "ROWTIME"
 
-#: Names that other dialects do not have, or not with a length; values are not truncated to it.
+#: Type names that other dialects lack or accept only without a length. Values are never truncated to the length.
 _TYPES: Final[dict[tuple[str, ...], str]] = {
     ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
       ): "varchar",
@@ -158,8 +159,8 @@ _TYPES: Final[dict[tuple[str, ...], str]] = {
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER PUMP name, … START` or `STOP`, also of `schema.*`, and ALTER of every dialect. The cursor stands after
-    ALTER.
+    """Reads `ALTER PUMP name, … START` or `STOP`, also with `schema.*`, and the ALTER of all dialects. The cursor
+    stands after ALTER.
     """
     if not cursor.take("PUMP"):
         return alter.read_alter(cursor, base, _read_column, ("STREAM", "TABLE", "VIEW", "MATERIALIZED", "INDEX"))
@@ -186,21 +187,21 @@ def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 
 
 def read_definition(cursor: Cursor) -> Definition:
-    """The columns in parentheses, if any, with types of SQLstream and without values."""
+    """The columns in parentheses, if any, with types of SQLstream and without default values."""
     found = Definition(cursor, read_column_type, has_values=False)
     found.read_columns()
     return found
 
 
 def skip_description(cursor: Cursor) -> None:
-    """`DESCRIPTION 'text'` is a comment, which SHOW CREATE shows."""
+    """Skips `DESCRIPTION 'text'`, a comment that SHOW CREATE shows."""
     if cursor.take("DESCRIPTION"):
         cursor.string()
 
 
 def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`, or `AS MERGE INTO …`;
-    the cursor stands after PUMP.
+    """Reads `CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`, or `AS MERGE INTO
+    …`; the cursor stands after PUMP.
     """
     made = read_new_name(cursor, base)
     started = cursor.take("STARTED")
@@ -232,7 +233,7 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`CREATE STREAM name (columns)`; the cursor stands after STREAM."""
+    """Reads `CREATE STREAM name (columns)`; the cursor stands after STREAM."""
     made = read_new_name(cursor, base)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
@@ -276,7 +277,7 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_column_type(cursor: Cursor) -> SqlType:
-    """Reads a type such as `VARCHAR(32)` (SS-62, SS-63). UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    """Reads a type such as `VARCHAR(32)` (SS-62, SS-63). Raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
     for words, name in _TYPES.items():
         if cursor.take(*words):
             if cursor.take("("):

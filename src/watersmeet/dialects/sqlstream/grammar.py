@@ -1,8 +1,8 @@
 """SQLstream's grammar: a small difference to RisingWave's, converted to the form that the binder reads.
 
-Names without quotes are in upper case (SS-70). `SELECT STREAM` and items of FROM with a window, `x OVER (RANGE INTERVAL
-'1' MINUTE PRECEDING)` or `x OVER [WINDOW] w`, are nodes of their own (SS-06 to SS-12). Units of intervals may have a
-precision. SQLstream, "JOIN clause", "Syntax".
+Names without quotes become upper case (SS-70). The tree has special nodes for `SELECT STREAM` and for items of FROM
+with a window, `x OVER (RANGE INTERVAL '1' MINUTE PRECEDING)` or `x OVER [WINDOW] w` (SS-06 to SS-12). Units of
+intervals may have a precision. SQLstream, "JOIN clause", "Syntax".
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class WindowedSubquery(exp.Subquery):  # type: ignore[misc]
 
 
 def window_of(node: exp.Expression) -> exp.Window | None:
-    """The window after an item of FROM; None without one."""
+    """The window of an item of FROM; None if it has no window."""
     return node.args["over"] if isinstance(node, (WindowedTable, WindowedSubquery)) else None
 
 
 _UNITS: Final = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 
-#: Tokens after a column called `stream` that is the first item of a select list.
+#: The tokens that may follow `stream` if it is a column, the first item of a select list.
 _BEHIND_A_COLUMN: Final = (TokenType.FROM, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS, TokenType.SENTINEL)
 
 _ROUNDED: Final[dict[str, type[exp.Expression]]] = {"FLOOR": exp.Floor, "CEIL": exp.Ceil, "CEILING": exp.Ceil}
 
 
 def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expression:
-    """`FLOOR(time TO unit)`, `FLOOR(number)`; the parser stands after the parenthesis."""
+    """Reads `FLOOR(time TO unit)` and `FLOOR(number)`; the parser stands after the opening parenthesis."""
     arguments = parser._parse_csv(parser._parse_assignment)
     if len(arguments) == 1 and parser._match_text_seq("TO"):
         unit = parser._parse_var(any_token=True)
@@ -71,7 +71,9 @@ def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expressi
 
 
 def _step(parser: Any) -> exp.Expression:
-    """`STEP(time BY interval)`: FLOOR to a unit of that length; the parser stands after the parenthesis."""
+    """Reads `STEP(time BY interval)`, a FLOOR to multiples of the interval; the parser stands after the opening
+    parenthesis.
+    """
     time = parser._parse_assignment()
     if not parser._match_text_seq("BY"):
         parser.raise_error("BY was expected")
@@ -94,12 +96,12 @@ class WatersmeetSqlstream(Base):
         }
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads."""
+            """The trees in the form that the binder reads."""
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
             return [None if tree is None else adapted(tree) for tree in trees]
 
         def _parse_hint(self) -> Any:
-            """The word STREAM after SELECT, unless it is a column."""
+            """Reads the word STREAM after SELECT, unless it is a column."""
             if (
                 self._curr.text.upper() != "STREAM"
                 or self._curr.token_type == TokenType.IDENTIFIER
@@ -112,7 +114,7 @@ class WatersmeetSqlstream(Base):
             return mark
 
         def _parse_table_parts_fast(self) -> exp.Table | None:
-            """None if a window follows, so that the slower path reads it."""
+            """None if a window follows, so that sqlglot's slower method reads it."""
             index = self._index
             found: exp.Table | None = super()._parse_table_parts_fast()
             if found is not None and self._curr.token_type == TokenType.OVER:
@@ -121,14 +123,14 @@ class WatersmeetSqlstream(Base):
             return found
 
         def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
-            """A name, with its window."""
+            """Reads a name with its window."""
             found = super()._parse_table_parts(*args, **kwargs)
             if isinstance(found, exp.Table):
                 self._parse_over(found)
             return found
 
         def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
-            """A query in parentheses, with its window."""
+            """Reads a query in parentheses with its window."""
             if this is None or not parse_alias or self._curr.token_type != TokenType.OVER:
                 return super()._parse_subquery(this, parse_alias)
             held = exp.Subquery(this=this)
@@ -158,7 +160,7 @@ class WatersmeetSqlstream(Base):
             item.set("over", window)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """`INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit only limits the digits of the text."""
+            """Reads `INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit only limits the digits of the text."""
             if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
                 return super()._parse_interval(require_interval, parse_function_unit)
             start = self._curr
@@ -168,7 +170,7 @@ class WatersmeetSqlstream(Base):
             until = self._next.text.upper() if self._next else ""
             larger = (
                 unit is not None and until in _UNITS and _UNITS.index(until) >= _UNITS.index(unit.name)
-            )  # of FLOOR(… TO unit)
+            )  # TO belongs to FLOOR(… TO unit)
             if unit is not None and not larger and self._match_text_seq("TO"):
                 last = self._parse_unit()
                 if last is None:
@@ -179,7 +181,7 @@ class WatersmeetSqlstream(Base):
             return found
 
         def _parse_unit(self) -> exp.Var | None:
-            """`MINUTE`, `MINUTE(2)`, `SECOND(2, 3)`."""
+            """Reads `MINUTE`, `MINUTE(2)`, `SECOND(2, 3)`."""
             word = self._curr.text.upper()
             if word not in _UNITS:
                 return None

@@ -1,1 +1,1 @@
-"""Readers of the statements that several dialects have."""
+"""Readers of statements that several dialects share."""

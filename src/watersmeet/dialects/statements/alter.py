@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options,
 from watersmeet.errors import Span
 from watersmeet.values.types import Field
 
-#: Reads an added column, up to the end: the column, and the fields of `AddColumn` that follow from its type.
+#: Reads an added column to the end of the statement: the column, and the fields of `AddColumn` that depend on its type.
 ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
 
 _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
@@ -74,7 +74,7 @@ def read_alter(
     read_column: ColumnReader = read_plain_column,
     kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
 ) -> Statement:
-    """ALTER …: the cursor stands after ALTER. kinds: the first words of the dialect's kinds."""
+    """Reads ALTER; the cursor stands after ALTER. kinds: the first words of the dialect's kinds of relations."""
     if cursor.take("SINK"):
         return _read_sink(cursor, base)
     for words, kind in _KINDS.items():
@@ -97,7 +97,7 @@ def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`RENAME STREAM name TO new`: the cursor stands after RENAME."""
+    """Reads `RENAME STREAM name TO new`; the cursor stands after RENAME."""
     cursor.expect("STREAM")
     name = cursor.relation_name()
     cursor.expect("TO")
@@ -155,7 +155,9 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
 
 
 def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
-    """`SET name {= | TO} value` to the end, and the span from the name on; None for other clauses."""
+    """Reads `SET name {= | TO} value` to the end: the value and the span of the clause from the name on; None for other
+    clauses.
+    """
     if not cursor.take("SET", name):
         return None
     start = cursor.index - 1

@@ -1,4 +1,4 @@
-"""CREATE and DROP in every dialect, by tables of supported and unsupported words."""
+"""Reads CREATE and DROP in every dialect by tables of supported and unsupported words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from watersmeet.dialects.tree.tokens import (
 
 #: Reads a statement; the cursor stands after its words.
 Reader = Callable[[Cursor, dict[str, Any]], Statement]
-#: Unsupported statements of a dialect's system: by their words the hint, or a function of the text.
+#: Unsupported statements of a dialect's system. Maps their words to the hint, or to a function that makes it from the
+#: text.
 Lacking = Mapping[str, str | Callable[[str], str] | None]
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
@@ -44,7 +45,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
     ("EMIT", "ON", "ARRIVAL"): "arrival",
 }
 
-#: The suffix of temporary tables of dbt's incremental models and snapshots.
+#: The suffix that dbt gives to temporary tables of incremental models and snapshots.
 _OF_DBT: Final = "__dbt_tmp"
 _INSTEAD_OF_DBT: Final = (
     "A materialized view follows its inputs by itself: "
@@ -73,7 +74,7 @@ T = TypeVar("T")
 
 
 def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
-    """The entry with the most words that match at the cursor, which moves past them."""
+    """The entry whose words match at the cursor, the one with the most words; moves the cursor past them."""
     for words in sorted(table, key=lambda w: -len(w.split())):
         if cursor.take(*words.split()):
             return table[words]
@@ -81,9 +82,9 @@ def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
 
 
 def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking) -> Refused | None:
-    """A statement that raises an error, if `verb` and the next words are in `lacking`; else None.
+    """A statement that raises an error if `lacking` contains `verb` and the next words; else None.
 
-    The cursor is after `verb`.
+    The cursor stands after `verb`.
     """
     for words, hint in lacking.items():
         first, *rest = words.split()
@@ -95,7 +96,7 @@ def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lack
 
 
 def read_create(cursor: Cursor, base: dict[str, Any], readers: Mapping[str, Reader], lacking: Lacking) -> Statement:
-    """CREATE …: the cursor stands after CREATE. readers, lacking: of the dialect, by words."""
+    """Reads CREATE; the cursor stands after CREATE. readers, lacking: the tables of the dialect, by words."""
     reader = taken(cursor, readers)
     if reader is not None:
         return reader(cursor, base)
@@ -108,7 +109,7 @@ def read_create(cursor: Cursor, base: dict[str, Any], readers: Mapping[str, Read
 def read_drop(
     cursor: Cursor, base: dict[str, Any], kinds: Mapping[str, DropWord | Reader], lacking: Lacking
 ) -> Statement:
-    """DROP …: the cursor stands after DROP. kinds: of the dialect, by words; lacking: as of `read_create`."""
+    """Reads DROP; the cursor stands after DROP. kinds, lacking: the tables of the dialect, by words."""
     kind = taken(cursor, kinds)
     if callable(kind):
         return kind(cursor, base)
@@ -123,7 +124,7 @@ def read_drop(
 
 
 def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:
-    """CREATE TABLE …: the cursor stands after TABLE."""
+    """Reads CREATE TABLE; the cursor stands after TABLE."""
     made = read_new_name(cursor, base)
     definition = Definition(cursor, read_type)
     definition.read_columns()
@@ -168,7 +169,7 @@ def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_materialized_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE MATERIALIZED VIEW …: the cursor stands after VIEW."""
+    """Reads CREATE MATERIALIZED VIEW; the cursor stands after VIEW."""
     fields, emit = _view(cursor, base)
     return CreateMaterializedView(**fields, emit=emit)
 
@@ -219,7 +220,7 @@ def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE SCHEMA (Timeplus' CREATE DATABASE): the cursor stands after the word."""
+    """Reads CREATE SCHEMA (Timeplus' CREATE DATABASE); the cursor stands after the second word."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
     if not cursor.done:
@@ -228,13 +229,13 @@ def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_drop_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP SCHEMA (Timeplus' DROP DATABASE): the cursor stands after the word."""
+    """Reads DROP SCHEMA (Timeplus' DROP DATABASE); the cursor stands after the second word."""
     if_exists = cursor.take("IF", "EXISTS")
     names = read_list(cursor, lambda: cursor.name(reserved=True))
     return DropSchema(**base, names=names, if_exists=if_exists, cascade=take_cascade(cursor))
 
 
-#: The words of CREATE in every dialect but Lenses'.
+#: The readers of CREATE in every dialect but Lenses'.
 CREATES: Final[Mapping[str, Reader]] = {
     "TABLE": read_table,
     "SOURCE": _read_source,
@@ -244,7 +245,7 @@ CREATES: Final[Mapping[str, Reader]] = {
     "SCHEMA": read_create_schema,
 }
 
-#: The words of DROP: kinds of relations, or readers.
+#: The words after DROP, with kinds of relations or readers.
 DROPS: Final[Mapping[str, DropWord | Reader]] = {
     "TABLE": "table",
     "SOURCE": "source",

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, and COPY to and from files and clients of a server (PostgreSQL, "COPY")."""
+"""Reads INSERT, UPDATE, DELETE, and COPY to and from files and clients of a server (PostgreSQL, "COPY")."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, s
 from watersmeet.errors import Span, error
 
 _STREAMS: Final = ("STDIN", "STDOUT", "PROGRAM")
-#: Formats of rows between a server and its clients.
+#: The formats of rows that COPY sends to clients and receives from them.
 STREAM_FORMATS: Final = ("text", "csv", "binary")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Statement):
-    """The fields of COPY … FROM and COPY … TO. options, spans: names in lower case."""
+    """The fields of COPY … FROM and COPY … TO. The names in `options` and `spans` are in lower case."""
 
     columns: tuple[Name, ...]
     path: str
@@ -52,7 +52,9 @@ class CopyTo(Copy):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyIn(Statement):
-    """`COPY table [(columns)] FROM STDIN [options]`. options: names in lower case. stream: the span of STDIN."""
+    """`COPY table [(columns)] FROM STDIN [options]`. options: their names are in lower case. stream: the span of
+    STDIN.
+    """
 
     takes: ClassVar[str | None] = None
 
@@ -76,7 +78,7 @@ class CopyOut(Statement):
 
 
 def read_copy(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """COPY …: the cursor is after COPY."""
+    """Reads COPY; the cursor stands after COPY."""
     query: Statement | None = None
     table: Name | None = None
     columns: tuple[Name, ...] = ()
@@ -116,7 +118,7 @@ def read_copy(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _stream_options(cursor: Cursor) -> Mapping[str, str]:
-    """`(FORMAT csv, …)`, or the older words: `BINARY`, `CSV HEADER`, `DELIMITER ','`, `NULL ''`."""
+    """Reads `(FORMAT csv, …)`, or the older words: `BINARY`, `CSV HEADER`, `DELIMITER ','`, `NULL ''`."""
     cursor.take("WITH")
     if cursor.at("("):
         options = read_copy_options(cursor, {})
@@ -139,7 +141,7 @@ def _stream_options(cursor: Cursor) -> Mapping[str, str]:
 
 
 def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
-    """`(NAME [=] [value], …)`: names in lower case; without a value it is `true`."""
+    """Reads `(NAME [=] [value], …)`. Names become lower case; a missing value is `true`."""
     cursor.expect("(")
     options: dict[str, str] = {}
     while not cursor.at(")"):
@@ -158,19 +160,19 @@ def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
 
 
 def _read_text(cursor: Cursor) -> str:
-    """A value; any text is allowed in a string."""
+    """Reads a value; a string may contain any text."""
     token = cursor.current
     if token is not None and token.token_type.name == "STRING":
         return cursor.string()
     return read_value(cursor)
 
 
-#: Clauses whose name in the tree differs from the written one.
+#: The clauses whose written name differs from that in the tree.
 _CLAUSES: Final = {"conflict": "ON CONFLICT", "with_": "WITH", "limit": "LIMIT", "order": "ORDER BY"}
 
 
 def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
-    """FEATURE_NOT_SUPPORTED for a clause that is not among `allowed`."""
+    """Raises FEATURE_NOT_SUPPORTED for a clause that is not in `allowed`."""
     for name, value in tree.args.items():
         if value and name not in allowed:
             shown = _CLAUSES.get(name, name.strip("_").upper())
@@ -180,7 +182,7 @@ def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
 
 
 def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:
-    """The table that a statement writes, and its alias. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED."""
+    """The table that a statement writes, and its alias. Raises SYNTAX_ERROR, FEATURE_NOT_SUPPORTED."""
     text = base["text"]
     if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
         raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
@@ -191,12 +193,12 @@ def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name
 
 
 def plain_name(identifier: exp.Expression, span: Span, schema: str | None = None) -> Name:
-    """The name of an identifier."""
+    """The name in an identifier."""
     return Name(name_of(identifier), span, is_folded(identifier), schema)
 
 
 def column_name(tree: exp.Expression, span: Span) -> Name:
-    """A column, or a field of one: `address.city`."""
+    """The name of a column, or of a field in one: `address.city`."""
     if not isinstance(tree, exp.Dot):
         return plain_name(tree, span)
     first, *others = tree.flatten()
@@ -204,7 +206,7 @@ def column_name(tree: exp.Expression, span: Span) -> Name:
 
 
 def read_dml(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """INSERT, UPDATE and DELETE: the cursor stands at the first word."""
+    """Reads INSERT, UPDATE and DELETE; the cursor stands at the first word."""
     tree = query_of(cursor)
     if isinstance(tree, exp.Insert):
         return _insert(tree, base)

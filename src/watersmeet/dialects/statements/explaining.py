@@ -1,4 +1,4 @@
-"""EXPLAIN, EXPLAIN ANALYZE, and Watersmeet's own EXPLAIN ROW and EXPLAIN MISSING ROW."""
+"""Reads EXPLAIN, EXPLAIN ANALYZE, and Watersmeet's own EXPLAIN ROW and EXPLAIN MISSING ROW."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _STATEMENTS: Final = ("CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "
 class ExplainAnalyze(Statement):
     """`EXPLAIN ANALYZE [(options)] [kind] name`: the metrics of the operators of a relation.
 
-    kind: the word before the name, lower case; "" without one. seconds: of the last seconds; None: of the last epochs.
+    kind: the word before the name in lower case, or "". seconds: the length of the measured time; None: the last
+    epochs.
     """
 
     takes: ClassVar[str | None] = None
@@ -37,7 +38,7 @@ class ExplainAnalyze(Statement):
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """EXPLAIN …: the cursor stands after EXPLAIN."""
+    """Reads EXPLAIN; the cursor stands after EXPLAIN."""
     of_row = _read_explain_row(cursor, base)
     if of_row is not None:
         return of_row
@@ -71,7 +72,7 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any]) -> Statement:
-    """EXPLAIN ANALYZE of a relation."""
+    """Reads EXPLAIN ANALYZE of a relation."""
     start = cursor.index
     statement = next((word for word in _STATEMENTS if cursor.take(word)), None)
     if statement is not None:
@@ -86,7 +87,7 @@ def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any])
             ),
         )
     kind = next((words for words in _KINDS if cursor.take(*words)), ())
-    if kind and cursor.done:  # a relation may have this name
+    if kind and cursor.done:  # a relation may have this word as its name
         cursor.index, kind = start, ()
     name = cursor.relation_name()
     cursor.end()
@@ -141,7 +142,7 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
         raise cursor.error(detail="The options are ANALYZE, VERBOSE, TRACE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
 
 
-#: The default of LIMIT: the most rows of each step.
+#: The default of LIMIT, the maximum number of rows per step.
 ROWS: Final = 100
 
 MOST: Final = 1000
@@ -161,8 +162,8 @@ ROW_COLUMNS: Final[Schema] = (
 class ExplainRow(Statement):
     """`EXPLAIN [MISSING] ROW [(LIMIT limit)] …`: where the rows of a query come from.
 
-    query: selects the rows. missing: whether it is `EXPLAIN MISSING ROW relation WHERE condition`, which answers why no
-    row meets the condition.
+    query: selects the rows. missing: whether it is `EXPLAIN MISSING ROW relation WHERE condition`, which explains why
+    no row satisfies the condition.
     """
 
     takes: ClassVar[str | None] = None
@@ -173,7 +174,7 @@ class ExplainRow(Statement):
 
 
 def _read_explain_row(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """EXPLAIN [MISSING] ROW; None for another EXPLAIN."""
+    """Reads EXPLAIN [MISSING] ROW; returns None for another EXPLAIN."""
     missing = cursor.take("MISSING", "ROW")
     if not missing and not (cursor.at("ROW") and not cursor.at("ROW", ",")):
         return None
@@ -209,7 +210,7 @@ def _limit(cursor: Cursor) -> int:
 
 
 def _of_condition(cursor: Cursor) -> exp.Expression:
-    """`relation [alias] WHERE condition` as the query of all rows that meet it."""
+    """Turns `relation [alias] WHERE condition` into the query of all rows that satisfy it."""
     rest = cursor.originals(cursor.rest)
     first = rest[0]
     leading = [Token(kind, text, first.line, first.col, first.start, first.start, []) for text, kind in _LEADING]

@@ -22,12 +22,12 @@ from watersmeet.values.types import VARCHAR, SqlType
 
 Kind = TypeVar("Kind", bound=Statement)
 
-#: White space, parentheses and comments before the first word. Possessive: the scan never goes back.
+#: White space, parentheses and comments before the first word. The pattern is possessive, so the scan never backtracks.
 _FRONT: Final = r"(?>[\s(]|--[^\n]*\n|/\*(?>[^*]|\*(?!/))*\*/)*+"
 _PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
 
-#: A parameter, or a quote or comment, which contains none. Nothing is read twice, so a text of megabytes takes no
-#: memory.
+#: A parameter; or a quote or comment, in which no parameters occur. The pattern never backtracks, so megabytes of text
+#: need no memory.
 _PARAMETER: Final = re.compile(
     r"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | --[^\n]*+ | /\*.*?(?:\*/|\Z)
       | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
@@ -41,8 +41,9 @@ _PARAMETER: Final = re.compile(
 class Parameter:
     """A parameter of a prepared statement.
 
-    kind: None: a text whose type follows from its context. oid: PostgreSQL's number of the type, 0: that of `kind`.
-    uuid: its values are texts of a uuid, or arrays of these, in any form that PostgreSQL reads.
+    kind: the type; None: a text whose type follows from its context. oid: PostgreSQL's number of the type; 0: the
+    number of `kind`. uuid: whether the values are texts of a uuid, or arrays of these, in any form that PostgreSQL
+    reads.
     """
 
     kind: SqlType | None = None
@@ -63,7 +64,9 @@ class Prepare(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Execute(Statement):
-    """`EXECUTE name [(value, …)]`. values: the query that returns them, None without any. count: of the values."""
+    """`EXECUTE name [(value, …)]`. values: the query that returns the values; None without values. count: the number of
+    values.
+    """
 
     takes: ClassVar[str | None] = None
 
@@ -74,7 +77,7 @@ class Execute(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Deallocate(Statement):
-    """`DEALLOCATE name`. name: None for DEALLOCATE ALL."""
+    """`DEALLOCATE name`. The name is None for DEALLOCATE ALL."""
 
     takes: ClassVar[str | None] = None
 
@@ -82,7 +85,7 @@ class Deallocate(Statement):
 
 
 def with_values(statement: Kind, values: Sequence[exp.Expression]) -> Kind:
-    """A copy of a statement that was parsed with `UNBOUND` parameters, with their values."""
+    """A copy of a statement that was parsed with `UNBOUND` parameters, with values for these."""
     if not values:
         return statement
     bound: Kind = _bound(statement, values, statement.text)
@@ -90,7 +93,7 @@ def with_values(statement: Kind, values: Sequence[exp.Expression]) -> Kind:
 
 
 def _bound(part: Any, values: Sequence[exp.Expression], text: str) -> Any:
-    """A part of a statement with values instead of parameters; the same object if it has none."""
+    """A part of a statement with values instead of parameters; the same object if it has no parameters."""
     if isinstance(part, exp.Expression):
         if not any(map(is_holder, part.walk())):
             return part
@@ -111,10 +114,10 @@ def prepares(text: str) -> bool:
 
 
 def marked(text: str) -> tuple[str, tuple[int, ...]]:
-    """The text with a question mark for each parameter `$n`, and their numbers in order.
+    """The text with a question mark instead of each parameter `$n`, and the numbers of the parameters in order.
 
-    Positions are unchanged. Every dialect reads question marks; `$` has another meaning in most. A cast of a parameter
-    to uuid is part of the parameter: see `uuid_casts`.
+    Positions are unchanged. Every dialect reads question marks, but in most of them `$` has another meaning. The
+    question mark also replaces a cast of the parameter to uuid (see `uuid_casts`).
     """
     found: list[int] = []
 
@@ -131,7 +134,7 @@ def marked(text: str) -> tuple[str, tuple[int, ...]]:
 def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
     """The parameters that a text casts to uuid, or to an array of these.
 
-    Watersmeet has no uuid: the values are texts in any form of a uuid.
+    Watersmeet has no type uuid: the values are texts in any form of a uuid.
     """
     found: dict[int, Literal["one", "many"]] = {}
     for match in _PARAMETER.finditer(text) if "$" in text else ():
@@ -143,7 +146,7 @@ def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
 
 
 def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is after PREPARE."""
+    """Reads PREPARE; the cursor stands after PREPARE."""
     name = cursor.name().name
     parameters = []
     if cursor.take("("):
@@ -165,7 +168,7 @@ def _parameter(cursor: Cursor) -> Parameter:
 
 
 def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is after EXECUTE."""
+    """Reads EXECUTE; the cursor stands after EXECUTE."""
     name = cursor.name().name
     if not cursor.take("("):
         cursor.end()
@@ -187,7 +190,7 @@ def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_deallocate(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is after DEALLOCATE."""
+    """Reads DEALLOCATE; the cursor stands after DEALLOCATE."""
     cursor.take("PREPARE")
     name = None if cursor.take("ALL") else cursor.name().name
     cursor.end()

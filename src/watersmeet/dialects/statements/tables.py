@@ -1,4 +1,4 @@
-"""Definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE, and `FROM source TABLE 'table'`.
+"""Reads definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE, and `FROM source TABLE 'table'`.
 
 RisingWave, "Data formats and encoding options", "INCLUDE clause", "Ingest data from PostgreSQL CDC", "RESET SOURCE".
 """
@@ -23,13 +23,13 @@ from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
 from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
-#: The connectors whose CREATE SOURCE makes a captured database.
+#: The connectors whose CREATE SOURCE creates a captured database.
 CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
 
-#: The formats of CDC changes, which are changes of rows.
+#: The formats of CDC, whose messages are changes of rows.
 CHANGE_FORMATS: Final = (("plain", "json"), ("debezium", "json"))
 
-#: The parts that INCLUDE can turn into columns, and their types.
+#: The parts of a CDC message that INCLUDE can turn into columns, and the types of these columns.
 CHANGE_PARTS: Final[dict[str, SqlType]] = {
     "timestamp": TIMESTAMPTZ,
     "database_name": VARCHAR,
@@ -40,7 +40,7 @@ CHANGE_PARTS: Final[dict[str, SqlType]] = {
 
 @dataclass(frozen=True)
 class Origin:
-    """`FROM source TABLE 'table'`. span: of the clause."""
+    """`FROM source TABLE 'table'`. span: the span of the clause."""
 
     source: Name
     table: str
@@ -57,7 +57,7 @@ class CreateCapturedTable(CreateTable):
 
 
 def read_origin(cursor: Cursor) -> Origin:
-    """The cursor stands at FROM."""
+    """Reads `FROM source TABLE 'table'`; the cursor stands at FROM."""
     start = cursor.index
     cursor.expect("FROM")
     source = cursor.relation_name()
@@ -71,7 +71,7 @@ CONNECTORS: Final = ("kafka",)
 
 _HEADERS: Final = SqlType("array", element=SqlType("struct", fields=(("key", VARCHAR), ("value", BYTEA))))
 
-#: By part of a message: the type of its INCLUDE column.
+#: The parts of a message that INCLUDE can turn into columns, with the types of these columns.
 PARTS: Final[dict[str, SqlType]] = {
     "key": BYTEA,
     "partition": VARCHAR,
@@ -81,10 +81,10 @@ PARTS: Final[dict[str, SqlType]] = {
     "payload": JSONB,
 }
 
-#: The types of a column for one header, by their words.
+#: The types of an INCLUDE column for a single header, by name.
 _HEADER_TYPES: Final = {"BYTEA": BYTEA, "VARCHAR": VARCHAR}
 
-#: By part of a row's location in a file: the type of its column.
+#: The parts of a row's location in a file, with the types of their INCLUDE columns.
 FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
 
 _REGISTRY: Final = (
@@ -101,7 +101,7 @@ _REGISTRY: Final = (
 _JSON: Final = ("timestamptz.handling.mode",)
 _AVRO: Final = (*_REGISTRY, "map.handling.mode")
 
-#: The readable formats: by FORMAT and ENCODE the options.
+#: The readable formats: for each FORMAT and ENCODE the options.
 READABLE: Final[dict[tuple[RowForm, Encoding], tuple[str, ...]]] = {
     ("plain", "json"): (*_JSON, *_REGISTRY),
     ("plain", "avro"): _AVRO,
@@ -119,7 +119,9 @@ READABLE: Final[dict[tuple[RowForm, Encoding], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Included:
-    """`INCLUDE part ['header' [type]] [AS name]`. type: None for the part's own; name: for the default one."""
+    """`INCLUDE part ['header' [type]] [AS name]`. type: None for the default type of the part. name: None for the
+    default name.
+    """
 
     part: str
     header: str | None
@@ -130,7 +132,7 @@ class Included:
 
 @dataclass(frozen=True)
 class Encoded:
-    """`FORMAT rows ENCODE encoding (options)`. spans: of the options."""
+    """`FORMAT rows ENCODE encoding (options)`. spans: the spans of the options."""
 
     rows: str
     encoding: str
@@ -141,7 +143,7 @@ class Encoded:
 
 
 def read_included(cursor: Cursor) -> Included:
-    """The cursor stands after INCLUDE."""
+    """Reads INCLUDE; the cursor stands after INCLUDE."""
     start = cursor.index - 1
     part = cursor.word()
     header = kind = None
@@ -155,7 +157,7 @@ def read_included(cursor: Cursor) -> Included:
 
 
 def read_encoded(cursor: Cursor) -> Encoded:
-    """The cursor stands after FORMAT."""
+    """Reads FORMAT … ENCODE; the cursor stands after FORMAT."""
     start = cursor.index - 1
     rows = cursor.word().name
     cursor.expect("ENCODE")
@@ -169,7 +171,7 @@ def read_encoded(cursor: Cursor) -> Encoded:
 def included_columns(
     found: list[Included], connector: str, known: Mapping[str, SqlType], text: str
 ) -> tuple[list[Field], dict[str, str]]:
-    """(the columns of INCLUDE, the part that each shows). known: the available parts. SYNTAX_ERROR."""
+    """The columns of INCLUDE, and the part of the message in each. known: the available parts. Raises SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
     what = {"cdc": "change", "kafka": "message"}.get(connector, "file")
@@ -191,7 +193,7 @@ def included_columns(
 
 
 def message_format(encoded: Encoded | None, text: str) -> MessageFormat:
-    """The format of messages to read; plain JSON by default. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The format of messages to read; plain JSON by default. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     if encoded is None:
         return MessageFormat(bad_field="null")
     for (rows, encoding), known in READABLE.items():
@@ -225,7 +227,7 @@ def check_rows(
     *,
     is_table: bool,
 ) -> None:
-    """CONNECTOR_OPTION if the format does not match the columns and the key."""
+    """Raises CONNECTOR_OPTION if the format does not match the columns and the key."""
     what = f"FORMAT {form.rows.upper()}"
     if form.rows == "upsert":
         keys = [name for name, part in parts.items() if part == "key"]
@@ -258,10 +260,10 @@ def check_rows(
         )
 
 
-#: The connectors that read files and objects.
+#: The connectors that read files or objects of a store.
 FILES: Final = ("file", "posix_fs", *STORES)
 
-#: Reads the type of a column.
+#: A function that reads the type of a column.
 TypeReader = Callable[[Cursor], SqlType]
 
 
@@ -269,7 +271,7 @@ class Definition:
     """The clauses of a CREATE TABLE or CREATE SOURCE."""
 
     def __init__(self, cursor: Cursor, read_type: TypeReader = read_type, *, has_values: bool = True) -> None:
-        """has_values: whether columns may have DEFAULT or AS."""
+        """Starts with an empty definition. has_values: whether columns may have DEFAULT or AS."""
         self.cursor = cursor
         self.has_values = has_values
         self.read_type = read_type
@@ -293,11 +295,11 @@ class Definition:
         self.refusal: Error | None = None
 
     def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
-        """Notes that the statement has an unsupported feature; the first one is reported."""
+        """Records that the statement has an unsupported feature; `finish` reports the first one."""
         self.refusal = self.refusal or not_supported(feature, self.cursor.text, span, hint=hint)
 
     def read_columns(self) -> None:
-        """The columns in parentheses. `finish` checks them."""
+        """Reads the columns in parentheses. `finish` checks them."""
         cursor = self.cursor
         if not cursor.take("("):
             return
@@ -389,7 +391,7 @@ class Definition:
         self.key_span = span
 
     def no_type(self) -> Error:
-        """SYNTAX_ERROR for a column without a type."""
+        """Raises SYNTAX_ERROR for a column without a type."""
         name = self.bare_names[0]
         return self.cursor.error_at(self.spans[name], "SYNTAX_ERROR", f'column "{name}" has no type')
 
@@ -409,7 +411,7 @@ class Definition:
         }
 
     def finish(self) -> None:
-        """Checks everything once it is read."""
+        """Checks the definition after all clauses are read."""
         names = [c.name for c in self.columns]
         for key in self.primary_key:
             if key not in names and not self.takes_columns:
@@ -436,7 +438,7 @@ class Definition:
             raise self.no_type()
 
     def read_clauses(self) -> None:
-        """The clauses between the columns and the end (or AS)."""
+        """Reads the clauses between the columns and the end (or AS)."""
         cursor = self.cursor
         while not cursor.done and not cursor.at("AS"):
             start = cursor.index
@@ -464,7 +466,7 @@ class Definition:
         self.finish()
 
     def _finish_format(self) -> None:
-        """The connector (files, messages, changes) determines the meaning of FORMAT … ENCODE and INCLUDE."""
+        """Interprets FORMAT … ENCODE and INCLUDE by the kind of connector (files, messages, changes)."""
         encoded = self.encoded
         if self.origin is not None or self.options.get("connector", "").lower() in CAPTURE_CONNECTORS:
             self.takes_columns = self.star is not None or not self.columns

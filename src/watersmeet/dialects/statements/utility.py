@@ -1,4 +1,4 @@
-"""SHOW, SET, DESCRIBE, transactions, KILL and FLUSH."""
+"""Reads SHOW, SET, DESCRIBE, transactions, KILL and FLUSH."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.statements import (
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Span
 
-#: Lists of SHOW other than kinds of relations.
+#: The lists that SHOW accepts besides the kinds of relations.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
@@ -30,7 +30,7 @@ _CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED,
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SHOW …: the cursor stands after SHOW."""
+    """Reads SHOW; the cursor stands after SHOW."""
     for words in _LISTS:
         if cursor.take(*words):
             return _show(cursor, base, " ".join(words).lower())
@@ -66,14 +66,14 @@ def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = N
 
 
 def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """USE name: the cursor stands after USE."""
+    """Reads USE; the cursor stands after USE."""
     name = cursor.name(reserved=True)
     cursor.end()
     return SetVariable(**base, name="search_path", value=None, schema=name)
 
 
 def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DESCRIBE name, also DESC, and with TABLE, STREAM, … or (Lenses) FORMATTED before the name."""
+    """Reads DESCRIBE or DESC; TABLE, STREAM, … or (Lenses) FORMATTED may precede the name."""
     if len(cursor.rest) > 1:
         next((words for words in _DESCRIBED if cursor.take(*words)), None)
     name = cursor.relation_name()
@@ -82,7 +82,9 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """KILL QUERY: the cursor stands after KILL. SYNC and ASYNC have no effect: the query has ended when it returns."""
+    """Reads KILL QUERY; the cursor stands after KILL. SYNC and ASYNC have no effect: the statement always returns after
+    the end of the query.
+    """
     cursor.expect("QUERY")
     if not cursor.take("WHERE"):
         ids = [cursor.query_id()]

@@ -1,4 +1,4 @@
-"""Types, columns and keys in CREATE statements of Timeplus: `nullable(string)`, `datetime64(3)`.
+"""Reads types, columns and keys in CREATE statements of Timeplus: `nullable(string)`, `datetime64(3)`.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", all listings.
 """
@@ -19,7 +19,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import did_you_mean
 from watersmeet.values.types import JSONB, Field, SqlType
 
-#: Unsigned types become the next larger signed ones: every value fits, and sums and differences are signed.
+#: Unsigned types become the next larger signed types: every value fits, and sums and differences are signed.
 _NAMES: Final[dict[str, str]] = {
     "bool": "boolean",
     "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer",
@@ -47,7 +47,7 @@ _LACKING: Final = {
     "enum": "Use string.",
 }
 
-#: The ranges of columns of these types.
+#: The ranges of columns with narrow types.
 _RANGES: Final[dict[str, tuple[int, int]]] = {
     "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0,
     (1 << 32) - 1),
@@ -57,9 +57,9 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column.
+    """The SQL type of a column, with the limits of Timeplus' type.
 
-    range: the range of its numbers, if it is smaller than that of its SQL type; digits: of a second.
+    range: the range of its numbers, if narrower than the SQL type. digits: the fractional digits of a second.
     """
 
     type: SqlType
@@ -69,7 +69,7 @@ class ColumnType:
 
 
 def read_column_type(cursor: Cursor) -> ColumnType:
-    """Reads a type at the cursor. UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    """Reads a type at the cursor. Raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
     place = cursor.name(reserved=True)
     name = place.name.lower()
     if name in ("nullable", "low_cardinality", "array"):
@@ -101,7 +101,7 @@ def read_column_type(cursor: Cursor) -> ColumnType:
     return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
 
 
-#: sqlglot's types in casts, with the types that the binder reads.
+#: sqlglot's types in casts, each with the type that the binder reads.
 _TREES: Final[dict[exp.DType, exp.DType]] = {
     exp.DType.TINYINT: exp.DType.SMALLINT, exp.DType.UTINYINT: exp.DType.SMALLINT, exp.DType.USMALLINT: exp.DType.INT,
     exp.DType.UINT: exp.DType.BIGINT, exp.DType.DATE32: exp.DType.DATE, exp.DType.DATETIME: exp.DType.TIMESTAMP,
@@ -113,13 +113,13 @@ _SCALED: Final = {exp.DType.DECIMAL32: 9, exp.DType.DECIMAL64: 18, exp.DType.DEC
 
 
 def tree_of(name: str) -> exp.DataType:
-    """The tree of a type that a cast gives as a text."""
+    """The tree of a type that a cast contains as a text."""
     found: exp.DataType = cast_type(exp.DataType.build(name, dialect="clickhouse"))
     return found
 
 
 def cast_type(tree: exp.DataType) -> exp.DataType:
-    """The type of a cast as the binder reads it: without nullability, digits of a second and length."""
+    """Converts the type of a cast to the binder's form, without nullability, digits of a second and length."""
     kind = tree.this
     if kind == exp.DType.LOWCARDINALITY and tree.expressions:
         return cast_type(tree.expressions[0])
@@ -141,7 +141,7 @@ def _numeric(*digits: int) -> exp.DataType:
 
 
 def _decimal(name: str, cursor: Cursor) -> ColumnType:
-    """`decimal(p, s)`, `decimal64(s)`."""
+    """The type of `decimal(p, s)` or `decimal64(s)`."""
     start = cursor.index
     cursor.expect("(")
     first = cursor.integer()
@@ -152,17 +152,19 @@ def _decimal(name: str, cursor: Cursor) -> ColumnType:
     return ColumnType(numeric(*from_to, cursor.text, span_of(cursor.tokens[start - 1 : cursor.index])))
 
 
-#: The only column that may be a map, of names and values: its text is JSON.
+#: The only column that may be a map. It maps names to values and is stored as JSON text.
 HEADERS_COLUMN: Final = "_tp_message_headers"
 
 
 def key_names(cursor: Cursor) -> tuple[Name, ...]:
-    """`(a, b)` or `a`."""
+    """Reads the names of a key: `(a, b)` or `a`."""
     return cursor.names() if cursor.at("(") else (cursor.name(),)
 
 
 def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, ColumnType]:
-    """A column, up to DEFAULT, `,` or `)`, and its type as written. earlier: the names of earlier columns."""
+    """Reads a column up to DEFAULT, `,` or `)`: the column, and its type as written. earlier: the names of earlier
+    columns.
+    """
     name = cursor.name(reserved=True)
     if name.name in earlier:
         raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
@@ -187,12 +189,12 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
 
 
 def read_default(cursor: Cursor) -> exp.Expression:
-    """The expression after DEFAULT of a column. SYNTAX_ERROR."""
+    """Reads the expression after DEFAULT of a column. Raises SYNTAX_ERROR."""
     return expression_of(cursor, cursor.until(",", ")"))
 
 
 def refuse_default(cursor: Cursor, of: str) -> None:
-    """FEATURE_NOT_SUPPORTED for DEFAULT of a column that can't have one."""
+    """Raises FEATURE_NOT_SUPPORTED for DEFAULT of a column that can't have one."""
     if cursor.at("DEFAULT"):
         span = span_of(cursor.until(",", ")"))
         raise not_supported(f"DEFAULT of a column {of}", cursor.text, span)
@@ -201,9 +203,9 @@ def refuse_default(cursor: Cursor, of: str) -> None:
 def read_columns(
     cursor: Cursor, declare: Callable[[str], None] | None = None
 ) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
-    """`(a int, b string)`: the columns, and the ranges that are smaller than those of their types.
+    """Reads `(a int, b string)`: the columns, and the ranges of those that are narrower than their SQL types.
 
-    declare: reads the DEFAULT of a column, with the cursor after that word. None: columns can't have one.
+    declare: reads the DEFAULT of a column, with the cursor after this word. None: columns can't have a DEFAULT.
     """
     cursor.expect("(")
     columns: list[Field] = []

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP of Timeplus: streams and views; its subscriptions, and its error numbers."""
+"""Reads CREATE, ALTER and DROP of Timeplus' streams and views, and its subscriptions; defines its error numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name
 from watersmeet.errors import Span
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: The fractional digits of times in Watersmeet.
+#: The number of fractional digits of seconds in Watersmeet.
 _DIGITS: Final = 6
 
 _MODES: Final[dict[str, StreamMode]] = {
@@ -35,7 +35,7 @@ _MODES: Final[dict[str, StreamMode]] = {
     "changelog_kv": "changelog_kv",
 }
 
-#: Settings of CREATE STREAM for Timeplus's storage, without effect in Watersmeet.
+#: Settings of CREATE STREAM for Timeplus's storage, which have no effect in Watersmeet.
 _STORAGE: Final = (
     "shards",
     "replication_factor",
@@ -50,7 +50,7 @@ _STORAGE: Final = (
 
 
 def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …"""
+    """Reads CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …"""
     texts = [t.text.upper() for t in cursor.tokens]
     head = texts[: texts.index("AS")] if "AS" in texts else texts
     if "INTO" not in head:
@@ -65,7 +65,7 @@ def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """ALTER STREAM, ALTER VIEW …: the cursor stands after ALTER."""
+    """Reads ALTER STREAM, ALTER VIEW and the like; the cursor stands after ALTER."""
     if cursor.at("NAMED", "COLLECTION"):
         span = span_of(cursor.tokens[: cursor.index + 2])
         hint = "Streams take its settings over when they are created: drop them, and create it and them again."
@@ -80,7 +80,8 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _read_settings(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """`VIEW name MODIFY QUERY SETTING name = value, …`; None, with the cursor unmoved, for other statements.
+    """Reads `VIEW name MODIFY QUERY SETTING name = value, …`. For other statements it returns None and leaves the
+    cursor.
 
     Timeplus, "ALTER VIEW".
     """
@@ -125,7 +126,7 @@ class _Stream:
         self.mode_span = Span(0, 0)
 
     def read(self, *, mutable: bool) -> Statement:
-        """The statement; the cursor stands after STREAM."""
+        """Reads the statement; the cursor stands after STREAM."""
         cursor = self.cursor
         made = read_new_name(cursor, self.base)
         if not cursor.at("("):
@@ -181,7 +182,7 @@ class _Stream:
             self.declared[field.name] = read_default(self.cursor)
 
     def _index(self) -> None:
-        """`index idx2 (v1, v2) storing (v3)` (TP-53)."""
+        """Reads `index idx2 (v1, v2) storing (v3)` (TP-53)."""
         cursor = self.cursor
         name = cursor.name()
         unique = cursor.take("UNIQUE")
@@ -316,8 +317,8 @@ CODES: Final[dict[str, int]] = {
 
 
 def read_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """SUBSCRIBE TO SELECT …, RECOVER FROM 'id', UNSUBSCRIBE TO 'id'; None for SUBSCRIBE of relations. The cursor
-    stands after the first word.
+    """Reads SUBSCRIBE TO SELECT …, RECOVER FROM 'id', UNSUBSCRIBE TO 'id'; returns None for SUBSCRIBE to relations. The
+    cursor stands after the first word.
     """
     word = cursor.tokens[cursor.index - 1].text.upper()
     if word == "SUBSCRIBE":

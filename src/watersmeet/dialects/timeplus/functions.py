@@ -1,7 +1,8 @@
-"""Timeplus' functions as trees of the functions that all dialects have: `to_int32(x)`, `if(c, a, b)`, `count_if(c)`.
+"""Converts Timeplus' functions to trees of functions that all dialects have: `to_int32(x)`, `if(c, a, b)`,
+`count_if(c)`.
 
-Names are those of Timeplus's reference, case-insensitive. A function that depends on the types of its arguments becomes
-one of `expressions.lenient`, whose names begin with `$`, so that no text can call it.
+The names are from Timeplus's reference, case-insensitive. A function that depends on the types of its arguments becomes
+a function of `expressions.lenient`. The names of these begin with `$`, so that no text can call them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _RENAMED: Final[dict[str, str]] = {
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$day", "to_date32": "$day",
 }  # fmt: skip
 
-#: Functions that are casts: to the type of the same name.
+#: The functions that cast to the type with the same name.
 _CASTS: Final = (
     "int8",
     "int16",
@@ -57,7 +58,7 @@ _WHOLE: Final = frozenset(
 )
 _DECIMALS: Final = ("decimal32", "decimal64", "decimal128")
 
-#: Aggregates of the first or last value in order of arrival.
+#: The aggregates of the first or last value in order of arrival.
 _MET: Final = {
     "earliest": "first_value", "first_value": "first_value", "any": "first_value",
     "latest": "last_value", "last_value": "last_value", "any_last": "last_value",
@@ -72,7 +73,7 @@ _OPERATORS: Final[dict[str, type[exp.Binary]]] = {
 }  # fmt: skip
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
-#: Words that may be literals instead of calls.
+#: The words that may be literals instead of calls.
 _NUMBERS: Final = (
     exp.Column,
     exp.Add,
@@ -106,7 +107,7 @@ def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
 
 
 def _case(*arguments: exp.Expression) -> exp.Expression:
-    """`multi_if(c1, a1, c2, a2, …, b)`."""
+    """Converts `multi_if(c1, a1, c2, a2, …, b)` to CASE."""
     ifs = [exp.If(this=c, true=a) for c, a in zip(arguments[:-1:2], arguments[1::2], strict=True)]
     return exp.Paren(this=exp.Case(ifs=ifs, default=arguments[-1]))
 
@@ -127,7 +128,9 @@ def _text(name: str) -> exp.Expression:
 
 
 def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
-    """`add_minutes(t, n)`: n times the unit. A date stays a date if days or longer units are added."""
+    """Converts `add_minutes(t, n)` to the sum with n times the unit. A date stays a date if days or longer units are
+    added.
+    """
     one = exp.cast(_text(f"1 {unit}"), exp.DType.INTERVAL)
 
     def build(time: exp.Expression, n: exp.Expression) -> exp.Expression:
@@ -138,7 +141,7 @@ def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
 
 
 def _date_add(sign: type[exp.Binary]) -> _Build:
-    """`date_add(minute, 2, t)`, `date_add(t, INTERVAL 2 MINUTE)`."""
+    """Converts `date_add(minute, 2, t)` and `date_add(t, INTERVAL 2 MINUTE)`."""
 
     def build(*arguments: exp.Expression) -> exp.Expression:
         if len(arguments) == 3:
@@ -150,14 +153,14 @@ def _date_add(sign: type[exp.Binary]) -> _Build:
 
 
 def _unit(node: exp.Expression) -> exp.Expression:
-    """A unit, as a text or as a bare word."""
+    """The unit in an argument, a text or a bare word."""
     if isinstance(node, exp.Column) and not node.args.get("table") and node.name.lower() in (*_UNITS, "millisecond"):
         return _text(node.name.lower())
     return node
 
 
 def _filtered(name: str) -> _Build:
-    """`sum_if(x, c)`: the aggregate over the rows for which c is true."""
+    """Converts `sum_if(x, c)` to the aggregate over the rows for which c is true."""
 
     def build(*arguments: exp.Expression) -> exp.Expression:
         *inner, condition = arguments
@@ -169,7 +172,7 @@ def _filtered(name: str) -> _Build:
 
 
 def _array(*, distinct: bool) -> _Build:
-    """`group_array(x)`: of non-NULL values."""
+    """Converts `group_array(x)` to an array of the non-NULL values."""
 
     def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
@@ -186,12 +189,12 @@ def _distinct(name: str) -> _Build:
 
 
 def _counted(x: exp.Expression, condition: exp.Expression) -> exp.Expression:
-    """`uniq_if(x, c)`."""
+    """Converts `uniq_if(x, c)` to a distinct count."""
     return exp.Filter(this=_distinct("count")(x), expression=exp.Where(this=condition))
 
 
 def _extreme(*, descending: bool) -> _Build:
-    """`arg_max(x, by)`: x of the row with the greatest `by`; of equal ones the least x."""
+    """Converts `arg_max(x, by)` to the x of the row with the greatest `by`; among equal `by` the least x."""
 
     def build(x: exp.Expression, by: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         order = exp.Order(this=x, expressions=[exp.Ordered(this=by, desc=descending, nulls_first=False)])
@@ -205,7 +208,7 @@ def _extreme(*, descending: bool) -> _Build:
 
 
 def _met(name: str) -> _Build:
-    """`earliest(x)`, `latest(x)`: of non-NULL values, by order of arrival."""
+    """Converts `earliest(x)` and `latest(x)` to the first and last non-NULL value in order of arrival."""
 
     def build(x: exp.Expression, *conditions: exp.Expression) -> exp.Expression:
         present = exp.Not(this=exp.Is(this=_wrapped(x.copy()), expression=exp.Null()))
@@ -218,7 +221,7 @@ def _met(name: str) -> _Build:
 
 
 def _quantile(x: exp.Expression, *conditions: exp.Expression, level: exp.Expression | None = None) -> exp.Expression:
-    """`quantile(0.9)(x)`, `median(x)`: interpolated between the two nearest values, as a float64."""
+    """Converts `quantile(0.9)(x)` and `median(x)` to a float64 that is interpolated between the two nearest values."""
     ordered = exp.Ordered(this=exp.Cast(this=_call("$number", x), to=tree_of("float64")))
     call = exp.WithinGroup(
         this=_call("percentile_cont", level or exp.Literal.number("0.5")), expression=exp.Order(expressions=[ordered])
@@ -256,15 +259,15 @@ def _to_datetime64(x: exp.Expression, digits: exp.Expression | None = None, *_zo
 
 
 def _sunday(time: exp.Expression) -> exp.Expression:
-    """The beginning of the week, which is a Sunday in ClickHouse (mode 0)."""
+    """The beginning of the week, which starts on Sunday in ClickHouse (mode 0)."""
     day = exp.cast(_text("1 day"), exp.DType.INTERVAL)
     later = exp.Add(this=_wrapped(time), expression=day)
     return exp.Paren(this=exp.Sub(this=_call("date_trunc", _text("week"), later), expression=day.copy()))
 
 
 def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | None:
-    """`to_start_of_interval(t, INTERVAL 5 MINUTE)`: multiples count from 1970, those of weeks from a Monday; only one
-    month at a time is supported.
+    """Converts `to_start_of_interval(t, INTERVAL 5 MINUTE)`. Multiples count from 1970, multiples of weeks from a
+    Monday; only one month at a time is supported.
     """
     if isinstance(length, exp.Interval):
         count, unit = length.this.name if length.this else "", length.unit.name if length.unit else ""
@@ -280,7 +283,7 @@ def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | N
 
 
 def _element(node: exp.Bracket) -> exp.Expression | None:
-    """`a[1]`, `a[-1]` (the last one)."""
+    """Converts `a[1]`, and `a[-1]` for the last element."""
     place = node.expressions[0]
     if len(node.expressions) != 1 or isinstance(place, exp.Slice):
         return None
@@ -293,7 +296,7 @@ def _clock(unit: str) -> _Build:
 
 
 _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
-    # # name: numbers of arguments (None: odd, at least 3), tree
+    # # by name: the accepted numbers of arguments (None: odd, at least 3), and the function that makes the tree
     "multi_if": (None, _case),
     **{f"to_{name}": ((1,), _cast(name)) for name in _CASTS},
     "to_string_utf8": ((1,), _cast("string")),
@@ -370,7 +373,7 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
             set_span(made, span)
         if span is not None and isinstance(
             made, exp.Filter
-        ):  # for an aggregate with a condition, errors refer to all of it
+        ):  # for an aggregate with a condition, errors refer to the whole call
             set_span(made.this, span)
         if node is tree:
             tree = made
@@ -380,8 +383,8 @@ def with_functions(tree: exp.Expression) -> exp.Expression:
 
 
 def with_conditions(tree: exp.Expression) -> exp.Expression:
-    """The tree with numbers as conditions (`WHERE flag`, `if(i % 2, …)`), and conditions that are compared with 0 or 1,
-    made standard SQL.
+    """The tree in standard SQL where it has numbers as conditions (`WHERE flag`, `if(i % 2, …)`) or compares conditions
+    with 0 or 1.
     """
     for node in list(tree.walk()):
         if isinstance(node, (exp.Where, exp.Having, exp.Not, exp.If)):
@@ -430,7 +433,7 @@ def _made(node: Any) -> exp.Expression | None:
 
 
 def _cut(kind: exp.DataType) -> str | None:
-    """The unit to which a type of times truncates."""
+    """The unit to which a type truncates times."""
     if kind.this == exp.DType.DATETIME:
         return "second"
     if kind.this != exp.DType.DATETIME64:
@@ -445,7 +448,7 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
         node.set("this", _MET[name])
         return None
     if name == "lag" and not isinstance(node.parent, (exp.Window, exp.IgnoreNulls, exp.RespectNulls)):
-        return exp.Window(this=node.copy())  # over all rows, by arrival
+        return exp.Window(this=node.copy())  # the window: all rows in order of arrival
     if name in _RENAMED:
         node.set("this", _RENAMED[name])
         return None
@@ -457,6 +460,6 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
     arguments = list(node.expressions)
     fits = len(arguments) in counts if counts is not None else len(arguments) >= 3 and len(arguments) % 2 == 1
     if not fits or any(isinstance(a, (exp.Star, exp.Distinct, exp.Order)) for a in arguments):
-        return None  # unchanged: the binder reports the error
+        return None  # stays unchanged: the binder reports the error
     made = build(*arguments)
     return None if isinstance(node.parent, exp.Window) and not isinstance(made, (exp.Anonymous, exp.Filter)) else made

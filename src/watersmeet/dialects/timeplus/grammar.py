@@ -1,13 +1,14 @@
 """Timeplus' grammar: a small difference to sqlglot's ClickHouse, converted to the form that the binder reads.
 
-Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become the relation, with a
-node of its own. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default), `side` and
+Names keep their case (they count as quoted). `table(s)` and `changelog(s, key)` in FROM become a special node of the
+relation. `2m` becomes an interval. A join's words become `method` (ASOF, LATEST; ALL is the default), `side` and
 `kind`.
 
 Aliases are resolved as in ClickHouse: each alias of a SELECT is visible in all its clauses, and so is `WITH 5 AS five`.
-An unqualified name means the alias, even if a column has that name (ClickHouse: `prefer_column_name_to_alias = 0`, its
-default); inside the expression of the alias it means the column. A subquery sees the aliases of WITH, but not those of
-the SELECT around it. Names are replaced by copies of the expressions, with the spans of the names.
+An unqualified name means the alias even if a column has the same name (ClickHouse's default
+`prefer_column_name_to_alias = 0`), but inside the expression of that alias it means the column. A subquery sees the
+aliases of WITH, but not those of the enclosing SELECT. Each name is replaced by a copy of its expression, with the span
+of the name.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _NODES: Final = 50_000
 
 
 class _Writing:
-    """Replaces names by copies. FEATURE_NOT_SUPPORTED if they become too large."""
+    """Replaces names by copies. Raises FEATURE_NOT_SUPPORTED if the copies become too large."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.left = _NODES
 
     def put(self, column: exp.Column, value: exp.Expression) -> exp.Expression:
-        """Replaces the column by a copy of the value; an item of the select list keeps the name."""
+        """Replaces the column by a copy of the value; an item of the select list keeps its name."""
         self.left -= sum(1 for _ in value.walk())
         if self.left < 0:
             raise node_error(
@@ -61,18 +62,20 @@ class _Writing:
 
 
 def with_aliases(tree: exp.Expression, text: str) -> exp.Expression:
-    """The tree without aliases of expressions. CYCLIC_ALIASES, FEATURE_NOT_SUPPORTED (too large)."""
+    """The tree without aliases of expressions. Raises CYCLIC_ALIASES, and FEATURE_NOT_SUPPORTED if it becomes too
+    large.
+    """
     with depth_checked(text):
         writing = _Writing(text)
         for query in reversed(list(tree.find_all(exp.Query))):  # inner queries first: their names hide outer ones
             _replace_constants(query, writing)
-        for select in reversed(list(tree.find_all(exp.Select))):  # copies in inner queries are finished
+        for select in reversed(list(tree.find_all(exp.Select))):  # the copies in inner queries are already finished
             _Select(select, writing).replace()
     return tree
 
 
 def _replace_constants(query: exp.Expression, writing: _Writing) -> None:
-    """`WITH 5 AS five, (SELECT max(i) FROM table(s)) AS most`: visible in the whole query."""
+    """Replaces the constants of `WITH 5 AS five, (SELECT max(i) FROM table(s)) AS most` in the whole query."""
     clause = query.args.get("with_")
     for part in [] if clause is None else list(clause.expressions):
         if not part.args.get("scalar"):
@@ -113,13 +116,15 @@ class _Select:
             if isinstance(c, exp.Column) and (n := _name(c)) in done and not self._keeps(c, done[n])
         ]
         for alias in named:
-            if alias.parent is not self.node:  # `(i + 1 AS x) * 2`
+            if alias.parent is not self.node:  # an alias inside an expression: `(i + 1 AS x) * 2`
                 alias.replace(alias.this.copy())
         for column, name in left:
             self._put(column, name, done[name])
 
     def _expand(self, name: str, done: dict[str, exp.Expression], around: tuple[str, ...]) -> exp.Expression:
-        """The expression of an alias, without aliases. around: the aliases that are being expanded."""
+        """The expression of an alias, with its own aliases replaced. around: the aliases whose expansion is in
+        progress.
+        """
         if name in done:
             return done[name]
         body = self.aliases[name]
@@ -153,8 +158,8 @@ class _Select:
         return self.writing.put(column, value)
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
-        """True for a name that is not expanded: in an expression with an alias (which is expanded), in SETTINGS, as an
-        item of ORDER BY, for a constant in GROUP BY.
+        """True for a name that is not expanded: in an expression with an alias (whose copy is expanded instead), in
+        SETTINGS, as an item of ORDER BY, or for a constant in GROUP BY.
         """
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
@@ -171,14 +176,14 @@ def _is_alias(node: exp.Expression) -> bool:
 
 
 def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """The nodes of an expression or a SELECT without those of its subqueries."""
+    """The nodes of an expression or a SELECT, except for the nodes of its subqueries."""
     for found in node.walk(prune=lambda n: n is not node and isinstance(n, exp.Query)):
         if found is not node and not isinstance(found, exp.Query):
             yield found
 
 
 def _name(column: exp.Column) -> str | None:
-    """The name of an unqualified column."""
+    """The name of a column if it is unqualified."""
     return str(column.this.name) if isinstance(column.this, exp.Identifier) and not column.args.get("table") else None
 
 
@@ -186,7 +191,7 @@ _MODES: Final = {"ALL": TokenType.ALL, "DISTINCT": TokenType.DISTINCT}
 
 
 def with_union_modes(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with the mode of the setting, if there is one, after every UNION without a mode."""
+    """The tokens with the mode from the query's setting, if it has one, after every UNION without a mode."""
     mode = _setting(tokens)
     if mode is None:
         return list(tokens)
@@ -215,7 +220,7 @@ _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
 
-#: Unsupported functions of Proton in FROM, with their alternatives.
+#: The unsupported functions of Proton in FROM, with their alternatives.
 _LACKING: Final = {
     "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
     "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
@@ -239,7 +244,7 @@ _UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}
 
 
 def _joins_next(parser: Any) -> bool:
-    """True if only words of a join, the last of them JOIN, follow at the parser's position."""
+    """True if a join's words, up to JOIN, follow at the parser's position."""
     index = parser._index
     while index < len(parser._tokens) and parser._tokens[index].text.upper() in (*_SIDES, *_KINDS, *_STRICT):
         index += 1
@@ -286,7 +291,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return found
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
-            """The trees, in the form that the binder reads."""
+            """The trees in the form that the binder reads."""
             tokens, emit = cut_emit(with_union_modes(raw_tokens), sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
             for tree in trees:
@@ -297,7 +302,9 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return made
 
         def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
-            """Side, kind and strictness in any order: LEFT ASOF JOIN, ASOF LEFT JOIN, ASOF LATEST JOIN."""
+            """Reads side, kind and strictness of a join in any order: LEFT ASOF JOIN, ASOF LEFT JOIN, ASOF LATEST
+            JOIN.
+            """
             if not _joins_next(self):
                 return None, None, None
             method = side = kind = None
@@ -328,7 +335,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return found
 
         def _parse_projections(self) -> Any:
-            """A select list, whose items without AS have their text as a name."""
+            """Reads a select list; an item without AS has its text as its name."""
             return self._parse_csv(self._parse_item), None
 
         def _parse_item(self) -> exp.Expression | None:
@@ -340,7 +347,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return ImpliedAlias(this=found, alias=exp.to_identifier(text, quoted=True))
 
         def _parse_column_ops(self, this: exp.Expression | None) -> exp.Expression | None:
-            """`raw:a.b`: the text at a path of a JSON document."""
+            """Reads `raw:a.b`, the text at a path of a JSON document."""
             found: exp.Expression | None = super()._parse_column_ops(this)
             if not isinstance(found, exp.Column) or not self._at_path():
                 return found
@@ -357,24 +364,24 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return read
 
         def _is_joined(self) -> bool:
-            """Whether no space stands on either side of the current token."""
+            """Whether the current token has no space on either side."""
             before, here, after = self._prev, self._curr, self._next
             return bool(before and after and before.end + 1 == here.start and here.end + 1 == after.start)
 
         def _at_path(self) -> bool:
-            """Whether a colon begins a path, rather than the second part of `c ? a:b`."""
+            """Whether a colon begins a path and not the second part of `c ? a:b`."""
             if self._curr.token_type != TokenType.COLON or not self._is_joined() or not _WORD.match(self._next.text):
                 return False
             waiting = _conditions(reversed(self._tokens[: self._index]), TokenType.R_PAREN)
             return waiting <= 0 or _conditions(self._tokens[self._index :], TokenType.L_PAREN) < -waiting
 
         def _parse_value(self, values: bool = True) -> exp.Expression | None:
-            """A row of VALUES, without ClickHouse's additional parentheses."""
+            """Reads a row of VALUES, without ClickHouse's additional parentheses."""
             found: exp.Expression | None = AnyParser._parse_value(self, values=values)
             return found
 
         def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """Without ClickHouse's aggregates with combinators; with `quantile(0.9)(x)`."""
+            """Reads a function call, also `quantile(0.9)(x)`, but not ClickHouse's aggregates with combinators."""
             first = self._curr
             found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
             if (
@@ -398,7 +405,9 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
 
 def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
-    """The number of `?` minus the number of `:` up to the end of the expression. opening: the opening brackets."""
+    """The number of `?` minus the number of `:` up to the end of the expression. opening: the tokens that open a
+    bracket.
+    """
     closing = TokenType.L_PAREN if opening == TokenType.R_PAREN else TokenType.R_PAREN
     depth = found = 0
     for token in tokens:
@@ -411,7 +420,9 @@ def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
 
 
 def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
-    """FEATURE_NOT_SUPPORTED for Proton's functions from stream to stream that Watersmeet lacks."""
+    """Raises FEATURE_NOT_SUPPORTED for Proton's functions that turn a stream into a stream and that Watersmeet
+    lacks.
+    """
     for node in [] if tree is None else tree.find_all(exp.Table):
         called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
         name = node.this.name.lower() if called else ""
@@ -428,14 +439,14 @@ def adapted(tree: exp.Expression) -> exp.Expression:
                 return interval
             node.replace(interval)
         elif not node.args.get("table") and isinstance(node.this, exp.Identifier):
-            retyped(node.this, FirstName)  # of the first relation that has it, as in ClickHouse
+            retyped(node.this, FirstName)  # an ambiguous name means the first relation that has it, as in ClickHouse
     for join in tree.find_all(exp.Join):
         for name in list(join.args.get("using") or []):
             retyped(name, FirstName)
     for node in tree.walk():
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
-        elif isinstance(node, exp.Div):  # division of integers is not integer division
+        elif isinstance(node, exp.Div):  # dividing integers gives a fraction
             node.set("this", exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DOUBLE)))
     tables = [retyped(node, StreamTable) for node in list(tree.find_all(exp.Table))]
     for select in tree.find_all(exp.Select):
@@ -450,13 +461,13 @@ def adapted(tree: exp.Expression) -> exp.Expression:
 
 
 def _is_of_tables(setting: exp.Expression) -> bool:
-    """True for `query_mode = 'table'`: all streams of the query are read as `table(stream)`."""
+    """True for `query_mode = 'table'`, by which the query reads all streams as `table(stream)`."""
     return isinstance(setting, exp.EQ) and setting.this.name == "query_mode" and setting.expression.name == "table"
 
 
 def _rewind(select: exp.Select) -> None:
-    """Marks the items of FROM whose `_tp_time` WHERE bounds from below: a stream is read from that time on, instead of
-    from the start of the query (Timeplus' documentation, "Query settings", on seek_to).
+    """Marks the items of FROM for which WHERE sets a lower bound of `_tp_time`. Such a stream is read from that time on
+    instead of from the start of the query (Timeplus' documentation, "Query settings", on seek_to).
     """
     where, clause = select.args.get("where"), select.args.get("from_")
     if where is None or clause is None:
@@ -472,7 +483,7 @@ def _rewind(select: exp.Select) -> None:
 
 
 def _from_time(condition: exp.Expression) -> exp.Column | None:
-    """The column `_tp_time` that a condition bounds from below."""
+    """The column `_tp_time` for which a condition sets a lower bound."""
     if isinstance(condition, (exp.LT, exp.LTE)):
         bounded = condition.expression
     elif isinstance(condition, (exp.GT, exp.GTE, exp.EQ, exp.Between)):
@@ -489,7 +500,7 @@ def _called(item: exp.Expression) -> str:
 
 
 def _interval(node: exp.Column) -> exp.Expression | None:
-    """The interval that `2m` is."""
+    """The interval that a literal such as `2m` means."""
     bare = isinstance(node.this, exp.Identifier) and not node.this.args.get("quoted")
     found = _INTERVAL.match(node.name) if bare and not node.args.get("table") else None
     if found is None or found[2] not in _UNITS:
@@ -500,7 +511,7 @@ def _interval(node: exp.Column) -> exp.Expression | None:
 
 
 def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
-    """`tumble(s, 5s)` uses the arrival time; `tumble(table(s), 5s)` is marked as table(s) is."""
+    """Reads `tumble(s, 5s)`, which uses the arrival time; `tumble(table(s), 5s)` is marked like `table(s)`."""
     arguments = list(call.expressions)
     if len(arguments) > 1 and not isinstance(arguments[1], exp.Column):
         arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))
@@ -516,7 +527,7 @@ def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
 
 
 def _read_relation_function(node: exp.Table) -> None:
-    """`table(s)` and `changelog(s, key, …)`: the relation itself, marked."""
+    """Turns `table(s)` and `changelog(s, key, …)` into the marked relation itself."""
     call = node.this
     name = str(call.this).lower()
     arguments = call.expressions

@@ -1,6 +1,6 @@
-"""Timeplus' own nodes for the binder: streams in FROM, joins by ranges of time, the EMIT clause.
+"""Timeplus' additional nodes for the binder: streams in FROM, joins by ranges of time, and the EMIT clause.
 
-EMIT is cut out of the tokens before the query is parsed; its mode and length become `emit` of the query.
+EMIT is removed from the tokens before the query is parsed; its mode and length become `emit` of the query.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 
 
 class EmitClause(exp.Expression):  # type: ignore[misc]
-    """EMIT, as the part `emit` of a whole query: when it outputs rows."""
+    """The part `emit` of a whole query: the EMIT clause, which sets when the query outputs rows."""
 
     arg_types: ClassVar[dict[str, Any]] = {"mode": True, "length_us": True}
 
     @property
     def mode(self) -> str:
-        """Its mode: stream, changelog, updates, periodic, window close."""
+        """The mode: stream, changelog, updates, periodic or window close."""
         return str(self.args["mode"])
 
     @property
     def length_us(self) -> int:
-        """The length of the interval, in microseconds; 0 without."""
+        """The length of the interval in microseconds; 0 without an interval."""
         return int(self.args["length_us"])
 
 
 class PlainUnion(exp.Union):  # type: ignore[misc]
-    """A UNION without ALL or DISTINCT. Its own span is that of its word."""
+    """A UNION without ALL or DISTINCT. Its own span is the span of the word UNION."""
 
 
 class DictionaryJoin(exp.Join):  # type: ignore[misc]
     """A left join with a dictionary that replaces calls of `dict_get` and similar functions.
 
-    computes: the compared values of the left side are expensive to compute.
+    computes: whether the compared values of the left side are expensive to compute.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "computes": False}
@@ -55,8 +55,8 @@ class RangeJoin(exp.Join):  # type: ignore[misc]
 class StreamTable(MarkedTable):
     """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
 
-    static: whether it is in `table()`. changelog: the names after the stream in `changelog()`. rewound: whether WHERE
-    sets the time from which rows are read; it may be earlier than the start of the query.
+    static: whether it stands in `table()`. changelog: the names after the stream in `changelog()`. rewound: whether
+    WHERE sets the time from which rows are read, which may be earlier than the start of the query.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "static": False, "changelog": False, "rewound": False}
@@ -65,17 +65,17 @@ class StreamTable(MarkedTable):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is in `table()`."""
+        """Whether it stands in `table()`."""
         return bool(self.args.get("static"))
 
     @property
     def is_rewound(self) -> bool:
-        """Whether WHERE sets its beginning."""
+        """Whether WHERE sets the time from which rows are read."""
         return bool(self.args.get("rewound"))
 
     @property
     def keys(self) -> list[exp.Expression] | None:
-        """The names of the keys of `changelog()`; None without."""
+        """The names of the keys of `changelog()`; None without `changelog()`."""
         found: list[exp.Expression] | None = self.args.get("changelog")
         return found
 
@@ -86,9 +86,9 @@ _FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "T
 
 
 def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClause | None]:
-    """The tokens without the clause, and the clause.
+    """The tokens without the EMIT clause, and the clause.
 
-    SYNTAX_ERROR, FEATURE_NOT_SUPPORTED.
+    Raises SYNTAX_ERROR, FEATURE_NOT_SUPPORTED.
     """
     depth = 0
     for i, token in enumerate(tokens):
@@ -108,7 +108,7 @@ def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClaus
 
 
 class _Clause:
-    """The parts of a clause."""
+    """The parts of an EMIT clause."""
 
     def __init__(self, tokens: Sequence[Token], text: str) -> None:
         self.tokens = tokens
@@ -152,7 +152,7 @@ class _Clause:
         return True
 
     def _length(self) -> int:
-        """`5s`, `INTERVAL 5 SECOND`, in microseconds."""
+        """Reads `5s` or `INTERVAL 5 SECOND`; the length in microseconds."""
         named = self._take("INTERVAL")
         if self.index == len(self.tokens):
             raise syntax_error(self.text, None, end=self.tokens[-1].end + 1)

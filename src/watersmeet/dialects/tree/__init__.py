@@ -1,1 +1,1 @@
-"""Statements as trees; tokens, queries, types and nodes for all readers."""
+"""Statements as trees, and the tokens, queries, types and nodes that all readers use."""

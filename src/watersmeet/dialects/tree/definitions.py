@@ -1,4 +1,4 @@
-"""Statements that create, alter and drop objects."""
+"""The statements that create, alter and drop objects."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
-    """Creates an object. schema: the written qualifier of its name, or None; name_span covers both.
+    """Creates an object. schema: the qualifier of its name as written, or None. name_span: the span of the qualified
+    name.
 
-    replaces: CREATE OR REPLACE. makes: the kind of the relation.
+    replaces: whether it is CREATE OR REPLACE. makes: the kind of the relation.
     """
 
     defines: ClassVar[bool] = True
@@ -61,11 +62,11 @@ class Create(Statement):
 class CreateRelation(Create):
     """The fields of CREATE TABLE, CREATE SOURCE and similar statements.
 
-    columns: declared columns; a column is not nullable if NOT NULL or part of the primary key; empty: from the
-    connector's data. options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
-    encoding (json, csv, parquet). arrivals: columns that are `AS PROCTIME()`. generated: by column, its `AS
-    expression`. declared: by column, its DEFAULT. takes_columns: the columns of the schema precede them. format,
-    message_parts: of a connector of messages, as in `catalog.Input`.
+    columns: the declared columns, where NOT NULL and the primary key make a column not nullable; empty: the connector's
+    data determines the columns. options: the options of WITH (lower-case names) and of FORMAT … ENCODE, where `format`
+    is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
+    by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
+    ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages.
     """
 
     columns: Schema
@@ -84,8 +85,8 @@ class CreateRelation(Create):
 class CreateTable(CreateRelation):
     """`CREATE TABLE`.
 
-    append_only: rejects UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty and the names in
-    `column_names` (empty: those of the query).
+    append_only: whether UPDATE and DELETE are rejected. query: the query of CREATE TABLE … AS; `columns` is then empty,
+    and `column_names` has the declared names (empty: the names from the query).
     """
 
     makes: ClassVar[type[Relation]] = Table
@@ -113,9 +114,9 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog.
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: the fields of the catalog.
 
-    ordered: rows are in the order of the time with the watermark. digits: as in the catalog.
+    ordered: whether rows are in the order of the column with the watermark. digits: the field of the catalog.
     """
 
     makes: ClassVar[type[Relation]] = Stream
@@ -130,7 +131,7 @@ class CreateStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions(Create):
-    """Creates an object that consists of options, whose names the reader has folded."""
+    """Creates an object that consists of options. The names of the options are folded."""
 
     options: Mapping[str, str]
 
@@ -140,7 +141,7 @@ class CreateTopic(CreateRelation):
     """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
 
     columns: `_key` and the fields, as declared. compacted: whether Kafka keeps only the last record of each key.
-    idle_us: the time without records after which it no longer holds back others. None: from the settings.
+    idle_us: the idle time after which the topic no longer holds back others. None: the settings determine the value.
     """
 
     makes: ClassVar[type[Relation]] = TopicTable
@@ -168,7 +169,7 @@ class CreateProcessor(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateView(Create):
-    """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query names the columns."""
+    """`CREATE VIEW name [(columns)] AS query`. `column_names` is empty if the query names the columns."""
 
     makes: ClassVar[type[Relation]] = View
 
@@ -179,7 +180,7 @@ class CreateView(Create):
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """When a view outputs rows: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE`, `EMIT ON ARRIVAL`. span: of the clause."""
+    """The clause that sets when a view outputs rows: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE` or `EMIT ON ARRIVAL`."""
 
     mode: Literal["changes", "window close", "arrival"]
     span: Span
@@ -189,7 +190,7 @@ class Emit:
 class CreateMaterializedView(CreateView):
     """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
 
-    into: the stream for its rows.
+    into: the stream to which the view writes its rows.
     """
 
     makes: ClassVar[type[Relation]] = MaterializedView
@@ -224,9 +225,9 @@ class AlterPump(Statement):
 class CreateSink(Create):
     """`CREATE SINK name [INTO into [(targets)]] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
 
-    source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
-    spans: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
-    those after ENCODE.
+    Either `source` or `query` is None. query_text: the text of the query with its EMIT. options: their names are in
+    lower case. spans: the spans of the options, and as `format` the span of the words from FORMAT on. format: None
+    without FORMAT; its `options` are the options after ENCODE.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -246,7 +247,7 @@ class CreateSink(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class StartSink(Statement):
-    """`ALTER SINK name START`: a stopped sink resumes."""
+    """`ALTER SINK name START`, which resumes a stopped sink."""
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
@@ -286,8 +287,8 @@ class RenameColumn(Alter):
 class AddColumn(Alter):
     """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
 
-    definition: as written. default: for rows without a value, as in the catalog. range, digits: of its type, as in the
-    catalog. if_not_exists: without effect if the column exists.
+    definition: the column as written. default: the value for existing rows, in the form of the catalog. range, digits:
+    the limits of its type, as in the catalog. if_not_exists: whether the statement has no effect if the column exists.
     """
 
     column: Field
@@ -301,7 +302,9 @@ class AddColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterConnector(Alter):
-    """`… CONNECTOR WITH (option = 'value', …)`. spans: of the options. clause: its words."""
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: the spans of the options. clause: the words before the
+    options.
+    """
 
     takes: ClassVar[str | None] = ADMIN
 
@@ -312,7 +315,7 @@ class AlterConnector(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterQuery(Alter):
-    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: of the settings."""
+    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: the spans of the settings."""
 
     settings: Mapping[str, str]
     spans: Mapping[str, Span]
@@ -320,7 +323,7 @@ class AlterQuery(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshSchema(Alter):
-    """`… REFRESH SCHEMA`: reads the columns from the schema again."""
+    """`… REFRESH SCHEMA`, which reads the columns from the schema again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,8 +379,8 @@ Pairs = tuple[tuple[Name, exp.Expression], ...]
 
 @dataclass(frozen=True)
 class MergeClauses:
-    """The clauses of a MERGE apart from its INSERT. on: columns of the table, and the values with which they are
-    compared; updated: the columns of existing rows that are set, and their values.
+    """The clauses of a MERGE except for its INSERT. on: columns of the table, and the values with which ON compares
+    them. updated: the columns that UPDATE sets in existing rows, and their values.
     """
 
     on: Pairs
@@ -386,7 +389,7 @@ class MergeClauses:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateMergingPump(CreatePump):
-    """A pump that runs a MERGE: `query` returns the rows to insert."""
+    """A pump that runs a MERGE. `query` returns the rows to insert."""
 
     clauses: MergeClauses
 
@@ -395,7 +398,7 @@ class CreateMergingPump(CreatePump):
 class Merge(Statement):
     """`MERGE INTO table USING source ON … [WHEN MATCHED THEN UPDATE SET …] WHEN NOT MATCHED THEN INSERT …`.
 
-    insert: writes the missing rows.
+    insert: the statement that writes the missing rows.
     """
 
     once: ClassVar[bool] = True

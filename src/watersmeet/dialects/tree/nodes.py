@@ -1,7 +1,7 @@
 """Nodes for the syntax of dialects beyond SQL, and the parser mixin of all grammars.
 
-The nodes are subclasses of sqlglot's with typed parts. The binder reads them like the nodes that they extend; only the
-rules of their dialect read the added parts. The mixin (`Marking`) gives trees their spans and raises errors at once.
+The nodes are typed subclasses of sqlglot's nodes. The binder reads them like the nodes that they extend; only the rules
+of their dialect read the added parts. The mixin (`Marking`) gives spans to trees and raises errors immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from watersmeet.errors import Span
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import unit_us
 
-#: The part of a NULL that replaces a parameter.
+#: The name of the part that marks a NULL as the replacement of a parameter.
 _INFER: Final = "infer"
 
 Kind = TypeVar("Kind", bound=exp.Expression)
@@ -28,7 +28,7 @@ Kind = TypeVar("Kind", bound=exp.Expression)
 class MarkedSelect(exp.Select):  # type: ignore[misc]
     """A SELECT that is marked to run until it is stopped."""
 
-    #: Parts that a SELECT does not have.
+    #: The parts that the node adds to a SELECT.
     own_parts: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -36,7 +36,7 @@ class MarkedTable(exp.Table):  # type: ignore[misc]
     """A relation in FROM with additional parts of a dialect."""
 
     own_parts: ClassVar[frozenset[str]] = frozenset()
-    #: Parts that are allowed in a query that ends.
+    #: The parts that a query that ends may contain.
     stored_parts: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -50,11 +50,11 @@ class CommaJoin(exp.Join):  # type: ignore[misc]
 
 
 class FirstName(exp.Identifier):  # type: ignore[misc]
-    """A column name that means the first match if several relations have one, instead of being ambiguous."""
+    """A column name that means the first match, instead of being ambiguous, if several relations have such a column."""
 
 
 class FoldedName(exp.Identifier):  # type: ignore[misc]
-    """An unquoted name that the grammar folded: it is compared without case."""
+    """An unquoted name that the grammar folded; comparisons ignore its case."""
 
 
 class ColumnPath(exp.Column):  # type: ignore[misc]
@@ -78,9 +78,9 @@ class PastCommit(exp.Expression, exp.Condition):  # type: ignore[misc]
 
 
 def open_parameter(infer: Callable[..., None]) -> exp.Expression:
-    """A parameter of a statement that is bound before it has a value: a NULL with the type of its context.
+    """A parameter without a value in a statement that is bound already: a NULL with the type of its context.
 
-    infer: receives this type, once for each context that determines one.
+    infer: called with this type, once for each context that determines a type.
     """
     return exp.Null(**{_INFER: infer})
 
@@ -97,7 +97,7 @@ def is_open(node: exp.Expression) -> bool:
 
 
 class Adapted(exp.Expression, exp.Condition):  # type: ignore[misc]
-    """`this` instead of the written expression `text`. Its value is that of `this`."""
+    """The expression `this`, which replaces the written expression `text` and determines the value."""
 
     arg_types: ClassVar[dict[str, Any]] = {"this": True, "text": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"text"})
@@ -119,7 +119,7 @@ def name_item(node: exp.Expression, name: str) -> None:
 
 
 class KnownTable(exp.Table):  # type: ignore[misc]
-    """A relation in FROM by its id, for hidden ones, which have no name."""
+    """A relation in FROM by its id, for hidden relations, which have no name."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "relation_id": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"relation_id"})
@@ -132,7 +132,7 @@ def own_parts(node: exp.Expression) -> frozenset[str]:
 
 
 def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
-    """Replaces `node` by one of `kind` with further parts."""
+    """Replaces `node` by a node of class `kind` with additional parts."""
     made: Kind = kind(**{**node.args, **parts})
     set_span(made, own_span(node))
     node.replace(made)
@@ -140,9 +140,9 @@ def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
 
 
 def wrap(node: exp.Expression, make: Callable[[exp.Expression], exp.Expression]) -> None:
-    """Replaces the node by the result of `make`, which contains the node itself.
+    """Replaces the node by the result of `make`, which must contain the node itself.
 
-    It is not a copy, because a walk over the tree in progress must still reach the parts of the node.
+    A copy is not enough, because a walk over the tree that is in progress must still reach the parts of the node.
     """
     place = exp.Placeholder()
     node.replace(place)
@@ -167,14 +167,14 @@ def _known(own: Any) -> type[exp.Expression]:
 
 
 def kind_of(node: exp.Expression) -> type[exp.Expression]:
-    """The class of sqlglot that the node has, or extends."""
+    """The sqlglot class of the node, or the one that its class extends."""
     own: Any = type(node)
     return _known(own)
 
 
 def _plain_tree(node: exp.Expression) -> exp.Expression:
     tree: exp.Expression = node.copy()
-    for part in reversed(list(tree.walk())):  # inner parts first
+    for part in reversed(list(tree.walk())):  # inner parts come first
         if isinstance(part, Adapted):
             made: exp.Expression = exp.Var(this=part.args["text"])
         elif isinstance(part, ImpliedAlias):
@@ -189,7 +189,7 @@ def _plain_tree(node: exp.Expression) -> exp.Expression:
 
 
 def sql_of(node: exp.Expression, dialect: str | None = None) -> str:
-    """The node as SQL, for messages: without parts that only its grammar has."""
+    """The node as SQL for messages, without the parts that only its grammar has."""
     tree = _plain_tree(node)
     if dialect is not None:
         for bracket in tree.find_all(exp.Bracket):
@@ -219,14 +219,14 @@ _BARE: Final = (
 
 
 class Marking:
-    """A mixin for sqlglot parsers, before them in the order of bases."""
+    """A mixin for sqlglot parsers, which must precede them in the list of base classes."""
 
     #: Whether rows of VALUES may follow each other without a comma.
     OPTIONAL_COMMAS: ClassVar[bool] = False
 
     def _parse_derived_table_values(self, allow_value_synonym: bool = False) -> exp.Values | None:
-        """VALUES with its rows. An alias is only accepted after parentheses, so that no row is mistaken for its
-        columns.
+        """Reads VALUES with its rows. An alias is only accepted after parentheses, so that no row is mistaken for the
+        columns of an alias.
         """
         parser: Any = self
         in_parentheses = parser._match_pair(TokenType.L_PAREN, TokenType.VALUES)
@@ -249,14 +249,16 @@ class Marking:
         return made
 
     def _parse_bracket(self, this: exp.Expression | None = None) -> exp.Expression | None:
-        """A subscript. ARRAY (query) is not a list of elements, for which sqlglot would drop the query."""
+        """Reads a subscript. It rejects ARRAY (query), which sqlglot would read as a list of elements without the
+        query.
+        """
         called = isinstance(this, exp.Anonymous) and bool(this.expressions)
         before = exp.Paren(this=this) if called else this
         found: exp.Expression | None = super()._parse_bracket(before)  # type: ignore[misc]
         return this if found is before else found
 
     def _parse_in(self, this: exp.Expression | None, *arguments: Any, **more: Any) -> exp.In:
-        """IN, also with the rows of VALUES."""
+        """Reads IN, also with the rows of VALUES."""
         found: exp.In = super()._parse_in(this, *arguments, **more)  # type: ignore[misc]
         if len(found.expressions) == 1 and isinstance(found.expressions[0], exp.Values):
             found.set("query", exp.Subquery(this=found.expressions[0]))
@@ -271,7 +273,9 @@ class Marking:
         return row
 
     def _parse_version(self) -> exp.Version | None:
-        """FOR SYSTEM_TIME AS OF; also `COMMIT number`, and relative times as `NOW() - '10' SECOND`."""
+        """Reads FOR SYSTEM_TIME AS OF, also with `COMMIT number` and with relative times such as `NOW() - '10'
+        SECOND`.
+        """
         parser: Any = self
         index = parser._index
         for words in (("FOR", "SYSTEM_TIME"), ("FOR", "SYSTEM", "TIME")):
@@ -295,7 +299,7 @@ class Marking:
         return found
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-        """Marks a join with the span of its keyword; one that is written as a comma is a node of its own."""
+        """Marks a join with the span of its keyword; a join that is written as a comma has a special node."""
         token: Token | None = self._curr  # type: ignore[attr-defined]
         join: exp.Join | None = super()._parse_join(*args, **kwargs)  # type: ignore[misc]
         if join is not None and token is not None:
@@ -305,7 +309,9 @@ class Marking:
         return join
 
     def _parse_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """Marks calls from their name to their last parenthesis, and functions without parentheses."""
+        """Marks a call with the span from its name to its last parenthesis, and functions without parentheses with that
+        of the name.
+        """
         token: Token | None = self._curr  # type: ignore[attr-defined]
         found = self._read_function(*args, **kwargs)
         if found is not None and token is not None:
@@ -317,12 +323,12 @@ class Marking:
         return found
 
     def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """A call with its FILTER and OVER."""
+        """Reads a call with its FILTER and OVER."""
         found: exp.Expression | None = super()._parse_function(*args, **kwargs)  # type: ignore[misc]
         return found
 
     def _parse_window(self, this: exp.Expression | None, *args: Any, **kwargs: Any) -> exp.Expression | None:
-        """Marks the call before FILTER and OVER up to its parenthesis."""
+        """Marks the call that precedes FILTER and OVER with the span up to its last parenthesis."""
         last: Token = self._prev  # type: ignore[attr-defined]
         span = own_span(this) if isinstance(this, exp.Func) else None
         if span is not None and last.token_type == TokenType.R_PAREN:
@@ -331,7 +337,7 @@ class Marking:
         return found
 
     def _parse_paren(self) -> exp.Expression | None:
-        """Marks an expression in parentheses, including them."""
+        """Marks an expression in parentheses with a span that includes the parentheses."""
         first: Token | None = self._curr  # type: ignore[attr-defined]
         found: exp.Expression | None = super()._parse_paren()  # type: ignore[misc]
         if isinstance(found, exp.Paren) and first is not None:
@@ -339,7 +345,7 @@ class Marking:
         return found
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
-        """Raises at once, with the span of the token."""
+        """Raises the error immediately, with the span of the token."""
         place = token or self._curr or None  # type: ignore[attr-defined]
         found = ParseError(message)
         found.errors = [{"description": message, "token": place}]

@@ -1,4 +1,4 @@
-"""Parsing of queries and of the statements that contain expressions, by sqlglot's parser.
+"""Parses queries, and the statements that contain expressions, by sqlglot's parser.
 
 sqlglot accepts more than PostgreSQL does; `_check` rejects syntax whose meaning would silently differ.
 """
@@ -29,16 +29,16 @@ _REFUSED: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def refused_character(text: str) -> int | None:
-    """The index of the first character that text can't hold, or None."""
+    """The index of the first character that a text can't contain, or None."""
     found = _REFUSED.search(text)
     return None if found is None else found.start()
 
 
 def not_in_repertoire(value: str, sql: str, span: Span | None) -> Error:
-    """CHARACTER_NOT_IN_REPERTOIRE for `value` at `span` of the statement `sql`."""
+    """The error CHARACTER_NOT_IN_REPERTOIRE for `value` at `span` of the statement `sql`."""
     place = refused_character(value)
     assert place is not None
-    shown = _REFUSED.sub(" ", sql)  # an error is also written as text, so it must be valid text
+    shown = _REFUSED.sub(" ", sql)  # errors are also stored as text, so they must be valid text
     what = "a lone surrogate" if ord(value[place]) else "the null character"
     return error(
         "CHARACTER_NOT_IN_REPERTOIRE",
@@ -50,7 +50,7 @@ def not_in_repertoire(value: str, sql: str, span: Span | None) -> Error:
 
 
 def check_characters(sql: str) -> None:
-    """Raises CHARACTER_NOT_IN_REPERTOIRE for characters that text can't hold."""
+    """Raises CHARACTER_NOT_IN_REPERTOIRE for characters that a text can't contain."""
     place = refused_character(sql)
     if place is not None:
         raise not_in_repertoire(sql, sql, Span(place, place + 1))
@@ -59,10 +59,10 @@ def check_characters(sql: str) -> None:
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
 _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 
-#: No name that a user can write starts with this.
+#: A prefix of internal names: users can't write a name that starts with it.
 _HOLDER: Final = "?"
 
-#: Words that sqlglot reads as functions before set operations in parentheses.
+#: The words that sqlglot reads as functions if a set operation in parentheses follows.
 _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "EXISTS": exp.Exists,
     "ANY": exp.Any,
@@ -70,7 +70,7 @@ _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "ALL": exp.All,
 }
 
-#: Tokens that end an operand, and the beginnings of texts, between which `?` is the operator of jsonb.
+#: The tokens that end an operand, and those that begin a text. Between two of them `?` is the operator of jsonb.
 _OPERAND_ENDS: Final = (
     TokenType.IDENTIFIER, TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.JSONB,
 )  # fmt: skip
@@ -80,7 +80,9 @@ _TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLO
 
 
 def node_span(node: exp.Expression) -> Span | None:
-    """The span of a tree: from its first to its last node with a span; of its surroundings if none has one."""
+    """The span of a tree from its first to its last node with a span; if none has a span, the span of an enclosing
+    node.
+    """
     around: exp.Expression | None = node
     while around is not None:
         places = [span for n in around.walk() if (span := own_span(n)) is not None]
@@ -135,7 +137,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
 
 
 def query_of(cursor: Cursor, tokens: Sequence[Token] | None = None) -> exp.Expression:
-    """The tree of a query, INSERT, UPDATE or DELETE: of the tokens, by default all from the cursor on."""
+    """The tree of a query, INSERT, UPDATE or DELETE. tokens: by default all from the cursor on."""
     assert cursor.grammar is not None
     found = cursor.originals(cursor.rest if tokens is None else tokens)
     return read_tree(found, cursor.text, cursor.grammar, cursor.parameters)
@@ -148,14 +150,14 @@ def expression_of(cursor: Cursor, tokens: Sequence[Token]) -> exp.Expression:
 
 
 def is_default(node: exp.Expression) -> bool:
-    """Whether a value is the word DEFAULT."""
+    """Whether a value of VALUES is the word DEFAULT."""
     if isinstance(node, exp.Column):
         return not node.table and not node.this.args.get("quoted") and str(node.name).upper() == "DEFAULT"
     return isinstance(node, exp.Var) and str(node.name).upper() == "DEFAULT"
 
 
 def is_marked(query: exp.Expression) -> bool:
-    """True if a SELECT anywhere in the query is marked to run until it is stopped."""
+    """True if any SELECT in the query is marked to run until it is stopped."""
     return query.find(MarkedSelect) is not None
 
 
@@ -195,7 +197,7 @@ def _is_word(token: Token, words: frozenset[str]) -> bool:
 
 
 def _check(tree: exp.Expression, text: str, whole: Span) -> None:
-    """whole: the span of the tree, for nodes without one."""
+    """Rejects syntax that would silently differ. whole: the span of the tree, for nodes without a span."""
     for node in tree.walk():
         if isinstance(node, exp.Join):
             _check_join(node, text)
@@ -227,12 +229,12 @@ def _has_content(node: exp.Expression) -> bool:
 
 
 def _has_alternatives(node: exp.In) -> bool:
-    """Whether IN has alternatives."""
+    """Whether IN has a list of values or a query."""
     return any(node.args.get(name) for name in ("expressions", "query", "unnest", "field"))
 
 
 def _join_without_from(join: exp.Join, text: str) -> Exception:
-    """`SELECT a JOIN b`, which the parser reads as a query without FROM that ignores its joins."""
+    """Finds `SELECT a JOIN b`, which the parser reads as a query without FROM, ignoring its joins."""
     return error(
         "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_span(join) or node_span(join), hint="Write FROM."
     )
@@ -261,9 +263,9 @@ def _is_lateral(join: exp.Join) -> bool:
 
 
 def numbered(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with each `?` replaced by a numbered name, because a tree does not keep the order of the text.
+    """The tokens with a numbered name instead of each `?`, because a tree does not keep the order of the text.
 
-    Between an operand and a text or parameter it is the operator of jsonb.
+    A `?` between an operand and a text or parameter is the operator of jsonb and stays.
     """
     found: list[Token] = []
     used = 0
@@ -275,7 +277,7 @@ def numbered(tokens: Sequence[Token]) -> list[Token]:
             continue
         found.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
         used += 1
-        if t.token_type == TokenType.QDCOLON:  # `?::int` is read as one sign and the type
+        if t.token_type == TokenType.QDCOLON:  # the tokenizer reads `?::int` as one sign and the type
             found.append(Token(TokenType.DCOLON, "::", t.line, t.col, t.start + 1, t.end, []))
     return found
 
@@ -291,9 +293,9 @@ def is_holder(node: exp.Expression) -> bool:
 def bind_parameters(
     tree: exp.Expression, parameters: Sequence[Any] | Mapping[str, Any], text: str, *, every: bool = True
 ) -> exp.Expression:
-    """The tree with literals for its parameters. INVALID_PARAMETER unless there is one value for each.
+    """The tree with literals instead of its parameters. Raises INVALID_PARAMETER unless each parameter has one value.
 
-    every: each value has to be used.
+    every: whether every value must be used.
     """
     holders = [n for n in tree.walk() if is_holder(n)]
     used: set[int | str] = set()
@@ -315,7 +317,7 @@ def bind_parameters(
         used.add(key)
         span = node_span(holder)
         literal = literal_of(parameters[key], text, span)  # type: ignore[index]
-        set_span(literal, span)  # without a span, each search for its position would visit all surrounding nodes
+        set_span(literal, span)  # without a span, each search for its position would visit all enclosing nodes
         if holder is tree:
             return literal
         _put(literal, holder)
@@ -351,7 +353,7 @@ def _key_of(holder: exp.Expression) -> int | str:
 def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expression:
     """The literal of a Python value at `span` of `text`; a tree is returned unchanged.
 
-    INVALID_PARAMETER for an unsupported type, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
+    Raises INVALID_PARAMETER for an unsupported type, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
     """
     if isinstance(value, exp.Expression):
         tree: exp.Expression = value.copy()
@@ -391,7 +393,7 @@ def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expressio
 
 
 def _interval_text(value: dt.timedelta) -> str:
-    """The text of an interval; `database.sessions.result.Interval` keeps its months."""
+    """The text of an interval. A `database.sessions.result.Interval` also contains months."""
     months = getattr(value, "months", None)
     if months is not None:
         days, microseconds = getattr(value, "month_days", 0), getattr(value, "microseconds_of_day", 0)
@@ -410,18 +412,18 @@ def _number(value: float | Decimal) -> exp.Expression:
 
 
 def is_folded(identifier: exp.Expression) -> bool:
-    """True for an unquoted name in a dialect that folds such names: it is compared without case."""
+    """True for an unquoted name in a dialect that folds names; comparisons ignore its case."""
     return not identifier.args.get("quoted") or isinstance(identifier, FoldedName)
 
 
 def name_of(identifier: exp.Expression) -> str:
-    """The folded name of an identifier: by the dialect's grammar, else lower case unless quoted."""
+    """The folded name of an identifier: as the dialect's grammar folded it, else in lower case unless quoted."""
     return str(identifier.name) if identifier.args.get("quoted") else identifier.name.lower()
 
 
 @contextmanager
 def depth_checked(text: str) -> Iterator[None]:
-    """FEATURE_NOT_SUPPORTED for a statement that is nested too deeply."""
+    """Raises FEATURE_NOT_SUPPORTED for a statement that is nested too deeply."""
     try:
         yield
     except RecursionError:

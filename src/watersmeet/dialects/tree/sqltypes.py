@@ -1,4 +1,4 @@
-"""Type names of PostgreSQL and RisingWave: from tokens (columns) and from sqlglot's trees (casts)."""
+"""Resolves type names of PostgreSQL and RisingWave, from tokens (columns) and from sqlglot's trees (casts)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES: Final[dict[str, str]] = {
     "jsonb": "jsonb",
 }  # fmt: skip
 
-#: Unsupported types of PostgreSQL or RisingWave, with an alternative.
+#: The unsupported types of PostgreSQL and RisingWave, each with an alternative.
 _LACKING: Final[dict[str, str]] = {
     "json": "Use jsonb.", "char": "Use varchar.", "character": "Use varchar.", "bpchar": "Use varchar.",
     "nchar": "Use varchar.", "nvarchar": "Use varchar.", "uuid": "Use varchar.", "money": "Use numeric.",
@@ -61,7 +61,7 @@ _MAX_PRECISION: Final = 38
 
 
 def numeric(precision: int, scale: int, text: str, span: Span) -> SqlType:
-    """`numeric(precision, scale)`, or the error for an invalid one."""
+    """The type `numeric(precision, scale)`, or the error for an invalid precision or scale."""
     if not 1 <= precision <= _MAX_PRECISION:
         raise error(
             "INVALID_PARAMETER",
@@ -150,7 +150,7 @@ def _read_struct(cursor: Cursor) -> SqlType:
 
 
 def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
-    """The type that a cast names."""
+    """The target type of a cast."""
     kind = tree.this
     if kind in (exp.DataType.Type.ARRAY, exp.DataType.Type.LIST):
         if not tree.expressions:
@@ -187,7 +187,7 @@ def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
 
 
 def type_named(text: str) -> SqlType:
-    """The type that a text such as `int` or `numeric(10, 2)` names. UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    """The type for a text such as `int` or `numeric(10, 2)`. Raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
     return type_of_tree(exp.DataType.build(text, dialect="postgres", udt=True), text, Span(0, len(text)))
 
 
@@ -202,5 +202,5 @@ _DEFAULTS: Final[dict[str, str]] = {
 
 
 def type_default(kind: SqlType) -> str | None:
-    """ClickHouse's default of a type, as DuckDB SQL; None for a type without one."""
+    """ClickHouse's default of a type, as DuckDB SQL; None for a type without a default."""
     return "0" if kind.is_numeric else _DEFAULTS.get(kind.name)

@@ -1,4 +1,4 @@
-"""Statements, the results of `dialects.parsing.parse`. Frozen, without the meaning of names.
+"""Statements, the results of `dialects.parsing.parse`. They are frozen; their names are not resolved yet.
 
 Names are already folded by the dialect's rule (unquoted names in lower case). Queries and expressions are sqlglot trees
 in the source dialect whose nodes have a span in `text`; `binder` gives them meaning.
@@ -22,12 +22,13 @@ ExplainFormat = Literal["text", "json", "dot"]
 class Statement:
     """Base of all statements.
 
-    text: the whole text that was parsed; the spans of all tree nodes are in it. sql: only the statement, without its
-    semicolon. span: of `sql` in `text`.
+    text: the whole text that was parsed; the spans of all tree nodes refer to it. sql: only the statement, without its
+    semicolon. span: the span of `sql` in `text`.
 
-    takes: the fixed role that it requires; None: none. Rights on relations are checked where its names are looked up.
-    defines: it waits for views while other threads run statements; only one such statement runs at a time. tells: it
-    changes nothing, so its columns can be found by running it. once: a script given again does not run it again.
+    takes: the fixed role that the statement requires, or None. Rights on relations are checked where names are
+    resolved. defines: whether it may wait for views while other threads run statements; only one such statement runs at
+    a time. tells: whether it changes nothing, so that running it is a way to find its columns. once: whether running a
+    script a second time skips it.
     """
 
     takes: ClassVar[str | None] = WRITER
@@ -40,15 +41,15 @@ class Statement:
     span: Span
 
     def role_for(self, user: str | None) -> str | None:  # noqa: ARG002 - most statements ask alike of all users
-        """The fixed role that a user needs to run the statement; None: none."""
+        """The fixed role that a user needs to run the statement, or None."""
         return self.takes
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name and its span. folded: unquoted, so that it is compared without case.
+    """A name and its span. folded: whether it is unquoted, so that comparisons ignore its case.
 
-    schema: the qualifier of a relation; None without one. path: of a field of a column, the further names.
+    schema: the qualifier of a relation, or None. path: for a field in a column, the names after that of the column.
     """
 
     name: str
@@ -65,7 +66,9 @@ class Name:
 
 @dataclass(frozen=True, kw_only=True)
 class StopProcessor(Statement):
-    """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: the writer of the topic ends, its records stay."""
+    """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: ends the processor that writes the topic, and keeps the topic's
+    records.
+    """
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
@@ -75,7 +78,7 @@ class StopProcessor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class StartProcessor(Statement):
-    """`START PROCESSOR topic`: a writer of records to Kafka that was stopped by an error resumes."""
+    """`START PROCESSOR topic`: resumes writing to Kafka after an error stopped it."""
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
@@ -85,7 +88,7 @@ class StartProcessor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Unit(Statement):
-    """Statements that take effect together or not at all: those of a script with processors."""
+    """Statements that take effect together or not at all, from a script with processors."""
 
     takes: ClassVar[str | None] = None
     defines: ClassVar[bool] = True
@@ -94,7 +97,7 @@ class Unit(Statement):
 
 
 def single(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """The statements in order, with those of each unit one by one."""
+    """The statements in order, with the statements of a unit instead of each unit."""
     for statement in statements:
         if isinstance(statement, Unit):
             yield from statement.statements
@@ -104,7 +107,7 @@ def single(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 @dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
-    """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: select items, None without RETURNING."""
+    """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: the select items; None without RETURNING."""
 
     takes: ClassVar[str | None] = None
     once: ClassVar[bool] = True
@@ -160,9 +163,9 @@ class Select(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
-    """`EXPLAIN [(options)] statement`. level: the requested plan; `distsql` shows the stages.
+    """`EXPLAIN [(options)] statement`. level: the plan to show; `distsql` shows the stages.
 
-    trace: show each step. analyze: run the query.
+    trace: whether to show each step of the planner. analyze: whether to run the query.
     """
 
     tells: ClassVar[bool] = True
@@ -191,7 +194,7 @@ class Show(Statement):
 
     what: lower-case words such as `tables`, `sources`, `views`, `materialized views`, `indexes`, `jobs`,
     `columns` (with `name`), `create table` and the like (with `name`), `all`, `databases`, `schemas`, `errors`,
-    `dead letters`, `relations`, `queries`. name: of a relation; of a schema where relations are listed.
+    `dead letters`, `relations`, `queries`. name: the name of a relation, or of a schema for a list of relations.
     """
 
     tells: ClassVar[bool] = True
@@ -203,10 +206,10 @@ class Show(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SetVariable(Statement):
-    """`SET name = value`; value None is DEFAULT (also RESET). Names are lower case, values are texts.
+    """`SET name = value`, with a name in lower case and a text as value; None stands for DEFAULT and RESET.
 
-    schema: of SET SCHEMA and USE, which set `search_path` to an existing schema; value is None. local: SET LOCAL, until
-    the transaction ends.
+    schema: the existing schema to which SET SCHEMA and USE set `search_path`; value is then None. local: whether it is
+    SET LOCAL, which holds until the transaction ends.
     """
 
     takes: ClassVar[str | None] = None
@@ -219,7 +222,7 @@ class SetVariable(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class ShowVariable(Statement):
-    """`SHOW name`: of a session variable."""
+    """`SHOW name`, the value of a session variable."""
 
     takes: ClassVar[str | None] = None
     tells: ClassVar[bool] = True
@@ -253,7 +256,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class KillQuery(Statement):
-    """`KILL QUERY WHERE query_id = '…'`: ends running queries. ids: with their spans."""
+    """`KILL QUERY WHERE query_id = '…'`: ends running queries. ids: the ids with their spans."""
 
     takes: ClassVar[str | None] = None
     defines: ClassVar[bool] = True
@@ -263,7 +266,7 @@ class KillQuery(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Subscribe(Statement):
-    """`SUBSCRIBE TO SELECT …`: a running query that persists without a reader."""
+    """`SUBSCRIBE TO SELECT …`: starts a query that keeps running without a reader."""
 
     defines: ClassVar[bool] = True
 
@@ -290,9 +293,9 @@ class Unsubscribe(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Statement):
-    """An unsupported statement of the dialect: executing it raises `error`.
+    """An unsupported statement of the dialect, whose execution raises `error`.
 
-    Reading a script returns it instead of raising the error, so earlier statements of the script still run.
+    The reader of a script returns it instead of raising the error, so that earlier statements of the script still run.
     """
 
     takes: ClassVar[str | None] = None

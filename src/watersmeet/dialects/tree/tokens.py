@@ -1,4 +1,4 @@
-"""A cursor over the tokens of a statement, for everything that is not a query: words, names, options, values."""
+"""A cursor over the tokens of a statement, to read everything that is not a query: words, names, options, values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from watersmeet.system.secretvalues import reference
 
 _WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
 
-#: PostgreSQL's reserved words, which are not names of relations or columns without quotes.
+#: PostgreSQL's reserved words, which must be quoted to be names of relations or columns.
 RESERVED: Final = frozenset({
     "all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint",
     "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for",
@@ -35,17 +35,17 @@ def span_of(tokens: Sequence[Token]) -> Span:
 
 
 def folded(text: str, folding: Folding) -> str:
-    """An unquoted name, folded."""
+    """The folded form of an unquoted name."""
     return text.lower() if folding == "lower" else text.upper() if folding == "upper" else text
 
 
 def spelling(tokens: Sequence[Token]) -> str:
-    """The words of a statement, apart by one space, in upper case unless they stand in quotes."""
+    """The words of a statement, separated by single spaces, in upper case unless quoted."""
     return " ".join(repr(w.text) if w.token_type in _QUOTED else w.text.upper() for w in words_of(tokens))
 
 
 def words_of(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, with those of several words (`PRIMARY KEY`) split into one each."""
+    """The tokens, where a token of several words (`PRIMARY KEY`) is split into one per word."""
     words: list[Token] = []
     for token in tokens:
         if token.token_type in _QUOTED or not re.search(r"\w\s+\w", token.text):
@@ -62,7 +62,7 @@ def words_of(tokens: Sequence[Token]) -> list[Token]:
 def syntax_error(
     text: str, token: Token | None, *, end: int | None = None, detail: str | None = None, hint: str | None = None
 ) -> Error:
-    """PostgreSQL's syntax error at `token`, or at the end of the input (offset `end`) for None."""
+    """PostgreSQL's syntax error at `token`, or, if that is None, at the end of the input (offset `end`)."""
     if token is None:
         place = len(text.rstrip()) if end is None else end
         return error(
@@ -80,7 +80,7 @@ def syntax_error(
 
 
 class Unbound:
-    """The placeholder for later values: parameters stay in the tree, with their numbers."""
+    """A placeholder for later values: with it, parameters stay in the tree with their numbers."""
 
 
 UNBOUND: Final = Unbound()
@@ -90,7 +90,8 @@ Parameters = Sequence[Any] | Mapping[str, Any] | Unbound
 class Cursor:
     """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a span.
 
-    folding: of unquoted names. grammar, parameters: of the queries inside. inner: reads a statement inside.
+    folding: the case of unquoted names. grammar, parameters: used for queries inside the statement. inner: reads a
+    statement inside the statement.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Cursor:
         )
 
     def statement(self, tokens: Sequence[Token] | None = None) -> Statement:
-        """The statement inside: of some tokens, by default of all from the cursor on."""
+        """Reads a statement inside the statement. tokens: by default all from the cursor on."""
         found = self.rest if tokens is None else tokens
         if not found:
             raise self.error()
@@ -133,12 +134,12 @@ class Cursor:
 
     @property
     def current(self) -> Token | None:
-        """The token at the cursor, None at the end."""
+        """The token at the cursor; None at the end."""
         return self.tokens[self.index] if self.index < len(self.tokens) else None
 
     @property
     def done(self) -> bool:
-        """True at the end."""
+        """True if the cursor is at the end."""
         return self.index >= len(self.tokens)
 
     @property
@@ -147,7 +148,7 @@ class Cursor:
         return self.tokens[self.index :]
 
     def originals(self, tokens: Sequence[Token]) -> list[Token]:
-        """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser requires them."""
+        """The original tokens of a part, which may contain several words, as sqlglot's parser requires."""
         if not tokens:
             return []
         places = [
@@ -168,14 +169,14 @@ class Cursor:
         )
 
     def take(self, *words: str) -> bool:
-        """Like `at`, and moves past them if true."""
+        """Like `at`, but moves past the words if the result is true."""
         if not self.at(*words):
             return False
         self.index += len(words)
         return True
 
     def expect(self, *words: str) -> None:
-        """Moves past the words; an error if they are missing."""
+        """Moves past the words; raises an error if they are missing."""
         for word in words:
             if not self.take(word):
                 raise self.error(detail=f"{word} was expected here.")
@@ -197,7 +198,7 @@ class Cursor:
             raise self.error()
 
     def name(self, *, reserved: bool = False) -> Name:
-        """The next token as a name, folded unless quoted. reserved: also accept reserved words."""
+        """Reads the next token as a name, folded unless quoted. reserved: whether reserved words are accepted."""
         token = self.current
         if token is None:
             raise self.error(detail="A name was expected here.")
@@ -216,12 +217,14 @@ class Cursor:
         return Name(folded(token.text, self.folding), span_of([token]), folded=self.folding != "none")
 
     def word(self) -> Name:
-        """The next token as a keyword (an option, a variable, a type): in lower case, reserved or not."""
+        """Reads the next token as a keyword (an option, a variable, a type), reserved or not; the result is in lower
+        case.
+        """
         found = self.name(reserved=True)
         return Name(found.name.lower(), found.span)
 
     def relation_name(self) -> Name:
-        """A name, optionally qualified by a schema, which may be a reserved word (`default.t`)."""
+        """Reads a name, optionally qualified by a schema; the schema may be a reserved word (`default.t`)."""
         following = self.tokens[self.index + 1].text if self.index + 1 < len(self.tokens) else ""
         first = self.name(reserved=following == ".")
         if not self.take("."):
@@ -230,7 +233,7 @@ class Cursor:
         return Name(second.name, Span(first.span.start, second.span.end), second.folded, first.name)
 
     def names(self) -> tuple[Name, ...]:
-        """`(name, …)`, with optional ASC or DESC after a name, without effect."""
+        """Reads `(name, …)`. ASC or DESC after a name is allowed and has no effect."""
         self.expect("(")
         found = [self.name()]
         self._skip_order()
@@ -247,7 +250,7 @@ class Cursor:
             self.expect("LAST")
 
     def string(self) -> str:
-        """The value of the next token, a string literal."""
+        """Reads a string literal and returns its value."""
         token = self.current
         if token is None or token.token_type not in (TokenType.STRING, TokenType.NATIONAL_STRING):
             raise self.error(detail="A string was expected here.")
@@ -255,12 +258,12 @@ class Cursor:
         return str(token.text)
 
     def query_id(self) -> Name:
-        """The id of a query: a text, with its span."""
+        """Reads the id of a query, which is a text, with its span."""
         span = span_of(self.rest[:1] or self.tokens)
         return Name(self.string(), span)
 
     def integer(self) -> int:
-        """The value of the next token, an integer literal."""
+        """Reads an integer literal and returns its value."""
         token = self.current
         if token is None or not token.text.isdecimal() or token.token_type != TokenType.NUMBER:
             raise self.error(detail="An integer was expected here.")
@@ -268,7 +271,9 @@ class Cursor:
         return int(token.text)
 
     def split_shift(self) -> None:
-        """If the cursor is at `>>` (two ends of STRUCT<…> that the tokenizer read as one sign), splits it."""
+        """Splits the token `>>` at the cursor, if present: two ends of STRUCT<…> that the tokenizer read as one
+        sign.
+        """
         token = self.current
         if token is None or not self.at(">>"):
             return
@@ -278,7 +283,7 @@ class Cursor:
         self.tokens = [*self.tokens[: self.index], *halves, *self.tokens[self.index + 1 :]]
 
     def until(self, *stops: str) -> Sequence[Token]:
-        """The tokens up to the first of `stops` outside parentheses, or the end; moves to it."""
+        """Moves to the first of `stops` outside parentheses, or to the end, and returns the tokens up to it."""
         start, depth = self.index, 0
         while not self.done:
             if depth == 0 and any(self.at(stop) for stop in stops):
@@ -288,10 +293,10 @@ class Cursor:
         return self.tokens[start : self.index]
 
 
-#: Quoted tokens: a string, one with escapes (`E'\\t'`), a name.
+#: The kinds of quoted tokens: a string, a string with escapes (`E'\\t'`), a name.
 _QUOTED_VALUES: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
 
-#: Options that are paths of files; each has an equivalent option for the content.
+#: The options that are paths of files, each with the option for the content of the file.
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
@@ -303,20 +308,20 @@ def not_supported(
 
 
 def refused(cursor: Cursor, base: dict[str, Any], feature: str, *, hint: str | None = None) -> Refused:
-    """A statement that is not supported because of `feature`, which is at the cursor."""
+    """A statement that is not supported because of `feature`, which stands at the cursor."""
     span = span_of(cursor.rest[:1] or cursor.tokens)
     return Refused(**base, error=not_supported(feature, cursor.text, span, hint=hint))
 
 
 def read_new_name(cursor: Cursor, base: dict[str, Any]) -> dict[str, Any]:
-    """`[IF NOT EXISTS] [schema.]name`: `base` with the fields of `Create` that name the new object."""
+    """Reads `[IF NOT EXISTS] [schema.]name`: `base` with the fields of `Create` that name the new object."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     return {**base, "name": name.name, "name_span": name.span, "schema": name.schema, "if_not_exists": if_not_exists}
 
 
 def read_list(cursor: Cursor, read: Callable[[], Name]) -> tuple[Name, ...]:
-    """One or more names with commas between them."""
+    """Reads one or more names, separated by commas."""
     found = [read()]
     while cursor.take(","):
         found.append(read())
@@ -324,7 +329,7 @@ def read_list(cursor: Cursor, read: Callable[[], Name]) -> tuple[Name, ...]:
 
 
 def take_cascade(cursor: Cursor) -> bool:
-    """`[CASCADE | RESTRICT]` at the end of the statement: whether it is CASCADE."""
+    """Reads `[CASCADE | RESTRICT]` at the end of the statement; returns whether it is CASCADE."""
     cascade = cursor.take("CASCADE")
     if not cascade:
         cursor.take("RESTRICT")
@@ -333,7 +338,9 @@ def take_cascade(cursor: Cursor) -> bool:
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:
-    """`(name = value, …)`; names may contain dots and are lower-cased. spans: receives the span of each option."""
+    """Reads `(name = value, …)`. Names may contain dots and become lower case. spans: receives the span of each
+    option.
+    """
     cursor.expect("(")
     options: dict[str, str] = {}
     while not cursor.at(")"):
@@ -356,7 +363,7 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
 
 
 def _read_secret(cursor: Cursor) -> str | None:
-    """`SECRET name` as a reference; None for other values."""
+    """Reads `SECRET name` as a reference; returns None for other values."""
     if not cursor.at("SECRET") or cursor.at("SECRET", ",") or cursor.at("SECRET", ")"):
         return None
     cursor.index += 1
@@ -364,8 +371,8 @@ def _read_secret(cursor: Cursor) -> str | None:
 
 
 def _as_content(cursor: Cursor, key: str, span: Span) -> str:
-    """The option for the content of a file, instead of the option `key` for its path: with `SECRET name AS FILE` the
-    secret is the content.
+    """The option for the content of a file that replaces the option `key` for its path: `SECRET name AS FILE` means
+    that the secret is the content.
     """
     cursor.index += 2
     if not key.endswith(_FILES):
@@ -375,7 +382,7 @@ def _as_content(cursor: Cursor, key: str, span: Span) -> str:
 
 
 def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
-    """`name = value`, added to `settings`: the name in lower case. CONNECTOR_OPTION for a duplicate."""
+    """Reads `name = value` into `settings`, with the name in lower case. Raises CONNECTOR_OPTION for a duplicate."""
     name = cursor.name(reserved=True)
     cursor.expect("=")
     setting = name.name.lower()
@@ -386,7 +393,7 @@ def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
 
 
 def read_value(cursor: Cursor) -> str:
-    """A string, a number or a word as text."""
+    """Reads a string, a number or a word as text."""
     sign = "-" if cursor.take("-") else ""
     token = cursor.current
     if token is None or not (token.text[:1].isalnum() or token.token_type.name in _QUOTED_VALUES):
@@ -399,12 +406,12 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
 
 def quoted(name: str) -> str:
-    """A name in the form of `search_path`."""
+    """A name as a value of `search_path` contains it: quoted if necessary."""
     return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
 
 
 def unquoted(text: str, folding: Folding = "none") -> str:
-    """The name in a text."""
+    """The name in an item of `search_path`, without its quotes."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')
