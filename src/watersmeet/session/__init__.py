@@ -1,1 +1,1 @@
-"""Sessions: from SQL text to results. PEP 249, statements with their handlers, status."""
+"""Sessions turn SQL text into results: connections of PEP 249, the handlers of statements, the status."""

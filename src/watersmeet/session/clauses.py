@@ -33,7 +33,7 @@ from watersmeet.values.types import Field, Schema
 
 
 def column_defaults(statement: CreateRelation) -> dict[str, str]:
-    """FEATURE_NOT_SUPPORTED for DEFAULT in a relation that a connector feeds."""
+    """Raises FEATURE_NOT_SUPPORTED for DEFAULT in a relation that a connector feeds."""
     if statement.declared and "connector" in statement.options:
         raise not_supported(
             "DEFAULT on a column that a connector gives",
@@ -55,7 +55,7 @@ _FORM: Final = "Write WATERMARK FOR ts AS ts - INTERVAL '20' SECOND."
 def event_time(statement: CreateRelation) -> EventTime | None:
     """The event time that the statement declares, or None.
 
-    FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH, INVALID_VALUE.
+    Raises FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH, INVALID_VALUE.
     """
     options = {n: _option(statement, n) for n in OPTIONS if n in statement.options}
     if not statement.watermarks:
@@ -93,7 +93,7 @@ def event_time(statement: CreateRelation) -> EventTime | None:
 
 
 def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
-    """The delay of the watermark after the greatest time."""
+    """How far the watermark stays below the greatest time."""
     node = mark.expression.unnest()
     if _is_column(node, mark.column):
         return 0
@@ -165,9 +165,10 @@ Made = TypeVar("Made", bound=Input)
 
 
 def with_connector(session: Session, relation: Made) -> Made:
-    """The relation as CREATE stores it, with its connector checked; without it, if the session only checks connectors.
+    """The relation as CREATE stores it, with a checked connector.
 
-    A source that each query opens keeps its options as written. Errors of `registry.check_connector`.
+    A session that only checks connectors stores the relation without one. A source that each query opens keeps its
+    options as written. Raises the errors of `registry.check_connector`.
     """
     if session.connectors == "checked":
         check_options(relation)
@@ -177,17 +178,17 @@ def with_connector(session: Session, relation: Made) -> Made:
 
 
 def without_connector(relation: Made) -> Made:
-    """The relation as one of the database that only statements write."""
+    """The relation without its connector, so that only statements write it."""
     reopened: dict[str, Any] = {"reopened": False} if relation.reopened else {}
     return replace(relation, connector={}, **reopened)
 
 
 def with_schema_columns(session: Session, statement: S) -> S:
-    """The statement with the present columns of the schema before those that it declares.
+    """The statement with the current columns of its schema, followed by those that it declares itself.
 
-    A column in both has the declared type. Errors of tables of lakes as in `lakes.source.lake_schema`; of messages
-    CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it can't be read for now, UNDEFINED_COLUMN if the primary
-    key or a watermark names another column.
+    A column in both has the declared type. For a table of a lake, raises the errors of `lakes.source.lake_schema`. For
+    messages, raises CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it can't be read now, and
+    UNDEFINED_COLUMN if the primary key or a watermark names another column.
     """
     if not statement.takes_columns:
         return statement
@@ -220,7 +221,7 @@ def with_schema_columns(session: Session, statement: S) -> S:
 
 
 def _with_columns(statement: S, found: Schema) -> S:
-    """The statement with the columns of a schema. UNDEFINED_COLUMN."""
+    """The statement with the columns of a schema. Raises UNDEFINED_COLUMN."""
     declared = {c.name for c in statement.columns}
     columns = (*(c for c in found if c.name not in declared), *statement.columns)
     names = [c.name for c in columns]
@@ -240,14 +241,14 @@ def _with_columns(statement: S, found: Schema) -> S:
     return replace(statement, columns=keyed)
 
 
-#: The type of connection of each connector.
+#: The type that the connection of each connector must have.
 _BY_CONNECTOR: Final[dict[str, ConnectionType]] = {"kafka": "kafka", "iceberg": "iceberg"}
 
 Given = TypeVar("Given", bound=CreateRelation | CreateSink)
 
 
 def with_connections(session: Session, statement: Given) -> tuple[Given, tuple[str, ...]]:
-    """The statement with the options of its named connections, and the ids of these. UNDEFINED_OBJECT."""
+    """The statement with the options of its named connections, and the ids of these. Raises UNDEFINED_OBJECT."""
     connector = statement.options.get("connector", "").lower()
     options, ids = _options(session, statement, statement.options, _BY_CONNECTOR.get(connector))
     made = replace(statement, options=options)

@@ -1,4 +1,4 @@
-"""External content of statements: its location, its columns, and filling a relation with it."""
+"""Content outside of the database that statements name: its location, its columns, and a relation filled with it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ from watersmeet.values.types import Schema
 
 @dataclass(frozen=True, kw_only=True)
 class Clause:
-    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
-
-    span: of the call. own: as a source it is a relation of this database.
+    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. Its name and those of the options are in
+    lower case. span: that of the call. own: a source of this call is a relation of this database.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Clause:
 
 
 def content_query(below: Relation, columns: Schema) -> str:
-    """The CREATE VIEW of these columns of a relation."""
+    """A CREATE VIEW statement for these columns of a relation."""
     listed = ", ".join(quoted(c.name) for c in columns)
     return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
 
@@ -72,7 +71,7 @@ def external_of(session: Session, kind: str, options: dict[str, str], name: str,
 def with_target(session: Session, external: External) -> tuple[External, MessageFormat | None]:
     """The external table with the options of the connector that writes it, and the format of written rows.
 
-    CONNECTOR_OPTION.
+    Raises CONNECTOR_OPTION.
     """
     reader = session.database.external_readers.reader(external)
     found = replace(external, target=reader.written())
@@ -83,10 +82,10 @@ def with_target(session: Session, external: External) -> tuple[External, Message
 
 
 def fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
-    """Adds a relation with its content, or without it if connectors are only checked. If the content can't be read,
-    nothing is left.
+    """Adds a relation with its content, or without it if connectors are only checked. If the content can't be read, the
+    relation is not added.
 
-    span: the clause that says where it is.
+    span: the clause with the location of the content.
     """
     readers, external = session.database.external_readers, relation.external
 
@@ -107,7 +106,7 @@ def fill(session: Session, statement: CreateRelation, relation: ExternalTable, w
 
 
 def stream_of(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
-    """The stream of this database that a clause names. UNDEFINED_RELATION, CONNECTOR_OPTION."""
+    """The stream of this database that a clause names. Raises UNDEFINED_RELATION, CONNECTOR_OPTION."""
     options = clause.options
     unknown = [
         n
@@ -139,7 +138,7 @@ def stream_of(session: Session, statement: CreateRelation, clause: Clause) -> Re
 def columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
     """The columns of a relation with the names and types of `columns`.
 
-    UNDEFINED_COLUMN, DATATYPE_MISMATCH.
+    Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH.
     """
     known = {c.name: c for c in below.columns}
     for column in columns:

@@ -23,7 +23,7 @@ Handler = Callable[[Session, Any], Result]
 #: Runs a statement that contains others, or that waits: it holds no lock.
 NestedHandler = Callable[[Session, Any, Nested], Result]
 
-#: By module and function, so that modules that a session never runs are not imported; features register functions.
+#: Most handlers are named by module and function, so that unused modules are not imported; features register functions.
 HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     CopyIn: "copying.refuse_stream",
     CopyOut: "copying.refuse_stream",
@@ -71,7 +71,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.Update: "dml.update",
 }
 
-#: Handlers of statements that contain others, which they run by the last argument.
+#: Handlers of statements that contain others. They run these with their last argument.
 NESTING: Final[dict[type[st.Statement], str | NestedHandler]] = {Execute: "preparing.execute"}
 
 #: Statements of plug-ins, with the module and function that run them. Without its plug-in a statement raises an error.
@@ -117,7 +117,7 @@ def nested_handler_of(kind: type[st.Statement]) -> NestedHandler:
 def handler_of(kind: type[st.Statement]) -> Handler | None:
     """The function that runs statements of a type; None if no function does.
 
-    LIBRARY_MISSING for a statement of a plug-in that is not installed.
+    Raises LIBRARY_MISSING for a statement of a plug-in that is not installed.
     """
     if kind in PLUG_INS:
         return _plugged_in(*PLUG_INS[kind].rsplit(".", 1))
@@ -147,7 +147,7 @@ def bind(session: Session, statement: df.Create) -> Bound:
 
 
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
-    """One INSERT for many rows of parameters; None, with nothing done, if each row needs an INSERT of its own."""
+    """One INSERT for many rows of parameters. Returns None, without inserting, if each row needs its own INSERT."""
     done: Result | None = function_named("copying.insert_many")(session, text, rows)
     return done
 

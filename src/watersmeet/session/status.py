@@ -211,7 +211,8 @@ TopologyFormat = Literal["svg", "dot"]
 
 
 def draw_topology(session: Session, kind: TopologyFormat) -> str:
-    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
+    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. Raises INVALID_PARAMETER.
+    """
     if kind not in ("svg", "dot"):
         raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
     catalog, producers = session.catalog, producers_of(session)

@@ -27,9 +27,9 @@ from watersmeet.maintenance.views import bind_running
 from watersmeet.session.connections.execute import run_statement
 from watersmeet.session.statements.dml import described_change
 
-#: Words and signs that end the head of a CREATE statement, in which the name of the object stands.
+#: Words and signs that end the head of a CREATE statement. The head contains the object's name.
 _ENDS: Final = ("(", "AS", "FROM", "ON", "SETTINGS", "STARTED", "STOPPED", "WITH")
-#: Conditions of a name that stands for nothing.
+#: Error conditions for a name that no object has.
 _UNDEFINED: Final = ("UNDEFINED_RELATION", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTION")
 
 
@@ -37,9 +37,8 @@ _UNDEFINED: Final = ("UNDEFINED_RELATION", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTI
 class Finding:
     """A statement that would be refused, or that can't be checked without another system.
 
-    script: the number of its script, from 0. error: with its place in the text of the script. statement: its span in
-    that. follows: the earlier finding without which there would be none. checked: false if only another system knows
-    whether the statement is right.
+    script: the number of its script, from 0. error: with its position in the script. statement: its span in the script.
+    follows: the earlier finding that caused this one. checked: false if only another system can check the statement.
     """
 
     script: int
@@ -50,16 +49,16 @@ class Finding:
 
     @property
     def line(self) -> int:
-        """The line of its error in its script, or of its statement, from 1."""
+        """The line of the error in the script, counted from 1; that of the statement if the error has none."""
         text = self.error.sql or ""
         return self.error.line or text.count("\n", 0, self.statement.start) + 1
 
 
 def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) -> tuple[int, list[Finding]]:
-    """(the number of statements, those that would fail) if the scripts ran in this order, each in its own session.
+    """(the number of statements, the findings) for scripts that would run in this order, each in its own session.
 
-    Never raises an error because of a script. scripts: pairs of the initial dialect and the text. database: an empty
-    database in this process; afterwards it contains the objects of the scripts, without rows.
+    Errors of the scripts are returned, never raised. scripts: pairs of the initial dialect and the text. database: an
+    empty database in this process; afterwards it contains the objects of the scripts, without rows.
     """
     count = 0
     found: list[Finding] = []
@@ -85,7 +84,7 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
 
 
 def _check(session: Session, statement: st.Statement) -> None:
-    """Raises what the statement would raise."""
+    """Raises the error that the statement would raise."""
     match statement:
         case st.Refused():
             raise statement.error
@@ -99,7 +98,7 @@ def _check(session: Session, statement: st.Statement) -> None:
         case st.Insert() | st.Update() | st.Delete():
             described_change(session, statement)
         case CopyFrom() | CopyTo() | st.Flush() | st.KillQuery() | st.StartProcessor() | st.StopProcessor():
-            pass  # they need rows or running objects
+            pass  # these need rows or running objects
         case st.Begin() | st.Commit() | st.Rollback():
             pass
         case _:
@@ -107,7 +106,7 @@ def _check(session: Session, statement: st.Statement) -> None:
 
 
 def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:
-    """The finding of the statement that would have made what an error does not find."""
+    """The finding of the earlier statement that should have created the object that an error reports as missing."""
     if err.condition not in _UNDEFINED or err.span is None or err.sql is None:
         return None
     named = err.sql[err.span.start : err.span.end].partition("(")[0]
@@ -116,7 +115,7 @@ def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:
 
 
 def _names(statement: st.Statement, dialect: str) -> list[str]:
-    """The names that a statement would create, in lower case; if it can't be read, all words of its head."""
+    """The names that a statement would create, in lower case; if it can't be parsed, all words of its head."""
     if isinstance(statement, df.Create):
         return [statement.name.lower()]
     try:

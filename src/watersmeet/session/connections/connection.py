@@ -46,7 +46,7 @@ else:
 Runtime = Literal["spark", "inprocess"]
 
 _PERMISSIONS: Final = ("private", "umask")
-#: The function that starts a running query, by its statement.
+#: The function that starts a running query, for each type of statement.
 _STARTING: Final[dict[type[Statement], str]] = {
     Recover: "running.recover",
     Select: "running.start",
@@ -83,9 +83,9 @@ def connect(
         `parallelism` if the state can't be split. The content of the views does not change.
     tick_seconds: the shortest interval between updates of views that change only because time passes (now(), idle
         timeouts).
-    file_permissions: of a new database. `private`: only the user of this process can access its directory and files
-        (0700, 0600), whatever the umask is. `umask`: the umask applies, for executors or readers that run as another
-        user. An existing database keeps the permissions of its directory.
+    file_permissions: those of a new database. `private`: only the user of this process can access its directory and
+        files (0700, 0600), whatever the umask is. `umask`: the umask applies, for executors or readers that run as
+        another user. An existing database keeps the permissions of its directory.
     allow_files: whether statements may read files of this machine: `read_csv(…)` and similar functions in SELECT,
         connectors and dictionaries with a path. If False, they fail with FILES_NOT_ALLOWED; existing sources continue.
     kafka: the connection to Kafka for new topics of the Lenses dialect: settings `kafka.*` without that prefix, such as
@@ -155,7 +155,7 @@ class Connection:
         self._finalizer = weakref.finalize(self, session.database.close)
 
     def show_own_writes(self) -> None:
-        """Without Spark, queries wait until they show what this connection has committed."""
+        """Without Spark, queries wait until they include all commits of this connection."""
         self._session.waits = self.opened.runtime == "inprocess" and not self.opened.read_only
 
     @property
@@ -170,7 +170,7 @@ class Connection:
 
     @property
     def autocommit(self) -> bool:
-        """Whether each statement commits by itself: always, outside BEGIN … COMMIT."""
+        """Whether each statement commits by itself: true except between BEGIN and COMMIT."""
         return self._session.transaction is None
 
     def cursor(self) -> Cursor:
@@ -192,9 +192,9 @@ class Connection:
         transaction: the script is one transaction, including its definitions: an error, or closing the iterator before
         its end, undoes all of it. FLUSH commits the statements before it. A script with BEGIN, COMMIT or ROLLBACK of
         its own is run as written.
-        name: of the script's file. The script may be given again: a CREATE is skipped if its object exists with the
-        same definition, and each other change is made once for each name and text (docs/OPERATIONS.md).
-        replaces: with a name, a view with another definition is replaced.
+        name: that of the script's file. With a name, the script may run again: a CREATE is skipped if its object exists
+        with the same definition, and each other change is made once for each name and text (docs/OPERATIONS.md).
+        replaces: also replace views whose definition differs; needs `name`.
         """
         run = execute_whole if transaction else execute_each
         for result in run(self._session, text, self._lock, name, replaces=replaces):
@@ -262,7 +262,7 @@ class Connection:
             try:
                 started: running.RunningQuery = function_named(function)(self._session, statements[0])
             except errors.Error as err:
-                if err.span is not None and err.sql is None:  # errors of the planner do not have the text
+                if err.span is not None and err.sql is None:  # errors of the planner lack the SQL text
                     err.sql = query
                 raise
         return started
@@ -279,14 +279,15 @@ class Connection:
         """The content of materialized views and tables, and then their changes, commit by commit: an iterator and an
         async iterator of `Update`. Works in any process that has the database open, also read-only.
 
-        names: one or more. after: a commit, mostly the `token` of an earlier subscriber: returns the changes after it,
-        without the content. up_to: the last commit; then it ends. snapshot: False: without the content, only changes
-        from now on. progress: also reports commits without changes, as updates without batches; of several found at
-        once, the last. buffer_bytes: the limit of waiting changes (default: 16 MiB).
+        names: one or more relations. after: a commit, usually the `token` of an earlier subscriber: only the changes
+        after it are returned, not the content. up_to: the commit after which the iterator ends. snapshot: if False,
+        only changes from now on are returned, not the content. progress: also report commits without changes, as
+        updates without batches; if several are found at once, only the last. buffer_bytes: the limit of buffered
+        changes (default: 16 MiB).
 
-        UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED for a relation without stored rows; INVALID_PARAMETER for a commit
-        that does not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation did not exist
-        yet.
+        Raises UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED for a relation without stored rows; INVALID_PARAMETER for a
+        commit that does not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation did not
+        exist yet.
         """
         self._check_open()
         return subscriber.subscribe(

@@ -76,7 +76,8 @@ class Cursor:
 
     @property
     def description(self) -> list[Description] | None:
-        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None without rows."""
+        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None if no rows are returned.
+        """
         if self._result is None or (self._result.table is None and self._result.running is None):
             return None
         return [(c.name, c.type, None, None, c.type.precision, c.type.scale, c.nullable) for c in self._result.columns]
@@ -88,12 +89,12 @@ class Cursor:
 
     @property
     def statusmessage(self) -> str | None:
-        """The first words of the last statement; None before any."""
+        """The first words of the last statement; None before the first one."""
         return None if self._result is None else self._result.command
 
     @property
     def runs(self) -> bool:
-        """Whether the result is of a query that runs until it is stopped, and may return more rows."""
+        """Whether the result is that of a running query, which may return more rows."""
         return self._running is not None and not self._running.ended
 
     @property
@@ -104,7 +105,7 @@ class Cursor:
         return None if self._running is None else self._running.sign
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until a row can be fetched. False if no more rows follow, or none arrived in that many seconds."""
+        """Waits until a row can be fetched. Returns False if no more rows follow, or none arrived in `seconds`."""
         until_s = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             if self._read < len(self._rows) or self._taken < self._table().num_rows:
@@ -168,16 +169,16 @@ class Cursor:
         return left
 
     def fetch_record_batch_reader(self, rows_per_batch: int = 1_000_000) -> pa.RecordBatchReader:
-        """The remaining rows, as a reader of Arrow batches of at most that many rows."""
+        """The remaining rows, as a reader of Arrow batches with at most `batch_size` rows."""
         left = self.fetch_arrow_table()
         return pa.RecordBatchReader.from_batches(left.schema, left.to_batches(max_chunksize=rows_per_batch))
 
     def fetch_df(self) -> Any:
-        """The remaining rows as a pandas DataFrame. Integers with NULLs become doubles there."""
+        """The remaining rows as a pandas DataFrame. Integers with NULLs become doubles."""
         return self.fetch_arrow_table().to_pandas()
 
     def pl(self) -> Any:
-        """The remaining rows as a Polars DataFrame. LIBRARY_MISSING without Polars."""
+        """The remaining rows as a Polars DataFrame. Raises LIBRARY_MISSING without Polars."""
         try:
             polars = importlib.import_module("polars")
         except ImportError as cause:
@@ -241,7 +242,7 @@ class Cursor:
         return self._result.table
 
     def _hand_out(self) -> None:
-        """Reports to a running query that all rows but those waiting in this cursor are returned."""
+        """Reports to a running query that all its rows were returned, except those waiting in this cursor."""
         if self._running is not None:
             self._running.unread(len(self._rows) - self._read + self._given.num_rows - self._taken)
 
@@ -287,7 +288,7 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:  # noqa: N802 - the name is
 
 
 class TypeObject:
-    """Equal to the type codes in `Cursor.description` (`SqlType`) whose names it lists."""
+    """Compares equal to the type codes in `Cursor.description` (`SqlType`) whose names it lists."""
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)

@@ -46,8 +46,8 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
 def execute_each(
     session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
 ) -> Iterator[Result]:
-    """Runs the statements of `text` and yields the result of each, with its notices. None runs if one can't be
-    parsed.
+    """Runs the statements of `text` and yields the result of each, with its notices. If one can't be parsed, none is
+    run.
 
     name, replaces: as in `Connection.execute_script`.
     """
@@ -61,9 +61,8 @@ def execute_whole(
     session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
 ) -> Iterator[Result]:
     """Like `execute_each`, in one transaction. An error, or a caller that stops iterating, undoes everything since the
-    last FLUSH, which commits the statements before it. The detail of the error says so.
-
-    A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
+    last FLUSH, which commits the statements before it. The error's detail reports this. A text with BEGIN, COMMIT or
+    ROLLBACK of its own is run as written; so is a text within a transaction.
     """
     statements, script = _read(session, text, name, replaces=replaces)
     if session.transaction is not None or any(isinstance(s, CONTROL) for s in statements):
@@ -105,7 +104,7 @@ def _read(
 def _execute_new(
     session: Session, statement: st.Statement, lock: threading.RLock, script: ScriptRun | None
 ) -> Iterator[Result]:
-    """The result of a statement; none if the script ran before and the statement is not to run again."""
+    """The result of a statement; nothing if the script ran before and the statement must not run again."""
     if script is None:
         yield execute_statement(session, statement, lock)
         return
@@ -125,7 +124,7 @@ def _execute_new(
         check_replacing(session, steps[0])
         statement = replace(statement, replaces=True)
     alone = session.transaction is None and any(s.once or isinstance(s, df.CreateProcessor) for s in running)
-    if alone:  # its effect and the note about it are one commit
+    if alone:  # one commit: its effect, and the record that it ran
         session.transaction = committing.new_transaction(session)
     try:
         result = execute_statement(session, statement, lock)
@@ -148,7 +147,7 @@ def _summary(script: ScriptRun | None) -> Iterator[Result]:
 
 
 def _left(flushed: st.Statement | None) -> str:
-    """The part of a failed script that took effect. flushed: its last FLUSH before the error."""
+    """A sentence on the part of a failed script that took effect. flushed: its last FLUSH before the error."""
     if flushed is None:
         return "Nothing of the script was done."
     line = flushed.text.count("\n", 0, flushed.span.start) + 1
@@ -164,9 +163,7 @@ def execute_statement(session: Session, statement: st.Statement, lock: threading
 
 
 def commit_whole(session: Session, lock: threading.RLock) -> None:
-    """Commits the transaction around several statements, if there is one, and waits for views if the session is set
-    so.
-    """
+    """Commits the transaction around several statements, if any; then waits for views if the session is set to."""
     if session.transaction is None:
         return
     with lock, session.numbered():
@@ -220,7 +217,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
 
 
 def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
-    """makes: it creates a relation, so that other statements that create one wait."""
+    """makes: the statement creates a relation; others that create one wait for it."""
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()
@@ -236,7 +233,7 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
 
 @contextmanager
 def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
-    """Inside, errors abort the open transaction, and errors of libraries become errors of the statement."""
+    """While it is open, errors abort the transaction, and errors of libraries become errors of the statement."""
     try:
         yield
     except Error:
@@ -245,7 +242,7 @@ def _failing(session: Session, statement: st.Statement) -> Iterator[None]:
     except duckdb.Error as cause:
         _fail(session)
         raise failed_query(cause, statement.text) from cause
-    except UnicodeDecodeError as cause:  # DuckDB truncated a text in its message within a character
+    except UnicodeDecodeError as cause:  # DuckDB cut a text of its message within a character
         _fail(session)
         raise error(
             "INVALID_VALUE",
@@ -289,16 +286,16 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
                 return handler(session, statement)
             except Error as err:
                 if err.condition == "UNDEFINED_RELATION" and take_over_tables(session):
-                    return handler(session, statement)  # the catalog has it since then
+                    return handler(session, statement)  # it is in the catalog now
                 raise
     except Error as err:
-        if err.span is not None and err.sql is None:  # errors of the planner do not have the text
+        if err.span is not None and err.sql is None:  # errors of the planner lack the SQL text
             err.sql = statement.text
         raise
 
 
 def _check_open(session: Session, statement: st.Statement) -> None:
-    """TRANSACTION_STATE for a statement in a failed transaction, unless it ends the transaction."""
+    """Raises TRANSACTION_STATE for a statement in a failed transaction, unless it ends the transaction."""
     transaction = session.transaction
     if transaction is not None and transaction.failed and not isinstance(statement, (*CONTROL[1:], RollbackTo)):
         raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")

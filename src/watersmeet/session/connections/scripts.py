@@ -1,4 +1,4 @@
-"""Scripts that are given again: the statements of one that a database has run before are skipped.
+"""Scripts that run again: statements that the database has run before are skipped.
 
 A CREATE is skipped if its object exists with the same definition. Definitions are compared as parsed, not as bound:
 white space, comments and the case of keywords do not matter, and neither do changes of the objects that a query reads.
@@ -6,8 +6,8 @@ Values of secret options are not compared, because a stored definition hides the
 
 The catalog keeps a digest of each CREATE, ALTER, DROP, GRANT, INSERT, UPDATE, DELETE and COPY of a script, in the
 commit that has its effect. The digest covers the name of the script's file, the dialect, the words of the statement,
-and how often these words stood in the script before. Changes of rows belong to their table: a table that was dropped
-and created again gets them again.
+and how often the script contained these words earlier. Changes of rows belong to their table: they are made again in a
+table that was dropped and created again.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ from watersmeet.store.positions import secret_names
 #: The fields of a statement that hold its spelling, not its meaning.
 _WRITTEN: Final = ("text", "sql", "query_text", "if_not_exists", "replaces")
 
-#: A password may be guessed from a fast digest.
+#: These statements may contain passwords, which could be guessed from a fast digest.
 _SLOW: Final = (CreateRole, AlterRole)
 _ROUNDS: Final = 100_000
 
-#: run: new. same: exists with this definition. ran: ran before. changed: its object was changed since it ran, or IF NOT
-#: EXISTS stands in front of another definition. differs: exists with another definition.
+#: run: the statement is new. same: its object exists with this definition. ran: it ran before. changed: its object was
+#: changed after it ran, or has another definition and the statement has IF NOT EXISTS. differs: its object has another
+#: definition.
 Action = Literal["run", "same", "ran", "changed", "differs"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement of a script, and what is to be done about it.
+    """A statement of a script, and whether it is to run.
 
-    title: of an object that exists. difference: of its definition from the script's, line by line. problem: why the
-    object can't be replaced.
+    title: that of the existing object. difference: its definition compared with the script's, line by line. problem:
+    why the object can't be replaced.
     """
 
     statement: st.Statement
@@ -76,7 +77,7 @@ class Step:
 class ScriptRun:
     """The statements of a script, compared with the objects of a database.
 
-    name: of the script's file, without its folder. replaces: definitions are compared even if their statement ran
+    name: that of the script's file, without its folder. replaces: definitions are compared even if their statement ran
     before, and those that differ are replaced.
     """
 
@@ -94,7 +95,7 @@ class ScriptRun:
         self._gone: set[str] = set()
 
     def _digested(self) -> Iterator[str | None]:
-        """The digests of the statements of which the catalog keeps one, else None."""
+        """For each statement its digest, or None if the catalog keeps none of it."""
         salt = self._session.database.layout.id.encode()
         dialect, counts = self._session.dialect, Counter[str]()
         for statement in self._statements:
@@ -145,9 +146,9 @@ class ScriptRun:
         return Step(statement, "run" if statement.replaces else "differs", title, difference)
 
     def _later(self, statement: st.Statement, name: st.Name, *, removes: bool) -> bool:
-        """Whether a later statement of the script has altered a relation when the script ran before.
+        """Whether a later statement of the script altered the relation when the script last ran.
 
-        removes: only statements after which no relation has the name.
+        removes: only count statements after which no relation has the name.
         """
         place = self._places[id(statement)]
         later = (self._statements[p] for p in self._altering if p > place)
@@ -157,7 +158,7 @@ class ScriptRun:
     def _existing(self, statement: df.Create) -> Relation | SqlFunction | None:
         try:
             schema = schema_for(self._session, statement)
-        except Error:  # a schema that the script has yet to create
+        except Error:  # the script creates the schema later
             return None
         catalog = self._session.catalog
         if isinstance(statement, CreateFunction):
@@ -174,14 +175,14 @@ class ScriptRun:
         return None if found is None or found.id in self._gone else found
 
     def _ran(self, statement: st.Statement, target: Relation | SqlFunction | None) -> bool:
-        """Whether it ran before. target: the relation to which this must have happened; None: any that exists."""
+        """Whether the statement ran before on the relation `target`; None: on any existing relation."""
         digest, ran = self._digests[self._places[id(statement)]], self._session.database.catalog.ran
         if target is not None:
             return digest in ran.get(target.id, ())
         return any(digest in found for i, found in ran.items() if i not in self._gone)
 
     def expect(self, statement: st.Statement) -> None:
-        """From now on, relations count as dropped that the statement drops or renames."""
+        """From now on, treats the relations that the statement drops or renames as dropped."""
         if isinstance(statement, df.Drop | df.RenameRelation):
             catalog = self._session.catalog
             named = (catalog.by_name(n, s) for s, n in _removed(statement))
@@ -194,20 +195,20 @@ class ScriptRun:
         return any(self._digests[self._places[id(s)]] is not None for s in statements)
 
     def note(self, statement: st.Statement, before: Relation | SqlFunction | None) -> None:
-        """Notes in the open transaction that a statement ran. before: its target before that."""
+        """Records in the open transaction that a statement ran. before: its target before it ran."""
         digest, transaction = self._digests[self._places[id(statement)]], self._session.transaction
         if digest is None or transaction is None:
             return
         target = self.target(statement) if isinstance(statement, df.Create) else before
         found = transaction.ran.setdefault("" if target is None else target.id, [])
         if isinstance(statement, df.CreateProcessor) and before is not None and before is not target:
-            # The processor has taken the place of its topic.
+            # The processor has replaced its topic.
             found += [*self._session.database.catalog.ran.get(before.id, ()), *transaction.ran.get(before.id, ())]
         found.append(digest)
 
 
 def steps_of(session: Session, name: str, text: str, *, replaces: bool = False) -> list[Step]:
-    """The steps of a script, without running them. Only changes the session's settings as the script does."""
+    """The steps of a script, without running them; only its SET statements take effect in the session."""
     statements = session.parse(text)
     run = ScriptRun(session, name, statements, replaces=replaces)
     found = []
@@ -227,9 +228,9 @@ def steps_of(session: Session, name: str, text: str, *, replaces: bool = False) 
 
 
 def check_definitions(session: Session, name: str, text: str, file: str, path: str) -> None:
-    """DUPLICATE_OBJECT if a script defines objects in another way than the database does.
+    """Raises DUPLICATE_OBJECT if a script defines objects in another way than the database does.
 
-    file: with its folder. path: of the database.
+    file: the script's, with its folder. path: the database's.
     """
     differing = [s for s in steps_of(session, name, text) if s.action == "differs"]
     if not differing:
@@ -258,7 +259,7 @@ def _set(session: Session, statement: st.SetVariable) -> None:
 
 
 def check_replacing(session: Session, step: Step) -> None:
-    """FEATURE_NOT_SUPPORTED if replacing an object would lose rows, CATALOG_TYPE_MISMATCH for another kind,
+    """Raises FEATURE_NOT_SUPPORTED if replacing an object would lose rows, CATALOG_TYPE_MISMATCH for another kind,
     DEPENDENT_OBJECTS.
     """
     statement = step.statement
@@ -296,7 +297,7 @@ def _target_name(statement: st.Statement) -> st.Name | None:
 
 
 def _removed(statement: st.Statement) -> set[tuple[str | None, str]]:
-    """The names after which nothing is found once the statement has run, with their schemas as written."""
+    """The names that no relation has once the statement has run, with their schemas as written."""
     if isinstance(statement, df.Drop):
         return {(n.schema, n.name) for n in statement.names}
     return _altered(statement) if isinstance(statement, df.RenameRelation) else set()
@@ -307,7 +308,7 @@ def _altered(statement: st.Statement) -> set[tuple[str | None, str]]:
 
 
 def _same(existing: Relation | SqlFunction, statement: df.Create, dialect: str) -> bool:
-    """Whether a statement defines an object as it is."""
+    """Whether a statement has the definition of an existing object."""
     if existing.dialect != dialect:
         return False
     text = without_secrets(statement.sql, dialect)
@@ -323,7 +324,7 @@ def _same(existing: Relation | SqlFunction, statement: df.Create, dialect: str) 
 
 
 def _form(value: Any) -> Any:
-    """A part of a statement without places and spelling. Trees of queries are equal without these."""
+    """A part of a statement without positions and spelling. Trees of queries compare equal without this."""
     if is_dataclass(value) and not isinstance(value, type):
         found = [(f.name, _form(getattr(value, f.name))) for f in fields(value) if f.name not in _WRITTEN]
         return None if isinstance(value, Span) else (type(value), found)
@@ -335,7 +336,7 @@ def _form(value: Any) -> Any:
 
 
 def _difference(old: str, new: str) -> Iterator[str]:
-    """The lines of both texts: those of the old one alone after "-", of the new one alone after "+"."""
+    """The lines of both texts; "-" precedes those only in the old text, "+" those only in the new one."""
     before, after = ([line.rstrip() for line in text.strip().splitlines()] for text in (old, new))
     old_keys, new_keys = ([" ".join(line.split()) for line in lines] for lines in (before, after))
     for kind, i, j, k, m in difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes():

@@ -1,3 +1,3 @@
-"""Features: a statement each, or a family, with its class, reader and handler. They are imported at the first statement
-that is neither a query nor DML.
+"""Features: each module contains one statement or a family of them, with classes, readers and handlers. They are
+imported at the first statement that is neither a query nor DML.
 """

@@ -78,7 +78,9 @@ _OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "sqlserver-cdc")
 
 
 def is_captured(statement: CreateRelation) -> bool:
-    """Whether a statement has a CDC connector. FEATURE_NOT_SUPPORTED for those of unsupported systems."""
+    """Whether a statement has a CDC connector. Raises FEATURE_NOT_SUPPORTED for systems that Watersmeet does not
+    support.
+    """
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
         listed = " and ".join(f"{s.title} (connector {name})" for name, s in SYSTEMS.items())
@@ -176,7 +178,7 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
 
 
 def _add_unconnected(session: Session, statement: CreateRelation, given: Mapping[str, str] | None) -> None:
-    """Adds a table without rows, or a source without columns, under which the statements that name it can be checked.
+    """Adds a table without rows, or a source without columns, so that statements that name it can be checked.
 
     given: the options of the database, if the statement has them. Raises RUNTIME_UNAVAILABLE if the columns are not
     declared, because only the server knows them.
@@ -204,7 +206,7 @@ def _add_unconnected(session: Session, statement: CreateRelation, given: Mapping
 
 
 class _Opened(NamedTuple):
-    """A connection to a database that a statement names. database: its entry, not in the catalog yet."""
+    """A connection to a database that a statement names. database: its entry, which is not in the catalog yet."""
 
     system: System
     options: DatabaseOptions
@@ -214,7 +216,7 @@ class _Opened(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
-    """The database of the options, in a transaction. Errors have their span."""
+    """The database that the options describe, in a transaction. Errors have the span of the statement's name."""
     system = system_of(given["connector"])
     with located(statement, statement.name_span):
         options = {**system.defaults(given), **given, "connector": system.connector}
@@ -227,7 +229,9 @@ def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str
 
 @contextlib.contextmanager
 def _begun(session: Session, opened: _Opened, database: CapturedDatabase) -> Iterator[CapturedDatabase]:
-    """The entry with its start. A failed statement or transaction drops the server's slot and publication."""
+    """The entry with the position at which its capture starts. A failed statement or transaction drops the server's
+    slot and publication.
+    """
     start, more = opened.system.begin(opened.connection, opened.options)
     made = replace(database, start=start, made=(*database.made, *more))
     if made.made:
@@ -246,7 +250,7 @@ def _table(
     there: TableThere,
     options: TableOptions,
 ) -> CapturedTable:
-    """The entry of a table. CONNECTOR_OPTION, DATATYPE_MISMATCH, UNDEFINED_COLUMN."""
+    """The entry of a table. Raises CONNECTOR_OPTION, DATATYPE_MISMATCH, UNDEFINED_COLUMN."""
     for given, feature in (
         (statement.watermarks, "WATERMARK"),
         (statement.declared, "DEFAULT"),
@@ -294,7 +298,7 @@ def _table(
 
 
 def _columns(statement: CreateTable, system: System, there: TableThere) -> Schema:
-    """The columns of the server's table, if requested, and then the declared ones, which are checked."""
+    """The columns of the server's table, if requested, followed by the declared ones, which are checked."""
     known = {c.name: c for c in there.columns}
     declared = {c.name: c for c in statement.columns}
     for column in statement.columns:
@@ -342,13 +346,13 @@ def _check_readable(system: System, column: TableColumn, there: TableThere) -> N
 
 
 def _takes(system: System, declared: SqlType, theirs: SqlType | None) -> bool:
-    """Whether a column of that type accepts all values of the server's type."""
+    """Whether a column of type `declared` accepts all values of the server's type `theirs`."""
     if declared in (VARCHAR, theirs):
         return True
     if theirs is None:
         return False
     if declared.name == theirs.name == "numeric":
-        return True  # a value with more digits stops the replication of the table
+        return True  # at the first value with more digits, the replication of the table stops
     if declared.element is not None and theirs.element is not None:
         return _takes(system, declared.element, theirs.element)
     return declared.name in system.wider.get(theirs.name, ())
@@ -359,9 +363,8 @@ _COMMAND = "RESET SOURCE"
 
 @handles(ResetSource)
 def reset_source(session: Session, statement: ResetSource) -> Result:
-    """RESET SOURCE: one commit empties the tables, with the position from which they are read again.
-
-    A table of a shared source is reset by itself. CATALOG_TYPE_MISMATCH for an object that is not captured;
+    """RESET SOURCE: one commit empties the tables and stores the position from which they are read again. A table of a
+    shared source can be reset without the others. Raises CATALOG_TYPE_MISMATCH for an object that is not captured;
     UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if the server's table no longer fits; errors of the client.
     """
     session.require_writer(_COMMAND)
@@ -396,8 +399,8 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
 
 
 def _found(session: Session, statement: ResetSource) -> tuple[CapturedDatabase, list[CapturedTable], bool]:
-    """(the captured database that is named or has the named table, the tables that are read again, whether these are
-    all tables of the database).
+    """(the named captured database, or that of the named table; the tables to read again; whether these are all its
+    tables).
     """
     known = session.catalog.relations
     relation = session.relation(statement.name, statement)
@@ -416,7 +419,7 @@ def _found(session: Session, statement: ResetSource) -> tuple[CapturedDatabase, 
 
 
 def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: CapturedTable) -> CapturedTable:
-    """The entry of a table for the server's present table of its name, whose changes are published."""
+    """The entry for the table that has the name on the server now. Starts the publication of its changes."""
     captured = table.captured
     name = f"{captured.schema}.{captured.table}" if system.has_schemas else captured.table
     there = system.table(connection, options, name)

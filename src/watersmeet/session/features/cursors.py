@@ -25,9 +25,8 @@ ALL_ROWS: Final = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareCursor(Statement):
-    """`DECLARE name CURSOR FOR query`: its rows are those of the moment of the declaration.
-
-    binary: the protocol sends the rows in binary. held: it outlives its transaction.
+    """`DECLARE name CURSOR FOR query`: its rows are fixed at its declaration. binary: the protocol sends rows in binary
+    form. held: the cursor outlives its transaction.
     """
 
     takes: ClassVar[str | None] = None
@@ -51,10 +50,8 @@ class DeclareSubscriptionCursor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch(Statement):
-    """FETCH, and MOVE, which returns no rows.
-
-    kind: the direction. count: None: all following rows. timeout_s: how long to wait for rows of a running query; None:
-    the cursor's default.
+    """FETCH, and MOVE, which returns no rows. kind: the direction. count: the number of rows; None for all that follow.
+    timeout_s: how long to wait for rows of a running query; None for the cursor's default.
     """
 
     takes: ClassVar[str | None] = None
@@ -164,7 +161,7 @@ def read_close(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @handles_nested(DeclareCursor)
 def declare(session: Session, statement: DeclareCursor, nested: Nested) -> Result:
-    """DECLARE … CURSOR. Outside of a transaction, only a cursor WITH HOLD or over a query that runs can be declared."""
+    """DECLARE … CURSOR. Outside of a transaction, a cursor must have WITH HOLD or belong to a running query."""
     session.cursors.check_new(statement.name)
     alone = session.transaction is None
     result = nested.run(statement.query)
@@ -173,7 +170,7 @@ def declare(session: Session, statement: DeclareCursor, nested: Nested) -> Resul
     if result.table is None and result.running is None:
         raise error("FEATURE_NOT_SUPPORTED", "a cursor of this statement is not supported")
     flow = None if result.running is None else Flow(result.running, session.cancellation)
-    # A running query has no fixed moment: outside of a transaction its cursor stays open until CLOSE.
+    # The rows of a running query are not fixed; outside of a transaction its cursor stays open until CLOSE.
     held = statement.held or (flow is not None and alone)
     session.cursors[statement.name] = OpenCursor(result, declared=True, held=held, binary=statement.binary, flow=flow)
     session.cursors.check_size(session.result_bytes)

@@ -51,7 +51,9 @@ def read_alter_database(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowCommits(Statement):
-    """`SHOW COMMITS [FROM relation] [LIMIT limit]`: the newest first. relation: only commits that changed it."""
+    """`SHOW COMMITS [FROM relation] [LIMIT limit]`: the newest commit first. relation: only the commits that changed
+    this relation.
+    """
 
     takes: ClassVar[str | None] = None
     tells: ClassVar[bool] = True
@@ -62,7 +64,7 @@ class ShowCommits(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterSystem(Statement):
-    """`ALTER SYSTEM SET name = value`, `ALTER SYSTEM RESET name`: a setting of the database. value: None: its
+    """`ALTER SYSTEM SET name = value`, `ALTER SYSTEM RESET name`: a setting of the database. value: None for the
     default.
     """
 
@@ -113,7 +115,7 @@ _COMMITS: Final[Schema] = (
 
 RETENTION: Final = "retention"
 
-#: RisingWave's name for it, in milliseconds.
+#: RisingWave's name of this setting, in milliseconds.
 _RETENTION_MS: Final = "time_travel_retention_ms"
 
 _CLOCK: Final = "clock"
@@ -134,7 +136,7 @@ def show_commits(session: Session, statement: ShowCommits) -> Result:
 
 
 def _newest_first(session: Session) -> Iterator[Commit]:
-    """All commits that can be read. Another process may delete the oldest meanwhile."""
+    """All readable commits. Another process may delete the oldest ones meanwhile."""
     database = session.database
     log = database.log
     oldest = oldest_commit(database.layout, log)
@@ -156,7 +158,7 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
 def alter_system(session: Session, statement: AlterSystem) -> Result:
     """ALTER SYSTEM SET retention: how long history is kept. ALTER SYSTEM RESET clock: see `viewrefresh`.
 
-    INVALID_PARAMETER, UNDEFINED_OBJECT.
+    Raises INVALID_PARAMETER, UNDEFINED_OBJECT.
     """
     session.require_definer("ALTER SYSTEM")
     session.require_no_transaction("ALTER SYSTEM")
@@ -214,7 +216,7 @@ _COMMAND = "ALTER DATABASE"
 
 @handles(AlterDatabase)
 def alter_database(session: Session, statement: AlterDatabase) -> Result:
-    """ALTER DATABASE SET parallelism, effective from the next epoch on. Returns when that is committed."""
+    """ALTER DATABASE SET parallelism, effective from the next epoch on. Returns after the commit of that epoch."""
     session.require_writer(_COMMAND)
     session.require_no_transaction(_COMMAND)
     value = statement.parallelism

@@ -1,4 +1,4 @@
-"""CREATE DICTIONARY: its source, and the keys and attributes of its layout.
+"""CREATE DICTIONARY: the source, layout, keys and attributes of a dictionary.
 
 Timeplus, "Dictionary", "Direct JOIN with Dictionary"; ClickHouse, "Dictionaries".
 """
@@ -151,7 +151,7 @@ _NESTED: Final = {"credentials": _credentials, "headers": _headers}
 
 
 def _range(cursor: Cursor) -> tuple[Name, Name]:
-    """`(MIN first MAX last)`: the columns between which a row is valid, both included."""
+    """`(MIN first MAX last)`: the two columns that limit when a row is valid, both limits included."""
     cursor.expect("(")
     cursor.expect("MIN")
     first = cursor.name()
@@ -162,7 +162,7 @@ def _range(cursor: Cursor) -> tuple[Name, Name]:
 
 
 def _lifetime(cursor: Cursor) -> tuple[int, int]:
-    """`(300)`, `(MIN 1 MAX 10)`: the least and the greatest number of seconds."""
+    """`(300)`, `(MIN 1 MAX 10)`: the minimum and maximum number of seconds."""
     cursor.expect("(")
     least = greatest = None
     while not cursor.at(")"):
@@ -195,8 +195,8 @@ def _check_names(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> Non
 class CreateDictionary(CreateRelation):
     """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
 
-    lifetime_s: its least and its greatest value; 0 and 0: for ever, None if it is not given. bounds: the columns of
-    `RANGE(MIN first MAX last)`, between which a row is valid; empty without it.
+    lifetime_s: its minimum and maximum in seconds; (0, 0) means for ever, None that it is not given. bounds: the two
+    columns of `RANGE(MIN first MAX last)`, which limit when a row is valid; empty without RANGE.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -210,7 +210,7 @@ class CreateDictionary(CreateRelation):
     bounds: tuple[Name, ...] = ()
 
 
-#: By layout (without `complex_key_`), the options for Timeplus's storage, which have no effect in Watersmeet.
+#: Options for Timeplus's storage, without effect in Watersmeet, by layout (without `complex_key_`).
 _WHOLE: Final = {
     "flat": ("initial_array_size", "max_array_size"),
     "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
@@ -238,10 +238,10 @@ _LACKING: Final = ("polygon", "regexp_tree")
 #: The layout whose keys are networks of IP addresses.
 _NETWORKS: Final = "ip_trie"
 
-#: For messages.
+#: The clause's name in messages.
 _SOURCE: Final = "the source of a dictionary"
 
-#: Layouts without a form for keys of several columns.
+#: Layouts that don't support keys of several columns.
 _SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
 
 #: Layouts that only Timeplus has; they accept any key.
@@ -255,8 +255,8 @@ _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @handles(CreateDictionary)
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
-    """A dictionary (TP-19, TP-44 to TP-48) of external content or a stream. Its layout determines how joins look it
-    up.
+    """A dictionary (TP-19, TP-44 to TP-48) of external content or a stream. Its layout determines how joins look up
+    rows.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE DICTIONARY")
@@ -344,7 +344,7 @@ def _ranges(session: Session, made: DictionaryTable) -> AddressRanges:
 
 
 def _layout(statement: CreateDictionary) -> str:
-    """The layout without `complex_key_`. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
+    """The layout without `complex_key_`. Raises FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
     layout = statement.layout
     name = layout.name.removeprefix("complex_key_")
     known = {**_WHOLE, **_CACHES, **_OTHERS}
@@ -376,9 +376,8 @@ def _layout(statement: CreateDictionary) -> str:
 
 
 def _check_key(statement: CreateDictionary, name: str) -> None:
-    """INVALID_PARAMETER for a key, or RANGE, that the layout does not support; DATATYPE_MISMATCH for its type.
-
-    name: of the layout without `complex_key_`. ClickHouse, "Dictionary Key".
+    """Raises INVALID_PARAMETER for a key, or RANGE, that the layout does not support; DATATYPE_MISMATCH for its type.
+    name: the layout without `complex_key_`. ClickHouse, "Dictionary Key".
     """
     layout, shown = statement.layout, statement.layout.name.upper()
     if len(statement.primary_key) > 1 and name == layout.name and name not in _ANY_KEY:
@@ -435,7 +434,7 @@ def _is_ordered(kind: SqlType) -> bool:
 
 
 def _defaults(statement: CreateDictionary, columns: Schema) -> dict[str, str]:
-    """The value for missing keys, of each attribute that is NOT NULL or has a DEFAULT."""
+    """For each attribute that is NOT NULL or has a DEFAULT, its value for missing keys."""
     declared = default_values(statement)
     return {
         c.name: default
@@ -459,7 +458,7 @@ def _flat_keys(statement: CreateDictionary) -> int:
 
 
 def _answers(session: Session, statement: CreateDictionary, name: str) -> Dictionary:
-    """How long answers are reused. name: of the layout without `complex_key_`. INVALID_PARAMETER,
+    """How long the dictionary reuses looked-up rows. name: the layout without `complex_key_`. Raises INVALID_PARAMETER,
     CATALOG_TYPE_MISMATCH.
     """
     layout = statement.layout
@@ -484,8 +483,8 @@ def _answers(session: Session, statement: CreateDictionary, name: str) -> Dictio
     least, greatest = statement.lifetime_s or (0, 0)
     if not greatest:
         return Dictionary(ttl_us=FOREVER_US)
-    # Spreads the refreshes of dictionaries with the same lifetime. It depends only on the name, so it is the same on
-    # every machine.
+    # Spreads the refreshes of dictionaries with the same lifetime. The spread depends only on the name, so it is the
+    # same on every machine.
     spread_us = (greatest - least) * SECOND_US * zlib.crc32(statement.name.encode()) >> 32
     return Dictionary(ttl_us=max(least * SECOND_US + spread_us, 1))
 
@@ -516,7 +515,7 @@ def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
 
 
 def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
-    """Checks that a stream has the dictionary's columns, and one row for each of its keys."""
+    """Checks that a stream has the dictionary's columns, and the dictionary's key as its primary key."""
     columns_of(below, statement.columns, statement, span)
     if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
         raise error_at(

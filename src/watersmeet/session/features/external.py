@@ -47,7 +47,7 @@ from watersmeet.session.features.sharedoptions import with_format_schema, with_n
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import TIMESTAMP, Field, Schema
 
-#: The kind of external content that is this database itself, unless another host is given.
+#: The kind of external content that means this database, unless the statement names another host.
 OWN: Final = "timeplus"
 
 
@@ -86,7 +86,7 @@ def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _settings(cursor: Cursor, what: str) -> dict[str, str]:
-    """`SETTINGS type = '…', …` up to the end. CONNECTOR_OPTION."""
+    """`SETTINGS type = '…', …` up to the end. Raises CONNECTOR_OPTION."""
     if not cursor.take("SETTINGS"):
         raise cursor.error(detail=f"SETTINGS type = '…' of {what} were expected here.")
     options: dict[str, str] = {}
@@ -103,7 +103,7 @@ def _settings(cursor: Cursor, what: str) -> dict[str, str]:
 class CreateExternalTable(CreateRelation):
     """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
 
-    Without columns, the table has those of its content. own: whether it reads a relation of this database.
+    Without columns, the table has the columns of its content. own: whether it reads a relation of this database.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -130,7 +130,7 @@ class CreateExternalStream(CreateRelation):
 
 @handles(CreateExternalTable)
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
-    """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
+    """A table whose content is fetched when a statement names it. Within a running query it never changes (TP-18)."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
@@ -168,7 +168,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
 def _over_stream(
     session: Session, statement: CreateExternalTable, options: dict[str, str], needs: tuple[str, ...]
 ) -> None:
-    """An external table over a relation of this database: a view of it that never changes for a running query.
+    """An external table over a relation of this database: a view that never changes within a running query.
 
     needs: the ids of the other objects that the statement names.
     """
@@ -193,7 +193,7 @@ def _over_stream(
 
 @handles(CreateExternalStream)
 def create_external_stream(session: Session, statement: CreateExternalStream) -> Result:
-    """A stream that a connector feeds (TP-12). Its readers see an append-only stream."""
+    """An append-only stream that a connector feeds (TP-12)."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL STREAM")
     check_columns(statement.columns, statement)
@@ -265,5 +265,5 @@ def _of_topic(
 
 
 def _defaults(columns: Schema) -> dict[str, str]:
-    """The values of omitted columns that can't be NULL."""
+    """The defaults of the columns that can't be NULL, for rows that omit them."""
     return {c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None}

@@ -1,4 +1,4 @@
-"""CREATE SERVER, CREATE FOREIGN STREAM and CREATE FOREIGN TABLE (of a server of wrapper SYS_JDBC).
+"""CREATE SERVER, CREATE FOREIGN STREAM and CREATE FOREIGN TABLE (on a server with wrapper SYS_JDBC).
 
 SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka", "CREATE FOREIGN TABLE", "Reading from and
 writing to databases"; "Stream-Table Join": a query over streams reads the table as of the start of the query.
@@ -61,7 +61,7 @@ from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: The wrapper of the supported adapters of streams, and the wrapper of databases.
+#: The wrapper of all supported stream adapters, and the wrapper of databases.
 _WRAPPER: Final = "ECDA"
 
 _DATABASES: Final = "SYS_JDBC"
@@ -159,7 +159,7 @@ def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
     """`("NAME" 'value', name 'value', …)`: quoted names as written, others in upper case.
 
-    spans: receives that of each option. CONNECTOR_OPTION for a duplicate option.
+    spans: receives the span of each option. Raises CONNECTOR_OPTION for a duplicate option.
     """
     cursor.expect("(")
     options: dict[str, str] = {}
@@ -196,9 +196,8 @@ class CreateServer(CreateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateForeignStream(CreateRelation):
-    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
-
-    spans: of the options.
+    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: like those of a server. spans: those
+    of the options.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -211,9 +210,8 @@ class CreateForeignStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateForeignTable(CreateRelation):
-    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
-
-    spans: of the options. No columns: those of the server's table.
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: like those of a server. spans:
+    those of the options. Without columns, the table has those of the server's table.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -225,7 +223,7 @@ class CreateForeignTable(CreateRelation):
     spans: Mapping[str, Span] = field(default_factory=dict)
 
 
-#: Later than all times: each row moves the clock, as its time is its arrival.
+#: Later than any time: each row advances the clock, because its time is its arrival.
 _EVER_US: Final = 1 << 62
 
 
@@ -271,7 +269,7 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
 
 
 def _check_file_part(statement: CreateForeignStream, column: Field, part: str | None) -> None:
-    """DATATYPE_MISMATCH, UNDEFINED_COLUMN for a column with the location of a row in its file."""
+    """Checks a column that holds the location of a row in its file. Raises DATATYPE_MISMATCH, UNDEFINED_COLUMN."""
     if part is not None and column.type.name not in FILE_PART_TYPES[part]:
         types = " or ".join(FILE_PART_TYPES[part])
         raise error_at(statement, statement.name_span, "DATATYPE_MISMATCH", f"column {column.name} can only be {types}")
@@ -301,7 +299,7 @@ def _stream(
         defaults[ROWTIME] = ARRIVAL
         check_columns(columns, statement)
     if has_format and not meant.rowtime_written:
-        parts = {**parts, ROWTIME: "offset"}  # the offset is never written
+        parts = {**parts, ROWTIME: "offset"}  # files can be written with any column but the offset
     session.require_files(meant.connector)
     connector = {} if session.connectors == "ignored" else meant.connector
     made = new_relation(
@@ -333,7 +331,7 @@ def _stream(
 
 
 def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """(the kind of the server, its options, its id if statements can drop it). UNDEFINED_RELATION."""
+    """(the kind of the server, its options, its id if statements can drop it). Raises UNDEFINED_RELATION."""
     name = statement.server
     found = session.find(name)
     if isinstance(found, Server) and found.adapter != SYS_JDBC:
@@ -376,7 +374,7 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
 
 
 def _server_of_table(session: Session, statement: CreateForeignTable) -> Server:
-    """UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH."""
+    """Raises UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH."""
     name = statement.server
     found = session.find(name)
     if isinstance(found, Server) and found.adapter == SYS_JDBC:

@@ -30,7 +30,7 @@ from watersmeet.values.types import Schema
 
 @dataclass(frozen=True, kw_only=True)
 class CreateLakeDatabase(CreateSchema):
-    """`CREATE DATABASE name SETTINGS type = 'iceberg', …`. settings: names in lower case, `type` among them."""
+    """`CREATE DATABASE name SETTINGS type = 'iceberg', …`. settings: with names in lower case, including `type`."""
 
     takes: ClassVar[str | None] = ADMIN
 
@@ -39,7 +39,7 @@ class CreateLakeDatabase(CreateSchema):
 
 @reads("CREATE DATABASE", own="database")
 def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | None:
-    """The cursor stands after DATABASE. None, with the cursor unmoved, without SETTINGS."""
+    """The cursor stands after DATABASE. Without SETTINGS it returns None and leaves the cursor unmoved."""
     begin = cursor.index
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
@@ -58,8 +58,7 @@ def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | 
 
 @handles(CreateLakeDatabase)
 def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Result:
-    """A schema whose relations are the tables of a namespace: the one with its name, or that of the setting
-    `namespace`.
+    """A schema whose relations are the tables of a namespace: of the setting `namespace`, by default the schema's name.
     """
     settings, name = dict(statement.settings), statement.name.name
     kind = settings.pop("type").lower()
@@ -95,15 +94,14 @@ def _collection(session: Session, statement: CreateLakeDatabase, settings: dict[
 
 
 def lake_of(session: Session, schema: str) -> NamedCollection | None:
-    """The catalog of a schema; None for a schema of this database's own relations."""
+    """The lake catalog of a schema; None for a schema of this database's own relations."""
     found = (r for r in session.catalog.relations.values() if isinstance(r, NamedCollection) and r.hidden)
     return next((r for r in found if r.schema == schema), None)
 
 
 def take_over_tables(session: Session) -> bool:
-    """Adds tables that were created in lake catalogs since the last call as relations; whether there were any.
-
-    Unreachable catalogs are skipped.
+    """Adds relations for tables created in lake catalogs since the last call. Returns whether there were any. Skips
+    unreachable catalogs.
     """
     if session.database.read_only or session.transaction is not None:
         return False
@@ -139,7 +137,7 @@ def _take_over(session: Session, schema: str) -> bool:
 
 
 def create_lake_table(session: Session, statement: CreateStream, lake: NamedCollection) -> Result:
-    """CREATE STREAM in such a database: a table of the catalog. The caller has called `may_create`."""
+    """CREATE STREAM in a lake database creates a table of its catalog. The caller has called `may_create`."""
     for what, is_there in (
         ("an index", bool(statement.indexes)),
         ("a primary key", bool(statement.primary_key)),

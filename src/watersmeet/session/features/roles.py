@@ -61,7 +61,7 @@ _LACKING: Final = {
     "SYSID": None,
 }
 
-#: Privileges on other objects than relations, which everybody has.
+#: Privileges on objects other than relations. Every role has them.
 _OPEN: Final = (
     ("USAGE", "SCHEMA"),
     ("CONNECT", "DATABASE"),
@@ -75,10 +75,8 @@ _OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAG
 
 @dataclass(frozen=True)
 class RoleOptions:
-    """The options of CREATE ROLE and ALTER ROLE; None if not given.
-
-    password: plaintext, or a verifier; empty: removed. connections: -1: no limit. admin: whether it is a member of that
-    role. member_of, members: roles.
+    """The options of CREATE ROLE and ALTER ROLE; None if not given. password: plaintext or a verifier; empty to remove
+    it. connections: -1 for no limit. admin: whether the role is a member of `admin`. member_of, members: roles.
     """
 
     login: bool | None = None
@@ -97,7 +95,7 @@ class _OfRoles(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateRole(_OfRoles):
-    """`CREATE ROLE | USER | GROUP name [WITH] options`. word: which of these."""
+    """`CREATE ROLE | USER | GROUP name [WITH] options`. word: ROLE, USER or GROUP."""
 
     name: Name
     options: RoleOptions
@@ -109,7 +107,7 @@ class CreateRole(_OfRoles):
 class AlterRole(_OfRoles):
     """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
 
-    settings: names and values; None resets one to its default. resets: whether all other settings are reset.
+    settings: values by name; None resets a setting. resets: whether all other settings are reset.
     """
 
     name: Name
@@ -118,7 +116,7 @@ class AlterRole(_OfRoles):
     resets: bool = False
 
     def role_for(self, user: str | None) -> str | None:
-        """None for a user who only changes the own password."""
+        """None for users who only change their own password."""
         only = replace(self, options=RoleOptions(password=self.options.password), settings=(), resets=False)
         own = self.name.name == user and self.options.password is not None
         return None if own and self == only else self.takes
@@ -145,8 +143,8 @@ class DropRole(_OfRoles):
 class Grant(_OfRoles):
     """`GRANT privileges ON relations TO roles`, `REVOKE … FROM …`.
 
-    relations: empty with `schemas`, which stand for their relations. open_to_all: the privileges are those that
-    everybody has.
+    relations: empty if `schemas` are given, which stand for all their relations. open_to_all: every role has these
+    privileges anyway.
     """
 
     gives: bool
@@ -168,7 +166,7 @@ class GrantRole(_OfRoles):
 
 @dataclass(frozen=True, kw_only=True)
 class SetRole(Statement):
-    """`SET ROLE name`; None: `SET ROLE NONE` and `RESET ROLE`, the role of the login."""
+    """`SET ROLE name`. name: None for `SET ROLE NONE` and `RESET ROLE`, which restore the role of the login."""
 
     takes: ClassVar[str | None] = None
 
@@ -279,7 +277,7 @@ def _word(cursor: Cursor) -> str:
 
 
 def _role(cursor: Cursor, *, text: bool = False) -> Name:
-    """A name of a role. text: also accept single quotes."""
+    """The name of a role. text: also accept single quotes."""
     token = cursor.current
     if text and token is not None and token.token_type == TokenType.STRING:
         return Name(cursor.string(), span_of([token]))
@@ -305,7 +303,7 @@ def _values(cursor: Cursor) -> str:
 
 
 def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
-    """The options after the name, up to the end; or an error as a statement."""
+    """The options after the name, up to the end; for invalid options, a statement that raises the error."""
     cursor.take("WITH")
     found: dict[str, Any] = {}
     while not cursor.done:
@@ -493,7 +491,7 @@ def rename_role(session: Session, statement: RenameRole) -> Result:
 
 @handles(DropRole)
 def drop_role(session: Session, statement: DropRole) -> Result:
-    """DROP ROLE: all or none, with their grants."""
+    """DROP ROLE: drops all named roles and their grants, or none."""
     command = f"DROP {statement.word}"
     session.require_definer(command)
     with session.database.guard:
@@ -555,7 +553,7 @@ def grant_role(session: Session, statement: GrantRole) -> Result:
 
 @handles(SetRole)
 def set_role(session: Session, statement: SetRole) -> Result:
-    """SET ROLE, RESET ROLE: the session gets the rights of that role. PERMISSION_DENIED for a role that is not the
+    """SET ROLE, RESET ROLE: the session gets that role's rights. Raises PERMISSION_DENIED for a role that is not the
     user's, whether it exists or not.
     """
     roles = session.catalog.roles
@@ -575,7 +573,7 @@ def set_role(session: Session, statement: SetRole) -> Result:
 
 
 def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The roles that the session may see: its own and those of which it is a member; all for a member of `admin`."""
+    """The roles that the session may see: its own and those of which it is a member; a member of `admin` sees all."""
     rows = [
         (r.name, str(r.login).lower(), ", ".join(r.member_of), "" if r.connections is None else str(r.connections))
         for r in known_roles(session)
@@ -585,7 +583,7 @@ def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
 
 
 def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The grants of these roles on relations."""
+    """The grants on relations of the roles that the session may see."""
     relations = session.catalog.relations
     rows = [
         (role.name, relations[i].shown, ", ".join(privileges))
@@ -604,7 +602,7 @@ def known_roles(session: Session) -> list[Role]:
 
 
 def _own_roles(session: Session) -> set[str]:
-    """The names of the roles that the session's user is, and is a member of."""
+    """The names of the session's role and of the roles of which it is a member."""
     roles, actor = session.catalog.roles, session.user or session.role
     return all_of(roles, actor.name if actor is not None and actor_of(roles, actor.name) == actor else "")
 
@@ -652,7 +650,7 @@ def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
 
 
 def _existing(session: Session, statement: Statement, name: Name) -> Role:
-    """A role that can be changed. UNDEFINED_OBJECT, INVALID_NAME for a built-in one."""
+    """A role that can be changed. Raises UNDEFINED_OBJECT, INVALID_NAME for a built-in one."""
     if name.name in FIXED:
         raise error_at(statement, name.span, "INVALID_NAME", f'role "{name.name}" is always there as it is')
     role = session.catalog.roles.get(name.name)
@@ -662,7 +660,7 @@ def _existing(session: Session, statement: Statement, name: Name) -> Role:
 
 
 def _grantee(session: Session, statement: Statement, name: Name, *, everybody: bool) -> str:
-    """A role that receives a grant, or is granted. everybody: whether PUBLIC is allowed."""
+    """A role that receives privileges, or that is granted to another. everybody: whether PUBLIC is allowed."""
     if name.name == PUBLIC and everybody:
         return PUBLIC
     if name.name in FIXED:

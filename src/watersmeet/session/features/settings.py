@@ -76,7 +76,7 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SET SCHEMA 'name' (SQLstream's document; PostgreSQL): the text is read as a name."""
+    """SET SCHEMA 'name' (SQLstream, PostgreSQL): the text is parsed as a name."""
     span = span_of(cursor.rest[:1]) if not cursor.done else base["span"]
     name = unquoted(cursor.string(), cursor.folding)
     cursor.end()
@@ -84,7 +84,7 @@ def _set_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_schema(cursor: Cursor) -> str:
-    """A schema of `search_path` in the form of the variable: quoted where necessary."""
+    """A schema of `search_path` as the variable contains it: quoted where necessary."""
     token = cursor.current
     if token is not None and token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING):
         return quoted(unquoted(cursor.string(), cursor.folding))
@@ -265,7 +265,7 @@ def read_discard(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @reads("UNLISTEN")
 def read_unlisten(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """UNLISTEN: no session listens."""
+    """UNLISTEN, which has no effect: no session listens."""
     del cursor
     return Accepted(**base, command="UNLISTEN")
 
@@ -343,7 +343,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
 
 
 def put_variable(session: Session, name: str, value: str | None, *, local: bool) -> Variable:
-    """Set a variable; local: until the transaction ends. The errors of `Variables.set`."""
+    """Set a variable; local: only until the transaction ends. Raises the errors of `Variables.set`."""
     known, before = session.variables.own(name)
     transaction = session.transaction
     variable = session.variables.set(name, value)
@@ -358,7 +358,7 @@ def put_variable(session: Session, name: str, value: str | None, *, local: bool)
 
 @handles(Discard)
 def discard(session: Session, statement: Discard) -> Result:
-    """DISCARD, RESET ALL. TRANSACTION_STATE for DISCARD ALL in a transaction."""
+    """DISCARD, RESET ALL. Raises TRANSACTION_STATE for DISCARD ALL in a transaction."""
     if statement.what == "settings":
         session.variables.reset()
         return Result("RESET")
@@ -379,7 +379,9 @@ def accept(session: Session, statement: Accepted) -> Result:
 
 
 def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
-    """The error with its span; FEATURE_NOT_SUPPORTED for a name that only resembles a processor setting of Lenses."""
+    """The error with the statement's span; FEATURE_NOT_SUPPORTED for a name that may be an unsupported processor
+    setting of Lenses.
+    """
     if (
         failure.condition == "UNDEFINED_OBJECT"
         and session.semantics.processors_have_settings
@@ -397,7 +399,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
 
 
 def _tell_missing(session: Session) -> None:
-    """Adds a notice for schemas of the path that do not exist. Names are looked up in them once they do."""
+    """Adds a notice for each schema of `search_path` that does not exist yet."""
     for name in listed(session.variables.get("search_path")):
         if name != USER_SCHEMA and schema_meant(name, session.catalog) is None:
             session.notice(f'schema "{name}" does not exist')
@@ -478,7 +480,7 @@ def flush_statement(session: Session, statement: Flush) -> Result:
 
 @handles_nested(Truncate)
 def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
-    """TRUNCATE: deletes all rows. Several tables are truncated in a transaction. NO_TRANSACTION."""
+    """TRUNCATE: deletes all rows. Raises NO_TRANSACTION for several tables outside of a transaction."""
     if len(statement.names) > 1 and session.transaction is None:
         raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
     for name in statement.names:

@@ -31,14 +31,14 @@ from watersmeet.session.handlers import handles
 from watersmeet.store import positions
 from watersmeet.system.secretvalues import external_place, external_secret, revealed_options
 
-#: By backend whose values are outside of the database: the option with their location.
+#: Backends whose values are outside of the database, each with the option for their location.
 _EXTERNAL: Final = {"env": "name", "file": "path"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSecret(Statement):
-    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`, without the value in its text. Or `WITH (backend =
-    'env', name = '…')`, `(backend = 'file', path = '…')`, whose value is the location.
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`, without the value in its text. With `(backend = 'env',
+    name = '…')` or `(backend = 'file', path = '…')`, its value is the location.
     """
 
     takes: ClassVar[str | None] = ADMIN
@@ -116,7 +116,8 @@ def read_drop_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @handles(CreateSecret)
 def create_secret(session: Session, statement: CreateSecret) -> Result:
-    """CREATE SECRET, effective at once. FILES_NOT_ALLOWED for external values without the right to read files."""
+    """CREATE SECRET, effective at once. Raises FILES_NOT_ALLOWED for external values without the right to read files.
+    """
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")
     name, value = statement.name, statement.value
@@ -135,7 +136,7 @@ def create_secret(session: Session, statement: CreateSecret) -> Result:
 
 @handles(DropSecret)
 def drop_secret(session: Session, statement: DropSecret) -> Result:
-    """DROP SECRET. DEPENDENT_OBJECTS while an option refers to it."""
+    """DROP SECRET. Raises DEPENDENT_OBJECTS while an option refers to it."""
     session.require_definer("DROP SECRET")
     session.require_no_transaction("DROP SECRET")
     layout, name = session.database.layout, statement.name
@@ -166,19 +167,19 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
 
 
 def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The names of the secrets. Nothing shows their values."""
+    """The names of the secrets. No statement shows their values."""
     names = positions.secret_names(session.database.layout)
     return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
 
 
-#: By type, the required option of a connection (in any of its spellings).
+#: The required option of each type of connection (in any of its spellings).
 _NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
     "kafka": ("properties.bootstrap.server", "properties.bootstrap.servers"),
     "schema_registry": ("schema.registry",),
     "iceberg": ("catalog.type",),
 }
 
-#: The prefix of options, for types without a list of options.
+#: The prefix of the options of those types that have no list of options.
 _PREFIXES: Final[dict[ConnectionType, str]] = {"kafka": "properties.", "schema_registry": "schema.registry"}
 
 
@@ -279,7 +280,7 @@ class CreateNamedCollection(Create):
 
 @reads("CREATE NAMED COLLECTION", own="named collection")
 def read_named_collection(cursor: Cursor, base: dict[str, Any]) -> CreateNamedCollection:
-    """The cursor stands after COLLECTION. CONNECTOR_OPTION for a duplicate setting."""
+    """The cursor stands after COLLECTION. Raises CONNECTOR_OPTION for a duplicate setting."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     cursor.expect("AS")
@@ -320,7 +321,7 @@ def create_named_collection(session: Session, statement: CreateNamedCollection) 
 def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The settings of a statement with those of its named collection, and the ids of its dependencies.
 
-    UNDEFINED_OBJECT; CONNECTOR_OPTION for a setting that can't be overridden.
+    Raises UNDEFINED_OBJECT; CONNECTOR_OPTION for a setting that can't be overridden.
     """
     settings = dict(given)
     name = settings.pop(_SETTING, None)
@@ -346,7 +347,7 @@ def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[d
 
 @dataclass(frozen=True, kw_only=True)
 class CreateFormatSchema(Create):
-    """`CREATE FORMAT SCHEMA name AS 'text' TYPE type`. schema_span: of the text."""
+    """`CREATE FORMAT SCHEMA name AS 'text' TYPE type`. schema_span: that of the text."""
 
     takes: ClassVar[str | None] = ADMIN
 
@@ -394,7 +395,7 @@ _KINDS: Final[dict[str, SchemaKind]] = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 
 @handles(CreateFormatSchema)
 def create_format_schema(session: Session, statement: CreateFormatSchema) -> Result:
-    """CREATE FORMAT SCHEMA. CONNECTOR_OPTION for an invalid schema."""
+    """CREATE FORMAT SCHEMA. Raises CONNECTOR_OPTION for an invalid schema."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE FORMAT SCHEMA")
     with located(statement, statement.schema_span):
@@ -411,7 +412,7 @@ def create_format_schema(session: Session, statement: CreateFormatSchema) -> Res
 def with_format_schema(session: Session, form: MessageFormat, named: str) -> tuple[MessageFormat, tuple[str, ...]]:
     """The format with the schema called `name` or `name:Message`, and the ids of its dependencies.
 
-    UNDEFINED_OBJECT, CONNECTOR_OPTION.
+    Raises UNDEFINED_OBJECT, CONNECTOR_OPTION.
     """
     name, _, message = named.partition(":")
     found = session.find(Name(name, Span(0, 0)))

@@ -1,7 +1,6 @@
-"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements.
-
-A function has one definition in a schema. Views keep the definition with which they were created: a definition that
-CREATE OR REPLACE replaces stays in the catalog for them, and statements can no longer call it.
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements. A function has one definition in a
+schema. Views keep the definition with which they were created: a replaced one stays in the catalog for them, but
+statements can no longer call it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: Words of a definition that have no effect, because functions are inlined: the body alone decides.
+#: Words of a definition without effect: functions are inlined, so only the body counts.
 _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 
@@ -101,7 +100,7 @@ def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
 
 
 def _parameters(cursor: Cursor) -> tuple[Field, ...]:
-    """`([name] type, …)`; the name of an unnamed one is empty."""
+    """`([name] type, …)`; the name of an unnamed parameter is empty."""
     cursor.expect("(")
     found: list[Field] = []
     while not cursor.at(")"):
@@ -135,7 +134,7 @@ def _parameter(cursor: Cursor) -> Field:
     cursor.index = start
     name = cursor.name()
     if refused is not None and (cursor.at(",") or cursor.at(")")):
-        raise refused  # the only word is a type that does not exist
+        raise refused  # a single word is a type, which does not exist
     return Field(name.name, read_type(cursor))
 
 
@@ -206,7 +205,7 @@ def like(text: str, pattern: str) -> bool:
 
 @handles(CreateFunction)
 def create_function(session: Session, statement: CreateFunction) -> Result:
-    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors in the body with their spans."""
+    """CREATE FUNCTION. Raises DUPLICATE_OBJECT, INVALID_NAME, errors in the body with their spans."""
     session.require_definer("CREATE")
     command = "CREATE FUNCTION"
     schema = schema_for(session, statement)
@@ -247,7 +246,9 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
 
 @handles(DropFunction)
 def drop_function(session: Session, statement: DropFunction) -> Result:
-    """DROP FUNCTION: all or none. UNDEFINED_FUNCTION; without CASCADE, DEPENDENT_OBJECTS if something calls one."""
+    """DROP FUNCTION: drops all or none. Raises UNDEFINED_FUNCTION, or DEPENDENT_OBJECTS if one has callers and there is
+    no CASCADE.
+    """
     command = "DROP FUNCTION"
     session.require_definer(command)
     found = [
@@ -296,7 +297,7 @@ def _callers(session: Session, found: Iterable[SqlFunction]) -> tuple[list[SqlFu
 
 
 def show_functions(session: Session, statement: Show) -> Result:
-    """SHOW FUNCTIONS: those of the schema that FROM names; without FROM, those that need no schema in front."""
+    """SHOW FUNCTIONS: the functions of the schema in FROM; without FROM, those that can be called without a schema."""
     catalog = session.catalog
     known = [f for f in catalog.functions.values() if not f.dropped]
     if statement.name is None:
@@ -315,7 +316,7 @@ def show_functions(session: Session, statement: Show) -> Result:
 
 
 def show_create_function(session: Session, statement: Show) -> Result:
-    """SHOW CREATE FUNCTION: the statement that created it. UNDEFINED_FUNCTION."""
+    """SHOW CREATE FUNCTION: the statement that created it. Raises UNDEFINED_FUNCTION."""
     name = statement.name
     assert name is not None
     found = find_function(session.catalog, name.name, name.schema)
@@ -335,7 +336,7 @@ def _named(session: Session, name: Name, types: Sequence[object] | None, stateme
 
 
 def _undefined(session: Session, name: Name, statement: Statement, other: SqlFunction | None = None) -> Exception:
-    """UNDEFINED_FUNCTION with similar names. other: the function of that name with other parameters."""
+    """The error UNDEFINED_FUNCTION with similar names. other: the function with that name and other parameters."""
     known = [f.shown for f in session.catalog.functions.values() if not f.dropped]
     return error_at(
         statement,

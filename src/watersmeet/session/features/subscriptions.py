@@ -1,4 +1,4 @@
-"""SUBSCRIBE name, …, and RisingWave's named subscriptions with the rows of cursors over them.
+"""SUBSCRIBE name, …, and RisingWave's named subscriptions with the cursors over them.
 
 The clauses and envelopes of SUBSCRIBE are those of Materialize ("SUBSCRIBE"); AFTER and several relations are
 Watersmeet's own. RisingWave, "Subscribe to real-time updates".
@@ -32,8 +32,8 @@ from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 @dataclass(frozen=True)
 class Beginning:
-    """The start of a cursor over a subscription: the content, changes from now on, the oldest kept change
-    there is, or with the changes from a time on (milliseconds since 1970, UTC).
+    """The start of a cursor over a subscription: with the content, with the changes from now on, with the oldest kept
+    change, or with the changes from a time on (milliseconds since 1970, UTC).
     """
 
     kind: Literal["full", "now", "begin", "since"]
@@ -68,8 +68,8 @@ QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 class SubscribeChanges(Statement):
     """`SUBSCRIBE name, … [AFTER after] [UP TO up_to] [ENVELOPE envelope (KEY (key, …))] [WITH (…)]`.
 
-    after, up_to: commits. snapshot, progress: see `Connection.subscribe`. key: of envelopes; empty: the primary key.
-    envelope_span: where the envelope is named.
+    after, up_to: commits. snapshot, progress: see `Connection.subscribe`. key: that of the envelope; empty for the
+    primary key. envelope_span: that of the envelope's name.
     """
 
     takes: ClassVar[str | None] = None
@@ -185,7 +185,7 @@ def _known(cursor: Cursor, name: Name) -> str:
 
 @handles(SubscribeChanges)
 def subscribe_statement(session: Session, statement: SubscribeChanges) -> Result:
-    """Runs until its cursor is closed, or until UP TO."""
+    """SUBSCRIBE: runs until its cursor is closed, or up to the commit of UP TO."""
     form = _form(session, statement)
     with located(statement, statement.relations[0].span):
         subscriber = subscribe(
@@ -201,7 +201,7 @@ def subscribe_statement(session: Session, statement: SubscribeChanges) -> Result
 
 
 def described(session: Session, statement: SubscribeChanges) -> Schema:
-    """The columns of the subscription's rows; does not start the subscription."""
+    """The columns of the rows of SUBSCRIBE, without starting it."""
     return _form(session, statement).columns
 
 
@@ -229,7 +229,7 @@ def _form(session: Session, statement: SubscribeChanges) -> Form:
 
 
 def _key_column(statement: SubscribeChanges, relation: Relation, name: Name) -> str:
-    """UNDEFINED_COLUMN."""
+    """Raises UNDEFINED_COLUMN."""
     for column in shown_columns(relation):
         if column.name == name.name or (name.folded and column.name.lower() == name.name.lower()):
             return column.name
@@ -255,7 +255,7 @@ class CreateSubscription(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterRetention(Statement):
-    """`ALTER SUBSCRIPTION name SET retention = value`. value_span: of the setting."""
+    """`ALTER SUBSCRIPTION name SET retention = value`. value_span: that of the setting's value."""
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
@@ -370,7 +370,9 @@ def alter_retention(session: Session, statement: AlterRetention) -> Result:
 
 
 def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> Result:
-    """The subscriptions with their history: the oldest commit after which a cursor can begin, the changes since."""
+    """The subscriptions with their history: the oldest commit after which a cursor can begin, and the changes since
+    then.
+    """
     known, log = session.catalog.relations, session.database.log
     rows: list[tuple[Any, ...]] = []
     for found in subscriptions:
@@ -396,7 +398,8 @@ def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> R
 
 
 def subscription_rows(session: Session, name: Name, beginning: Beginning, text: str) -> Result:
-    """The rows of a cursor over a subscription. UNDEFINED_OBJECT; HISTORY_GONE for a time without kept changes."""
+    """The rows of a cursor over a subscription. Raises UNDEFINED_OBJECT; HISTORY_GONE for a time without kept changes.
+    """
     statement = Statement(text=text, sql=text, span=name.span)
     found = _named(session, name, statement)
     relation = session.catalog.relations[found.depends_on[0]]

@@ -1,11 +1,11 @@
-"""REFRESH MATERIALIZED VIEW (PostgreSQL and RisingWave): stopped views are computed and run again.
+"""REFRESH MATERIALIZED VIEW (PostgreSQL and RisingWave): stopped views are computed again and restarted.
 
-Each stopped view is filled as a hidden one over the current content of its inputs. One commit then starts the stopped
-views again with the operators of the hidden ones, and changes their content by the difference: identity, grants,
-indexes, sinks and subscriptions stay.
+Each stopped view is filled as a hidden one over the current content of its inputs. One commit then restarts the stopped
+views with the operators of the hidden ones, and changes their content by the difference, so that they keep their
+identity, grants, indexes, sinks and subscriptions.
 
-`reset_clock` sets the time of epochs to the machine's clock. Only this function sets it back, because timers rely on
-it: the views whose operators follow the clock are stopped in the same commit, and then refreshed.
+`reset_clock` sets the time of epochs to the machine's clock. Only this function sets that time back. Timers rely on it,
+so the same commit stops the views whose operators follow the clock; they are then refreshed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from watersmeet.sinkwriters.writers import SinkWriters
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshView(Statement):
-    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL: all stopped views."""
+    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL, which means all stopped views.
+    """
 
     defines: ClassVar[bool] = True
 
@@ -100,14 +101,14 @@ def refresh_view(session: Session, statement: RefreshView) -> Result:
 
 
 def _stopped(session: Session) -> dict[str, MaterializedView]:
-    """All stopped views by id, inputs first. Running queries have ended with the error."""
+    """All stopped views by id, inputs first. Running queries are not among them: an error ends them."""
     catalog = session.database.catalog
     found = [r for i in session.database.log.progress().failed if (r := catalog.relations.get(i)) is not None]
     return refreshable(session, found)
 
 
 def refreshable(session: Session, relations: Iterable[Relation]) -> dict[str, MaterializedView]:
-    """Those of the relations that can be refreshed, by id, inputs first."""
+    """The refreshable ones of these relations, by id, inputs first."""
     catalog = session.database.catalog
     views = [r for r in relations if isinstance(r, MaterializedView) and not isinstance(r, Query)]
     return {r.id: r for r in sorted(views, key=lambda r: (len(catalog.upstream([r.id])), r.id))}
@@ -127,7 +128,9 @@ def _named(session: Session, statement: RefreshView) -> MaterializedView:
 
 
 def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
-    """Fills hidden views in the order of `stopped`, and starts these again. An error leaves everything unchanged."""
+    """Fills hidden views in the order of `stopped`, and restarts the stopped views with them. An error leaves
+    everything unchanged.
+    """
     database = session.database
     check_inputs(session, stopped)
     database.flush()
@@ -160,7 +163,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
 
 
 def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
-    """The error of a stopped relation that one of the views reads and that is not restarted with it;
+    """Raises the error of a stopped relation that one of the views reads and that is not restarted with it, and
     FEATURE_NOT_SUPPORTED for views that fill caches.
     """
     known, failed = session.database.catalog.relations, session.database.log.progress().failed
@@ -185,7 +188,9 @@ def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> N
 
 
 def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence[Operator]]) -> Sequence[Operator]:
-    """The plan of a stopped view. plans: of earlier ones. Operators of other stopped views are not shared."""
+    """The plan of a stopped view. It shares operators with `plans`, those of earlier views, but not with other stopped
+    views.
+    """
     database = session.database
     progress = database.log.progress()
     running = {i: ops for i, ops in database.plans.producers.items() if i not in progress.failed}
@@ -200,7 +205,9 @@ def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence
 
 
 def _settle(session: Session, plan: Sequence[Operator]) -> None:
-    """Compacts relations whose arrivals determine a view, so that their history is their present rows only."""
+    """Compacts relations whose order of arrival determines a view, so that their history consists of their current
+    rows.
+    """
     circuit = assemble([plan], session.database.buckets)
     arrivals = {o.id for o in circuit.operators if isinstance(o, Arrivals) and o.moment}
     read = circuit.upstream(arrivals)
@@ -209,8 +216,7 @@ def _settle(session: Session, plan: Sequence[Operator]) -> None:
 
 
 def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Operator]) -> None:
-    """FEATURE_NOT_SUPPORTED if others have received changes of a view whose rows can't be computed again from its
-    inputs.
+    """Raises FEATURE_NOT_SUPPORTED if another object has received changes of a view whose rows can't be computed again.
     """
     if readers := _readers(session, view):
         database = session.database
@@ -226,7 +232,9 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
 
 
 def _check_lost(session: Session, view: MaterializedView) -> None:
-    """DEPENDENT_OBJECTS if others have received changes of a view whose new content can't be reached by changes."""
+    """Raises DEPENDENT_OBJECTS if another object has received changes of a view that changes can't bring to its new
+    content.
+    """
     if readers := _readers(session, view):
         raise error(
             "DEPENDENT_OBJECTS",
@@ -237,7 +245,8 @@ def _check_lost(session: Session, view: MaterializedView) -> None:
 
 
 def _readers(session: Session, view: MaterializedView) -> list[Relation]:
-    """The objects that received the changes of a view: sinks, subscriptions, the view itself if it writes a stream."""
+    """The objects that received the changes of a view: sinks, subscriptions, and the view itself if it writes a stream.
+    """
     known = session.database.catalog.relations.values()
     found: list[Relation] = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
     found += [r for r in known if isinstance(r, NamedSubscription) and view.id in r.depends_on]
@@ -258,11 +267,9 @@ def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -
 
 
 def reset_clock(session: Session) -> None:
-    """Sets the time of epochs to the machine's clock if it is ahead of that, and refreshes the views that follow it.
-
-    FEATURE_NOT_SUPPORTED, with nothing done, if a view that follows the clock has output that is final or can't be
-    computed again, or if event times are those of the epochs. An error while the views are refreshed leaves them
-    stopped.
+    """Sets the time of epochs back to the machine's clock if it is ahead, and refreshes the views that follow it.
+    Raises FEATURE_NOT_SUPPORTED, before any change, if the output of such a view is final or can't be computed again,
+    or if event times are those of the epochs. If refreshing fails, the views stay stopped.
     """
     database = session.database
     with database.guard:
@@ -295,7 +302,7 @@ def _clock_was_reset(name: str) -> Error:
 
 
 def _check_event_times(session: Session) -> None:
-    """FEATURE_NOT_SUPPORTED if rows of a source would be late, as their event times come from the time of epochs."""
+    """Raises FEATURE_NOT_SUPPORTED if rows of a source would be late because their event times are those of epochs."""
     for relation in session.database.catalog.relations.values():
         if relation.connector and relation.event_time is not None and ARRIVAL in relation.defaults.values():
             raise error(
@@ -307,7 +314,7 @@ def _check_event_times(session: Session) -> None:
 
 
 def _check(session: Session, view: MaterializedView) -> None:
-    """FEATURE_NOT_SUPPORTED for a view that follows the clock and can't be filled again at an earlier time."""
+    """Raises FEATURE_NOT_SUPPORTED for a view that follows the clock and can't be filled again at an earlier time."""
     database = session.database
     plan = database.plans.producers[view.id]
     hint = "Wait until the machine's clock has reached it, or drop the view and create it again after the reset."

@@ -205,8 +205,8 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
 
 
 def _check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
-    """FEATURE_NOT_SUPPORTED for a relation whose columns are those of a query; TRANSACTION_STATE for one that the open
-    transaction has written.
+    """Raises FEATURE_NOT_SUPPORTED for a relation whose columns are those of a query; TRANSACTION_STATE for one that
+    the open transaction has written.
     """
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
     if not relation.can_alter_columns or fed:
@@ -318,7 +318,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     """ALTER … CONNECTOR WITH: replaces options; views resume at their offsets. If each query reads the source by
     itself, the options change for all queries.
 
-    CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
+    Raises CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
     """
     command = f"ALTER {kind_word(statement).upper()}"
     relation = _input(session, statement, statement.clause)
@@ -348,7 +348,7 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
     """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether undecodable messages of external streams stop the
     view's reading. It resumes at its position.
 
-    Timeplus, "ALTER VIEW". FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
+    Timeplus, "ALTER VIEW". Raises FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
     """
     session.require_definer("ALTER VIEW")
     view = named(session, statement.name, statement)
@@ -379,7 +379,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
     """REFRESH SCHEMA: reads the columns from the schema again and appends new ones. A schema file is also read again
     for decoding.
 
-    DATATYPE_MISMATCH if a column is missing or has another type: views read it.
+    Raises DATATYPE_MISMATCH if a column is missing or has another type: views read it.
     """
     command = f"ALTER {kind_word(statement).upper()}"
     relation = _input(session, statement, "REFRESH SCHEMA")
@@ -422,7 +422,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
 
 
 def _new_columns(statement: RefreshSchema, relation: Input, now: Schema) -> tuple[Field, ...]:
-    """The columns of the schema that the relation does not have yet. DATATYPE_MISMATCH."""
+    """The columns of the schema that the relation does not have yet. Raises DATATYPE_MISMATCH."""
     found = {c.name: c for c in now}
     for column in relation.columns:
         same = found.get(column.name)

@@ -226,7 +226,7 @@ def copied_rows(session: Session, statement: CopyOut) -> Result:
 
 
 def refuse_stream(session: Session, statement: CopyIn | CopyOut) -> Result:
-    """FEATURE_NOT_SUPPORTED: only clients of a server can COPY from STDIN and to STDOUT."""
+    """Raises FEATURE_NOT_SUPPORTED: only clients of a server can COPY from STDIN and to STDOUT."""
     del session
     stream = "FROM STDIN" if isinstance(statement, CopyIn) else "TO STDOUT"
     raise not_supported(
@@ -254,7 +254,7 @@ def _of_table(session: Session, statement: CopyTo | CopyOut) -> exp.Expression:
 
 
 def _check_names(statement: CopyTo, columns: Schema) -> None:
-    """DUPLICATE_COLUMN: files of JSON and Parquet identify columns by name."""
+    """Raises DUPLICATE_COLUMN: files of JSON and Parquet identify columns by name."""
     names = [c.name for c in columns]
     for i, name in enumerate(names):
         if name in names[:i]:
@@ -270,7 +270,8 @@ def _check_names(statement: CopyTo, columns: Schema) -> None:
 def copy_from(session: Session, statement: CopyFrom) -> Result:
     """COPY … FROM: inserts the rows of a file, in one commit.
 
-    INVALID_VALUE for unreadable records, unless ON_ERROR sets them aside: then they are dead letters of the table.
+    Raises INVALID_VALUE for unreadable records, unless ON_ERROR sets them aside: then they are dead letters of the
+    table.
     """
     path = _path(session, statement)
     kind, options = _options(statement, _FROM)
@@ -312,7 +313,7 @@ def copied_columns(session: Session, statement: Insert) -> Schema:
 def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], pa.Table]) -> Result:
     """Inserts rows that a client sends, in one commit. read: returns the values of columns, as text or in their types.
 
-    INVALID_VALUE for an invalid value of a column's type, and errors of `read`: then nothing is inserted.
+    Raises INVALID_VALUE for an invalid value of a column's type, and errors of `read`: then nothing is inserted.
     """
     with session.database.guard:
         relation = _copied_into(session, statement.table, statement)
@@ -375,7 +376,7 @@ def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
 
 
 def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) -> None:
-    """UNDEFINED_COLUMN if the file lacks a named column."""
+    """Raises UNDEFINED_COLUMN if the file lacks a named column."""
     for _, lacking in partial:
         raise error_at(
             statement,
@@ -405,7 +406,7 @@ def _report(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, sk
 
 
 def _path(session: Session, statement: Copy) -> Path:
-    """FILES_NOT_ALLOWED, INVALID_PARAMETER."""
+    """Raises FILES_NOT_ALLOWED, INVALID_PARAMETER."""
     if not session.reads_files:
         raise files_refused("COPY", sql=statement.text, span=statement.path_span)
     path = Path(absolute_path(statement.path))
@@ -416,7 +417,7 @@ def _path(session: Session, statement: Copy) -> Path:
 
 
 def _options(statement: Copy, known: dict[str, tuple[str, ...]]) -> tuple[FileFormat, dict[str, str]]:
-    """The format, by default that of the file's extension, and the other options. CONNECTOR_OPTION."""
+    """The format, by default that of the file's extension, and the other options. Raises CONNECTOR_OPTION."""
     options = dict(statement.options)
     extension = Path(statement.path).suffix.lower().lstrip(".")
     name = options.pop("format", extension if extension in FILE_FORMATS else "csv").lower()

@@ -90,7 +90,7 @@ def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
 
 
 def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:
-    """UPDATE … SET. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
+    """UPDATE … SET. Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
     targets = assigned(relation, statement)
     values = tuple(t.typed(e) for t, (_, e) in zip(targets, statement.assignments, strict=True))
     width = len(relation.columns)
@@ -107,7 +107,7 @@ def update_elsewhere(session: Session, relation: ExternalTable, statement: Updat
 
 
 def delete_elsewhere(session: Session, relation: ExternalTable, statement: Delete) -> Result:
-    """DELETE FROM. TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
+    """DELETE FROM. Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
     return _changed(
         session, relation, statement, "DELETE", (), (), lambda query: (fetch(session, query, newest=True), None)
     )
@@ -278,7 +278,7 @@ def produce_rows(
     """Writes rows, which have the relation's columns, to its external system. When this returns, a topic of Kafka
     contains them, and the next epoch reads them. The caller does not hold the guard: servers may be slow.
 
-    TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
+    Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
     """
     where = "a topic of Kafka" if relation.external is None else one(relation.what)
     session.require_no_transaction(f"INSERT into {where}")
@@ -338,7 +338,7 @@ def delete(session: Session, statement: Delete) -> Result:
 def _buried(session: Session, statement: Delete) -> Result:
     """DELETE FROM a topic writes tombstones, as in Lenses: one for each key of the matching records.
 
-    FEATURE_NOT_SUPPORTED for RETURNING.
+    Raises FEATURE_NOT_SUPPORTED for RETURNING.
     """
     if statement.returning is not None:
         raise not_supported(
@@ -360,7 +360,7 @@ def _buried(session: Session, statement: Delete) -> Result:
 
 
 def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None:
-    """SYNTAX_ERROR for `SET a = *`, which the parser accepts as a select item."""
+    """Raises SYNTAX_ERROR for `SET a = *`, which the parser accepts as a select item."""
     for value in values:
         if value.is_star:
             raise error_at(
@@ -406,7 +406,8 @@ def update(session: Session, statement: Update) -> Result:
 
 
 def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.Table, statement: Update) -> None:
-    """UNIQUE_VIOLATION if two of the `new` rows have the same primary key, or one has the key of a row outside `old`.
+    """Raises UNIQUE_VIOLATION if two of the `new` rows have the same primary key, or one has the key of a row outside
+    `old`.
 
     Checked once all rows are updated, so keys may be exchanged: PostgreSQL's rule for deferrable constraints.
     """
@@ -510,7 +511,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
 
 
 def require_change(session: Session, relation: Relation, statement: Statement) -> None:
-    """PERMISSION_DENIED if the session may not change rows of a relation as the statement does."""
+    """Raises PERMISSION_DENIED if the session may not change rows of a relation as the statement does."""
     privilege: Privilege = (
         "UPDATE" if isinstance(statement, Update) else "DELETE" if isinstance(statement, Delete) else "INSERT"
     )

@@ -48,7 +48,7 @@ from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Schema, SqlType
 def described_result(session: Session, statement: Statement) -> Result | None:
     """A result with the columns of a statement and without rows; None for one that returns none. Errors of binding.
 
-    FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
+    Raises FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
     """
     if (own := session.handlers.get(type(statement))) is not None:
         return own.describe(statement)
@@ -149,7 +149,7 @@ def prepare(
 def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression]) -> Statement | None:
     """The statement with a value for each parameter; None for an empty one. The caller holds the connection's lock.
 
-    PREPARED_RESULT_CHANGED if its columns have changed since it was prepared.
+    Raises PREPARED_RESULT_CHANGED if its columns have changed since it was prepared.
     """
     statement = prepared.bound(values)
     if statement is None:
@@ -171,7 +171,7 @@ def seen(session: Session) -> Hashable:
 
 
 def prepared_named(session: Session, name: str) -> Prepared:
-    """UNDEFINED_PREPARED_STATEMENT."""
+    """Raises UNDEFINED_PREPARED_STATEMENT."""
     if name not in session.prepared:
         shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
         raise error("UNDEFINED_PREPARED_STATEMENT", f"{shown} does not exist")
@@ -179,7 +179,8 @@ def prepared_named(session: Session, name: str) -> Prepared:
 
 
 def check_columns(found: Schema | None, described: Schema | None, rows: pa.Table | None = None) -> None:
-    """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the client.
+    """Raises PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the
+    client.
 
     rows: a column with only NULLs has any type.
     """
@@ -255,7 +256,7 @@ def deallocate(session: Session, statement: Deallocate) -> Result:
 
 
 def literal(value: object, parameter: Parameter) -> exp.Expression:
-    """The tree for the value of a parameter, a Python value or its text. INVALID_VALUE."""
+    """The tree for the value of a parameter, a Python value or its text. Raises INVALID_VALUE."""
     kind = parameter.kind
     if value is None:
         return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
@@ -279,8 +280,8 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
 
 
 def uuid_text(value: bytes | str) -> str:
-    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. INVALID_BINARY_VALUE,
-    INVALID_VALUE.
+    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. Raises
+    INVALID_BINARY_VALUE, INVALID_VALUE.
     """
     if isinstance(value, bytes):
         if len(value) != _UUID_BYTES:
@@ -294,7 +295,7 @@ def uuid_text(value: bytes | str) -> str:
 
 
 def uuids_text(text: str) -> str:
-    """An array of one dimension in text, with the texts of uuids. INVALID_VALUE."""
+    """An array of one dimension in text, with the texts of uuids. Raises INVALID_VALUE."""
     if _UUID_ARRAY.fullmatch(text) is None:
         raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
     listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []

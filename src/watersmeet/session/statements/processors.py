@@ -121,7 +121,7 @@ def _created_in_kafka(
 ) -> Relation:
     """The topic of Kafka that a processor creates, with the types of its records in Kafka.
 
-    INVALID_PARAMETER for a format that its records don't support.
+    Raises INVALID_PARAMETER for a format that its records don't support.
     """
     topic = relation.topic
     assert topic is not None
@@ -157,7 +157,7 @@ def _formats(session: Session, topic: Topic, key: Field, fields: list[Field]) ->
 
 
 def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted: str | None) -> None:
-    """INVALID_PARAMETER for STORE with a format into which the records can't be converted."""
+    """Raises INVALID_PARAMETER for STORE with a format into which the records can't be converted."""
     if has is None or wanted is None or wanted == has:
         return
     own = split_window(has)[1]
@@ -176,7 +176,7 @@ def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted
 def stop_processor(session: Session, statement: StopProcessor) -> Result:
     """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays unchanged.
 
-    DEPENDENT_OBJECTS while views read the topic, if it is in the database.
+    Raises DEPENDENT_OBJECTS while views read the topic, if it is in the database.
     """
     session.require_definer("STOP PROCESSOR")
     writer = _writer(session, statement.name)
@@ -334,7 +334,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
 
 
 def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> None:
-    """INVALID_PARAMETER for STORE with formats other than those that the topic was declared with."""
+    """Raises INVALID_PARAMETER for STORE with formats other than those that the topic was declared with."""
     for word, said, has in (
         ("KEY", statement.key_format, declared.key_format),
         ("VALUE", statement.value_format, declared.value_format),
@@ -353,7 +353,7 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
     """The query with the columns of an existing topic. A topic in the database must be empty and without readers, as a
     processor is its only writer.
 
-    READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
+    Raises READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
     """
     span = statement.name_span
     if declared.topic is None or not isinstance(declared, Table) or declared.event_time is None:

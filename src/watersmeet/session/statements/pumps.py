@@ -97,7 +97,7 @@ def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation
 
 
 def _altered(session: Session, statement: AlterPump) -> list[Relation]:
-    """The pumps of a statement, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    """The pumps of a statement, each once. Raises UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
     if statement.every is not None:
         schema = schema_meant(statement.every.name, session.catalog)
         if schema is None:

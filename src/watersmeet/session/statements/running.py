@@ -195,7 +195,7 @@ class RunningQuery:
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call, and how often each row was inserted (above 0) or deleted; never waits.
 
-        When all are returned, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY,
+        When all are returned, raises the error that stopped the query, if any. Raises QUERY_CANCELED after KILL QUERY,
         PERMISSION_DENIED if its inputs may no longer be read.
         """
         return self._take(kept=False)
@@ -411,7 +411,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
 
 
 def _free_id(session: Session, request: Request, text: str) -> str:
-    """The id of a new query: the requested one, or a new number. DUPLICATE_OBJECT if another query has it."""
+    """The id of a new query: the requested one, or a new number. Raises DUPLICATE_OBJECT if another query has it."""
     runs = {q.name for q in session.queries()}
     kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     wanted = request.query_id
@@ -431,8 +431,8 @@ def _free_id(session: Session, request: Request, text: str) -> str:
 
 
 def kill_query(session: Session, statement: KillQuery) -> Result:
-    """KILL QUERY: ends running queries of any cursor of the connection. UNDEFINED_OBJECT if one of them
-    does not run; then none is ended.
+    """KILL QUERY: ends running queries of any cursor of the connection. Raises UNDEFINED_OBJECT if one of them does not
+    run; then none is ended.
     """
     running = {q.name: q for q in session.queries()}
     for name in statement.ids:
@@ -467,7 +467,7 @@ def subscribe(session: Session, statement: Subscribe) -> Result:
 def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
     """Like `select.start`. In a transaction, it becomes a subscription at COMMIT.
 
-    FEATURE_NOT_SUPPORTED for a query that ends by itself.
+    Raises FEATURE_NOT_SUPPORTED for a query that ends by itself.
     """
     session.require_definer("SUBSCRIBE TO")
     if not runs_on(session, statement.query):
@@ -486,7 +486,7 @@ def recover_query(session: Session, statement: Recover) -> Result:
 def recover(session: Session, statement: Recover) -> RunningQuery:
     """Continues a subscription without a reader.
 
-    UNDEFINED_OBJECT, DUPLICATE_OBJECT if it has a reader, SUBSCRIPTION_LOST.
+    Raises UNDEFINED_OBJECT, DUPLICATE_OBJECT if it has a reader, SUBSCRIPTION_LOST.
     """
     session.require_writer("RECOVER FROM")
     database = session.database
@@ -533,7 +533,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
 
 
 def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
-    """UNSUBSCRIBE TO: ends a subscription for good. Its reader gets QUERY_CANCELED. UNDEFINED_OBJECT."""
+    """UNSUBSCRIBE TO: ends a subscription for good. Its reader gets QUERY_CANCELED. Raises UNDEFINED_OBJECT."""
     session.require_definer("UNSUBSCRIBE TO")
     relation = _subscription(session, statement, statement.id)
     for query in session.queries():
@@ -547,7 +547,7 @@ def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
 def _subscription(
     session: Session, statement: Recover | Unsubscribe, name: Name, code: int | None = None
 ) -> Subscription:
-    """The view of a subscription. UNDEFINED_OBJECT."""
+    """The view of a subscription. Raises UNDEFINED_OBJECT."""
     known = {r.name: r for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     if name.name in known:
         return known[name.name]

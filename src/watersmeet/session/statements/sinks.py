@@ -125,7 +125,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
 def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
     """A sink INTO a table: merges the changes of its query into the table. The caller has a transaction open.
 
-    RisingWave, "CREATE SINK INTO". CONNECTOR_OPTION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH,
+    RisingWave, "CREATE SINK INTO". Raises CONNECTOR_OPTION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH,
     SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for a sink that would read its own rows, and for changes that the table does not
     accept.
     """
@@ -193,7 +193,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
 
 
 def _skips(statement: CreateSink) -> bool:
-    """Whether rows that the table rejects are set aside. CONNECTOR_OPTION."""
+    """Whether rows that the table rejects are set aside. Raises CONNECTOR_OPTION."""
     asked = statement.options.get("on_error", "stop")
     if asked.lower() not in ("stop", "skip"):
         raise _refused(statement, "on_error", f'option on_error can\'t be "{asked}"', "It must be stop or skip.")
@@ -337,7 +337,7 @@ def _form(statement: CreateSink, name: str) -> RowForm:
 def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str, ...]:
     """The key columns: those of the option `primary_key`, else the primary key of the relation.
 
-    UNDEFINED_COLUMN; CONNECTOR_OPTION for a missing key that the sink needs.
+    Raises UNDEFINED_COLUMN; CONNECTOR_OPTION for a missing key that the sink needs.
     """
     text = statement.options.get("primary_key")
     if text is None:

@@ -71,7 +71,7 @@ def connector_for(session: Session, topic: str) -> dict[str, str]:
 
 
 def format_for(session: Session, key_format: str, value_format: str) -> MessageFormat:
-    """The formats of the records of a topic of Kafka. INVALID_PARAMETER for AVRO without a registry."""
+    """The formats of the records of a topic of Kafka. Raises INVALID_PARAMETER for AVRO without a registry."""
     settings = session.variables
     options = dict(session.semantics.message_options)
     window, key_format = split_window(key_format)
@@ -115,7 +115,7 @@ def dead_letter_topic(
 ) -> dict[str, str]:
     """The options of the topic for records that can't be decoded, from the settings; empty if there is none.
 
-    INVALID_PARAMETER if the settings don't name one.
+    Raises INVALID_PARAMETER if the settings don't name one.
     """
     if session.variables.get("error.policy") != "dlq":
         return {}
@@ -147,8 +147,8 @@ def ensure_topic(
 
     Returns its number of partitions and, if it was created, further options of connector kafka with which all of it is
     read. partitions, replication, compacted: None: from the settings. is_table: its records are the changes of a table,
-    so it is compacted unless the settings disagree. INVALID_PARAMETER if it exists with another number of partitions
-    than the statement has; errors of the connection.
+    so it is compacted unless the settings disagree. Raises INVALID_PARAMETER if it exists with another number of
+    partitions than the statement has; errors of the connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")

@@ -39,8 +39,8 @@ def target_of(
 ) -> Relation | None:
     """The stream of INTO; None without INTO. merging: of a pump that runs a MERGE.
 
-    UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a stream that
-    the view reads.
+    Raises UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a
+    stream that the view reads.
     """
     name = statement.into
     if name is None:
@@ -79,7 +79,7 @@ def target_of(
 def _check_external(
     statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
 ) -> None:
-    """Checks an external target. FEATURE_NOT_SUPPORTED for columns that messages, or files, don't support."""
+    """Checks an external target. Raises FEATURE_NOT_SUPPORTED for columns that messages, or files, don't support."""
     _check_columns(statement, stream, columns)
     if stream.format is not None:
         _check_messages(statement, stream, columns)
@@ -116,7 +116,7 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
 
 
 def _check_given(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """NOT_NULL_VIOLATION for a column of files that is not written, and is NOT NULL when they are read."""
+    """Raises NOT_NULL_VIOLATION for a column of files that is not written, and is NOT NULL when they are read."""
     given = [c.name for c in columns]
     lacking = [c.name for c in stream.columns if not c.nullable and c.name not in given]
     if stream.external is not None and lacking:
@@ -129,7 +129,7 @@ def _check_given(statement: CreateMaterializedView, stream: Relation, columns: S
 
 
 def _check_columns(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    """Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
     name = statement.into
     assert name is not None
     known = [c.name for c in stream.columns]
