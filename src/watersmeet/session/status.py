@@ -1,4 +1,4 @@
-"""The status of the database that a session sees, rates of its counters, and its picture."""
+"""The status of the database that a session sees, the rates of its counters, and a picture of its relations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     for sink in sinks:
         status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), SINK_TYPES[sink.format.rows])
         now = None if running is None else running.status(sink.id)
-        if not sink.connector:  # INTO a table: only a failure makes it wait
+        if not sink.connector:  # a sink INTO a table only waits after a failure
             failure = unwritten.get(sink.delivers)
             detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]
             status = replace(status, state="running" if failure is None else "retrying", detail=detail)
@@ -73,7 +73,7 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
 _EMPTY: Final = RelationSize()
 _UNREAD: Final = RelationTotals()
 
-#: By whether a process writes the database.
+#: The state, by whether a process writes the database; None if that is unknown.
 _STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
     True: "running",
     False: "stopped",
@@ -84,7 +84,7 @@ _STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
 def database_status(session: Session, *, memory: bool = True) -> Status:
     """The state of the engine and of everything that it maintains.
 
-    memory: also measure memory, which takes longer than all the rest.
+    memory: also measure memory, which takes longer than everything else.
     """
     database, catalog = session.database, session.catalog
     if database.read_only:
@@ -123,7 +123,7 @@ def _views(session: Session, status: Status) -> tuple[ViewStatus, ...]:
 def _failures_of_view(
     session: Session, status: Status, view: Relation, producers: Producers
 ) -> tuple[FailedExpression, ...]:
-    """The parts of its expressions that failed."""
+    """The failed parts of a view's expressions."""
     if view.id not in producers:
         return ()
     names = Failures(view, session.catalog, producers)
@@ -136,7 +136,7 @@ def _failures_of_view(
 
 
 def _failures_of_source(status: Status, source: Relation) -> tuple[FailedExpression, ...]:
-    """The generated columns that failed."""
+    """The generated columns of a source that failed."""
     generated = source.generated
     return tuple(
         _failure([p.name], generated_text(generated[p.name], p.sql), p)
@@ -160,7 +160,7 @@ def _tables(session: Session, status: Status) -> tuple[TableStatus, ...]:
 
 
 def memory_status(session: Session) -> MemoryStatus:
-    """The memory that the processes of the database use on this machine. Measured at most once a second."""
+    """The memory that the processes of the database use on this machine, measured at most once a second."""
     database = session.database
     usage = database.meter.read()
     held = MemoryStatus(segments_bytes=database.segments.mapped_bytes, commits_bytes=database.log.cached_bytes)
@@ -211,7 +211,8 @@ TopologyFormat = Literal["svg", "dot"]
 
 
 def draw_topology(session: Session, kind: TopologyFormat) -> str:
-    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. Raises INVALID_PARAMETER.
+    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. Raises
+    INVALID_PARAMETER.
     """
     if kind not in ("svg", "dot"):
         raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
@@ -222,7 +223,7 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
 
 
 def _facts(status: Status, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """Rows and sizes by relation. The size of a view excludes the state of the views that it reads."""
+    """Rows and sizes by relation. The size of a view excludes the views that it reads."""
     facts = {t.id: [f"{_rows(t.rows)}, {_size(t.size_bytes)}"] for t in status.tables}
     for source in status.sources:
         facts[source.id] = [f"{_rows(source.rows)} read"]

@@ -76,7 +76,8 @@ class Cursor:
 
     @property
     def description(self) -> list[Description] | None:
-        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None if no rows are returned.
+        """Name, type (`SqlType`), None, None, precision, scale, nullable of each column; None if no rows are
+        returned.
         """
         if self._result is None or (self._result.table is None and self._result.running is None):
             return None

@@ -58,7 +58,8 @@ def read_database(cursor: Cursor, base: dict[str, Any]) -> CreateLakeDatabase | 
 
 @handles(CreateLakeDatabase)
 def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Result:
-    """A schema whose relations are the tables of a namespace: of the setting `namespace`, by default the schema's name.
+    """A schema whose relations are the tables of a namespace: of the setting `namespace`, by default the schema's
+    name.
     """
     settings, name = dict(statement.settings), statement.name.name
     kind = settings.pop("type").lower()

@@ -116,7 +116,8 @@ def read_drop_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 @handles(CreateSecret)
 def create_secret(session: Session, statement: CreateSecret) -> Result:
-    """CREATE SECRET, effective at once. Raises FILES_NOT_ALLOWED for external values without the right to read files.
+    """CREATE SECRET, effective at once. Raises FILES_NOT_ALLOWED for external values without the right to read
+    files.
     """
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")

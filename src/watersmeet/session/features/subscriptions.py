@@ -398,7 +398,8 @@ def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> R
 
 
 def subscription_rows(session: Session, name: Name, beginning: Beginning, text: str) -> Result:
-    """The rows of a cursor over a subscription. Raises UNDEFINED_OBJECT; HISTORY_GONE for a time without kept changes.
+    """The rows of a cursor over a subscription. Raises UNDEFINED_OBJECT; HISTORY_GONE for a time without kept
+    changes.
     """
     statement = Statement(text=text, sql=text, span=name.span)
     found = _named(session, name, statement)

@@ -49,7 +49,8 @@ from watersmeet.sinkwriters.writers import SinkWriters
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshView(Statement):
-    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL, which means all stopped views.
+    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL, which means all stopped
+    views.
     """
 
     defines: ClassVar[bool] = True
@@ -216,7 +217,8 @@ def _settle(session: Session, plan: Sequence[Operator]) -> None:
 
 
 def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Operator]) -> None:
-    """Raises FEATURE_NOT_SUPPORTED if another object has received changes of a view whose rows can't be computed again.
+    """Raises FEATURE_NOT_SUPPORTED if another object has received changes of a view whose rows can't be computed
+    again.
     """
     if readers := _readers(session, view):
         database = session.database
@@ -245,7 +247,8 @@ def _check_lost(session: Session, view: MaterializedView) -> None:
 
 
 def _readers(session: Session, view: MaterializedView) -> list[Relation]:
-    """The objects that received the changes of a view: sinks, subscriptions, and the view itself if it writes a stream.
+    """The objects that received the changes of a view: sinks, subscriptions, and the view itself if it writes a
+    stream.
     """
     known = session.database.catalog.relations.values()
     found: list[Relation] = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]

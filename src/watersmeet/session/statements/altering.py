@@ -150,7 +150,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         ranges=relation.ranges | ({} if statement.range is None else {column.name: statement.range}),
         digits=relation.digits | ({} if statement.digits is None else {column.name: statement.digits}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
-        # In the data, a column that was renamed since may have that name.
+        # In the stored data, a column that was renamed later may still have this name.
         stored=relation.stored | ({column.name: _free(column.name, stored)} if column.name in stored else {}),
         sql=with_column(relation, statement.definition),
     )
@@ -205,7 +205,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
 
 
 def _check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for a relation whose columns are those of a query; TRANSACTION_STATE for one that
+    """Raises FEATURE_NOT_SUPPORTED for a relation whose query determines its columns; TRANSACTION_STATE for one that
     the open transaction has written.
     """
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
@@ -231,7 +231,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 def drop(session: Session, statement: Drop) -> Result:
-    """DROP of relations of one kind: all or none."""
+    """DROP of relations of one kind: drops all or none."""
     command = f"DROP {kind_word(statement).upper()}"
     session.require_definer(command)
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
@@ -259,7 +259,9 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
 
 
 def create_schema(session: Session, statement: CreateSchema) -> Result:
-    """CREATE SCHEMA. OR REPLACE also drops its content (SQLstream, "CREATE SCHEMA"), unless others read that."""
+    """CREATE SCHEMA. OR REPLACE first drops the schema's content (SQLstream, "CREATE SCHEMA"), unless relations of
+    other schemas read it.
+    """
     if not (statement.replaces and statement.name.name in session.catalog.schemas):
         return make_schema(session, statement)
     session.require_definer("CREATE")
@@ -270,7 +272,7 @@ def create_schema(session: Session, statement: CreateSchema) -> Result:
 
 
 def drop_schema(session: Session, statement: DropSchema) -> Result:
-    """DROP SCHEMA: all or none. CASCADE also drops the content and its readers."""
+    """DROP SCHEMA: drops all or none. CASCADE also drops their content and its readers."""
     word = session.semantics.schema_word
     command = f"DROP {word.upper()}"
     session.require_definer(command)
@@ -305,10 +307,10 @@ def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], 
     return [r for r in catalog.relations.values() if r.schema in schemas], functions
 
 
-#: Options that select the messages: with other values, earlier rows would come from other messages.
+#: Options that select the messages: they can't be altered, because earlier rows come from the messages selected then.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
 
-#: The option for a setting of views.
+#: The option of sources for each value of the setting `recovery_policy` of views.
 _RECOVERY: Final = {"strict": "stop", "best_effort": "skip"}
 
 _FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
@@ -318,7 +320,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     """ALTER … CONNECTOR WITH: replaces options; views resume at their offsets. If each query reads the source by
     itself, the options change for all queries.
 
-    Raises CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
+    Raises CONNECTOR_OPTION for an option that can't be altered, or values that the connector rejects.
     """
     command = f"ALTER {kind_word(statement).upper()}"
     relation = _input(session, statement, statement.clause)
@@ -346,7 +348,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
 
 def alter_query(session: Session, statement: AlterQuery) -> Result:
     """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether undecodable messages of external streams stop the
-    view's reading. It resumes at its position.
+    view, which then resumes at its position.
 
     Timeplus, "ALTER VIEW". Raises FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
     """
@@ -460,4 +462,4 @@ def _put(session: Session, *relations: Input) -> None:
     with own_transaction(session):
         for relation in relations:
             session.put(relation)
-    session.database.circuit.reinstall()  # their sources are opened again
+    session.database.circuit.reinstall()  # opens their sources again

@@ -26,7 +26,7 @@ from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import OperatorCounts
 
-#: The default number of epochs, and the maximum for a number of seconds.
+#: The default number of epochs, and the maximum if seconds are given.
 EPOCHS: Final = 60
 
 _MOST_EPOCHS: Final = 3600
@@ -37,8 +37,8 @@ class Recent:
     """The newest epochs in which a relation ran.
 
     epochs: their number. began_us: the time of the commit before the first of them. ended_us: the time of the newest.
-    duration_us, tasks_us, operators_us: sums over their `Metrics`. time_us: the sum of their durations, but of the
-    times of their tasks for epochs that ran in parallel. counts: by operator.
+    duration_us, tasks_us, operators_us: sums over their `Metrics`. time_us: the sum over the epochs of the duration or
+    of the tasks' time, whichever is longer. counts: those of each operator.
     """
 
     epochs: int = 0
@@ -52,15 +52,16 @@ class Recent:
 
     @property
     def seconds(self) -> float:
-        """From the beginning to the end."""
+        """The seconds from the beginning to the end."""
         return max(0, self.ended_us - self.began_us) / 1e6
 
 
 class OperatorMetrics(NamedTuple):
-    """The work of one operator in some epochs, and its state at the newest. rows_in: None for another view's operator.
+    """The work of one operator in some epochs, and its state after the newest. rows_in: None for another view's
+    operator.
 
-    took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: the part of its state
-    in unfinished merges.
+    took_us: its time in all tasks. made_rows: see `OperatorCounts`; only joins have it. merge_debt_bytes: the part of
+    its state in unfinished merges.
     """
 
     rows_in: int | None
@@ -73,16 +74,16 @@ class OperatorMetrics(NamedTuple):
 
     @property
     def fan_out(self) -> float | None:
-        """Rows out for each row in."""
+        """The number of output rows for each input row."""
         return self.rows_out / self.rows_in if self.rows_in else None
 
 
 @dataclass(frozen=True)
 class AnalyzedOperator:
-    """A line of a plan. plan: its own fields, without inputs.
+    """A line of a plan. plan: the fields of its operator, without inputs.
 
-    metrics: None if the line is a part of the operator above it, or was shown before. shown_before: the same operator
-    was shown before, with its inputs. shared_with: the names of other relations that use it.
+    metrics: None if the line is a part of the operator above it, or was shown before. shown_before: an earlier line
+    shows the same operator with its inputs. shared_with: the names of other relations that use it.
     """
 
     plan: PlanTree
@@ -112,14 +113,14 @@ class Analysis:
         return sum(node.metrics.took_us for node in self.root.walk() if node.metrics is not None)
 
     def share(self, took_us: int) -> float | None:
-        """Its part of the epochs' time."""
+        """The part of the epochs' time that `took_us` is."""
         return took_us / self.recent.time_us if self.recent.time_us else None
 
 
 def analyzed(
     relation: Relation, catalog: Catalog, producers: Producers, kept: Mapping[str, OperatorStatus], recent: Recent
 ) -> Analysis:
-    """The operators of a relation that the circuit feeds. kept: by operator.
+    """The operators of a relation that the circuit feeds. kept: the state of each operator.
 
     Only names of other relations that the catalog shows are reported.
     """
@@ -155,7 +156,7 @@ def analyzed(
 
 
 def _users(relation: Relation, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """The names of the other relations that use an operator, without their readers, by operator."""
+    """For each operator, the names of the other relations that use it, but not of those that read these."""
     made = {i: {op.id for op in ops} for i, ops in producers.items()}
     found: dict[str, list[str]] = {}
     for other in (catalog.relations[i] for i in made if i in catalog.relations and i != relation.id):
@@ -169,7 +170,7 @@ def _users(relation: Relation, catalog: Catalog, producers: Producers) -> dict[s
 
 
 def recent_epochs(log: CommitLog, layout: Layout, sink_id: str, seconds: int | None = None) -> Recent:
-    """The metrics of the newest epochs with that operator. seconds: of those committed in the last seconds."""
+    """The metrics of the newest epochs with that operator. seconds: only epochs committed in that many last seconds."""
     since_us = None if seconds is None else time.time_ns() // 1000 - seconds * 1_000_000
     commits: list[Commit] = []
     began_us = 0
@@ -222,7 +223,7 @@ _HEAD: Final = (
     "ms/epoch", "share", "rows in", "rows out", "out/epoch", "out/s", "fan-out", "state rows", "state bytes",
 )  # fmt: skip
 
-#: The most names of relations that share an operator.
+#: The maximum number of shown relations that share an operator.
 _NAMES: Final = 5
 
 
@@ -317,7 +318,7 @@ def metrics_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
 
 
 def _lines(title: str, found: Analysis, *, verbose: bool) -> list[str]:
-    """A line for each operator: its metrics, then its place in the tree."""
+    """A line for each operator: its metrics, then its position in the tree."""
     recent = found.recent
     if not recent.epochs:
         first = [f"{title}: no epoch has run it in this time"]

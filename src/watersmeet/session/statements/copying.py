@@ -74,7 +74,7 @@ _MARK: Final = "\ue000"
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
     """Runs an INSERT of one row of plain parameters for all `rows` at once.
 
-    Returns None, with nothing done, for any other statement and for values that need SQL's conversions.
+    For any other statement, and for values that need SQL's conversions, does nothing and returns None.
     """
     width = len(rows[0])
     if _MARK in text or any(len(row) != width for row in rows):
@@ -108,7 +108,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
 
 
 def _parameters(query: exp.Expression) -> list[int] | None:
-    """The index of the parameter in each place, if VALUES has a single row of parameters only."""
+    """The index of the parameter at each position, if VALUES has a single row and only parameters."""
     if not isinstance(query, exp.Values) or len(query.expressions) != 1:
         return None
     row = query.expressions[0]
@@ -127,7 +127,7 @@ def _columns(rows: Sequence[Sequence[Any]], order: Sequence[int], targets: Seque
         try:
             columns.append(pa.array(values, target.column.type.arrow))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-            return None  # one by one, the statement reports the invalid value
+            return None  # run row by row, the statement reports the invalid value
         if target.column.type == VARCHAR and pc.any(pc.match_substring(columns[-1], "\0")).as_py():
             return None
     return columns
@@ -144,7 +144,7 @@ def _is_plain(values: Sequence[Any], kind: SqlType) -> bool:
 
 
 def omitted_columns(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
-    """The values of omitted columns, for that many rows."""
+    """The values of omitted columns, for `count` rows."""
     if not columns:
         return {}
     now_us = session.database.clock.now_us()
@@ -330,7 +330,7 @@ def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], 
 
 
 def _where(session: Session, given: pa.Table, values: Sequence[str]) -> str | None:
-    """The row and column of the first invalid value."""
+    """A text with the row and column of the first invalid value."""
     kinds = tuple(Field(name, BOOLEAN) for name in given.column_names)
     tried = [f"{quoted(n)} IS NOT NULL AND TRY({v}) IS NULL" for n, v in zip(given.column_names, values, strict=True)]
     wrong = computed(session, given, tried, kinds)
@@ -340,7 +340,7 @@ def _where(session: Session, given: pa.Table, values: Sequence[str]) -> str | No
 
 
 def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
-    """DuckDB SQL for the value that PostgreSQL writes as `text`, if it is valid, and else for the value itself."""
+    """DuckDB SQL that converts a column to a type: from text in PostgreSQL's form, or from a value of another type."""
     if given != pa.string():
         return f"CAST({text} AS {kind.duckdb})"
     if kind.name == "bytea":
@@ -370,7 +370,7 @@ def _insert(session: Session, relation: Relation, rows: pa.Table, statement: Ins
 
 
 def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
-    """The writer of a statement's dead letters; `epoch` is the number that its commit would have."""
+    """The writer of a statement's dead letters; `epoch` is the number that the statement's commit will have."""
     directory, number = session.database.layout.dead(relation.id), session.database.log.head() + 1
     return DeadLetterWriter(directory, number, count_dead_letter_files(directory, number))
 
@@ -406,7 +406,7 @@ def _report(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, sk
 
 
 def _path(session: Session, statement: Copy) -> Path:
-    """Raises FILES_NOT_ALLOWED, INVALID_PARAMETER."""
+    """The path of the file. Raises FILES_NOT_ALLOWED, INVALID_PARAMETER."""
     if not session.reads_files:
         raise files_refused("COPY", sql=statement.text, span=statement.path_span)
     path = Path(absolute_path(statement.path))

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, MERGE and TRUNCATE of tables, also of those in other databases.
+"""INSERT, UPDATE, DELETE, MERGE and TRUNCATE of tables, including tables in other databases.
 
 The rows to delete and insert are computed from the newest content. A table of another database is locked and read; the
 changes follow the rules of the dialect, and are written in one transaction of its server.
@@ -84,7 +84,7 @@ from watersmeet.values.types import Schema, arrow_schema
 
 
 def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
-    """The table of that name if its rows are changed in another database."""
+    """The table of that name, if its rows are in another database."""
     found = session.find(name)
     return found if isinstance(found, ExternalTable) and found.is_written_externally else None
 
@@ -122,7 +122,7 @@ def _changed(
     values: tuple[exp.Expression, ...],
     images: Callable[[BatchQuery], tuple[pa.Table, pa.Table | None]],
 ) -> Result:
-    """images: from the query for the changed rows and `values`, makes one for the old and the new rows."""
+    """images: computes the old and the new rows from the query for the changed rows and `values`."""
     session.require_writer(command)
     session.require_no_transaction(f"{command} of {one(relation.what)}")
     if statement.returning is not None:
@@ -147,7 +147,7 @@ def _changed(
         key = _key(relation, keys, statement, command)
         with session.database.guard:
             depends_on = bound().depends_on
-        refresh_read(session, depends_on)  # not under the guard: maintenance takes it after this thread's other locks
+        refresh_read(session, depends_on)  # not under the guard: maintenance takes that after this thread's other locks
         with session.database.guard:
             old, new = images(bound())
         count = old.num_rows
@@ -163,7 +163,7 @@ def _changed(
 
 
 def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Update | Delete, command: str) -> Schema:
-    """The columns by which the server identifies rows. keys: those of the server's table."""
+    """The columns by which the server identifies rows. keys: the keys of the server's table."""
     there = [c.name for c in relation.external.named(relation.columns)]
     for key in keys:
         if key <= {*there}:
@@ -200,7 +200,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
     if made.query.depends_on:
         refresh_read(
             session, made.query.depends_on
-        )  # not under the guard: maintenance takes it after this thread's other locks
+        )  # not under the guard: maintenance takes that after this thread's other locks
         with session.database.guard:
             made = _bound_insert(session, statement)
             rows = _incoming(session, made)
@@ -225,7 +225,7 @@ class _Bound:
 
 
 def _bound_insert(session: Session, statement: Insert) -> _Bound:
-    """The caller holds the guard and runs the INSERT under it."""
+    """The names of an INSERT, resolved. The caller holds the guard and runs the INSERT under it."""
     relation = writable(session, statement.table, statement, "insert into")
     if runs_on(session, statement.query):
         hint = (
@@ -300,9 +300,7 @@ def produce_rows(
 
 
 def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
-    """Adds rows to an external table: the columns that the statement names, or all. Other columns get the server's
-    defaults.
-    """
+    """Adds rows to an external table. Columns that the statement does not name get the server's defaults."""
     names = [n.name for n in statement.columns]
     if relation.format is not None:
         check_rows(relation, incoming, statement)
@@ -336,7 +334,7 @@ def delete(session: Session, statement: Delete) -> Result:
 
 
 def _buried(session: Session, statement: Delete) -> Result:
-    """DELETE FROM a topic writes tombstones, as in Lenses: one for each key of the matching records.
+    """DELETE FROM a topic writes one tombstone for each key of the matching records, as in Lenses.
 
     Raises FEATURE_NOT_SUPPORTED for RETURNING.
     """
@@ -409,7 +407,7 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
     """Raises UNIQUE_VIOLATION if two of the `new` rows have the same primary key, or one has the key of a row outside
     `old`.
 
-    Checked once all rows are updated, so keys may be exchanged: PostgreSQL's rule for deferrable constraints.
+    Rows are checked after all are updated, so they may exchange keys, as with PostgreSQL's deferrable constraints.
     """
     _, taken = split_by_key(session, relation, new)
     if not taken.num_rows:
@@ -450,7 +448,9 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
-    """The table, if the session may write it. changing: rows are deleted, which an append-only table rejects."""
+    """The table, if the session may write it. changing: the statement deletes rows, which an append-only table
+    rejects.
+    """
     session.require_writer(what.split(maxsplit=1)[0].upper())
     if session.transaction is not None and session.transaction.read_only:
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
@@ -555,9 +555,7 @@ def _result(
     rows: pa.Table,
     statement: Statement,
 ) -> Result:
-    """The result of a change: the columns and rows of `items` over `rows` of `relation`; without items the number of
-    rows.
-    """
+    """The result of a change: the values of `items` for `rows` of `relation`; without items, the number of rows."""
     if items is None:
         return Result(command, rowcount=rows.num_rows)
     query = batch_query(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)

@@ -25,20 +25,20 @@ from watersmeet.session.features.sqlfunctions import DropFunction
 from watersmeet.session.handlers import bind, handler_of
 from watersmeet.session.statements.select import read_now
 
-#: The name of EXPLAIN's column.
+#: The name of the column that EXPLAIN returns.
 TITLE: Final = "QUERY PLAN"
 
-#: A column as DuckDB's tables have it.
+#: The name of a column in DuckDB's tables.
 _COLUMN: Final = re.compile(r"\bc\d+\b")
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
-#: Statements that EXPLAIN of a script really runs, so that later statements find what they name.
+#: Statements that EXPLAIN of a script runs, so that later statements find the objects that they name.
 _MADE: Final = (df.Create, df.CreateSchema, df.Drop, DropFunction, df.DropSchema, st.SetVariable)
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:
-    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT, which runs with ANALYZE. Creates nothing."""
+    """EXPLAIN of CREATE MATERIALIZED VIEW or SELECT. Creates nothing; only with ANALYZE, the SELECT runs."""
     inner = statement.statement
     if isinstance(inner, st.Refused):
         raise inner.error
@@ -62,9 +62,8 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
 
 
 def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
-    """The plan of something that follows its inputs: a view, a pump, a processor, a running query.
-
-    None for anything else.
+    """The plan of a statement whose result follows its inputs: a view, a pump, a processor, a running query. None for
+    others.
     """
     if isinstance(statement, (df.CreateMaterializedView, df.CreateProcessor)):
         return _lines(session, bind(session, statement), options)
@@ -89,10 +88,10 @@ def _planning(session: Session) -> dict[str, Any]:
 
 
 def explain_script(session: Session, text: str, *, batch: bool = False) -> list[tuple[str, list[str]]]:
-    """The name and plan of everything in a script that follows its inputs.
+    """The name and plan of each view, pump, processor and running query in a script.
 
     Runs the script without its rows, queries and connectors. In a database that is open for reading it creates nothing:
-    relations that the script names must exist. batch: also the plans of batch queries.
+    relations that the script names must exist. batch: also return the plans of batch queries.
     """
     session.connectors = "ignored"
     plans: list[tuple[str, list[str]]] = []
@@ -129,7 +128,7 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
 
 
 def _name_scans(session: Session, plan: list[dict[str, Any]]) -> None:
-    """Gives the relations and columns that DuckDB's plan scans their names in the catalog."""
+    """The relations and columns that DuckDB's plan scans get their names in the catalog."""
     for node in plan:
         _name_scans(session, node["children"])
         info = node["extra_info"]
@@ -142,7 +141,7 @@ def _name_scans(session: Session, plan: list[dict[str, Any]]) -> None:
 
 
 def _with_names(text: str | list[str], names: Mapping[str, str]) -> str | list[str]:
-    """Texts of DuckDB with the names of columns."""
+    """DuckDB's texts, with the names of the columns."""
     if isinstance(text, list):
         return [_COLUMN.sub(lambda m: names.get(m[0], m[0]), t) for t in text]
     return _COLUMN.sub(lambda m: names.get(m[0], m[0]), text)
@@ -162,7 +161,7 @@ def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[
     sql = f"EXPLAIN (ANALYZE, FORMAT {_DUCKDB_FORMATS[asked.format]}) {query.sql}"
     lines = _printed(rows_read(session, lambda: read_now(session, query), sql, statement.text))
     begin = next((n for n, line in enumerate(lines) if line.startswith("EXPLAIN (ANALYZE")), -1)
-    return lines[begin + 1 :]  # above is a title, and the text that DuckDB ran
+    return lines[begin + 1 :]  # the lines above are a title and the SQL text
 
 
 def _check_known(session: Session, query: BatchQuery, statement: st.Select) -> None:
@@ -177,6 +176,6 @@ def _printed(plan: pa.Table) -> list[str]:
 
 
 def _asked(session: Session, query: BatchQuery) -> list[str]:
-    """The statements for servers of external tables, unless the stored rows are as new."""
+    """A line for each external table that the query reads from its server, with the statement sent to the server."""
     statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.pushdowns]
     return [f'External {{ table: "{name}", sends: {text} }}' for name, text in statements if text is not None]

@@ -46,7 +46,8 @@ from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Schema, SqlType
 
 
 def described_result(session: Session, statement: Statement) -> Result | None:
-    """A result with the columns of a statement and without rows; None for one that returns none. Errors of binding.
+    """A result with the columns of a statement and without rows; None if the statement returns none. Raises errors of
+    binding.
 
     Raises FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
     """
@@ -73,7 +74,7 @@ def described_result(session: Session, statement: Statement) -> Result | None:
         query = batch_query(session, statement.query, statement.text)
         return Result("SELECT", query.columns, origins=query.origins)
     if isinstance(statement, Explain) and statement.analyze:
-        described_result(session, statement.statement)  # its errors, without running it
+        described_result(session, statement.statement)  # raises its errors without running it
         return lines_result("EXPLAIN", TITLE, [])
     if isinstance(statement, (Insert, Update, Delete)):
         return described_change(session, statement)
@@ -100,7 +101,7 @@ _UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
 def prepare_statement(session: Session, statement: Prepare) -> Result:
     """PREPARE."""
     body = statement.body
-    text = " " * body.start + statement.text[body.start : body.end]  # keeps positions
+    text = " " * body.start + statement.text[body.start : body.end]  # keeps the positions of errors
     prepare(session, statement.name, text, statement.parameters)
     return Result("PREPARE")
 
@@ -114,7 +115,7 @@ def prepare(
 ) -> Prepared:
     """Prepare a statement: parse it, and find its columns and the types of parameters without a given type.
 
-    check: raises if the statement may not run now.
+    check: raises an error if the statement may not run now.
     """
     if name and name in session.prepared:
         raise error("DUPLICATE_PREPARED_STATEMENT", f'prepared statement "{name}" already exists')
@@ -147,7 +148,8 @@ def prepare(
 
 
 def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression]) -> Statement | None:
-    """The statement with a value for each parameter; None for an empty one. The caller holds the connection's lock.
+    """The statement with a value for each parameter; None for an empty statement. The caller holds the connection's
+    lock.
 
     Raises PREPARED_RESULT_CHANGED if its columns have changed since it was prepared.
     """
@@ -163,7 +165,7 @@ def bind(session: Session, prepared: Prepared, values: Sequence[exp.Expression])
 
 
 def seen(session: Session) -> Hashable:
-    """The state that determines the columns of a statement, besides its text; None after changes of definitions."""
+    """All state besides its text that determines the columns of a statement; None after changes of definitions."""
     transaction = session.transaction
     if transaction is not None and transaction.definitions:
         return None
@@ -179,10 +181,9 @@ def prepared_named(session: Session, name: str) -> Prepared:
 
 
 def check_columns(found: Schema | None, described: Schema | None, rows: pa.Table | None = None) -> None:
-    """Raises PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than were reported to the
-    client.
+    """Raises PREPARED_RESULT_CHANGED if the columns or their types differ from those reported to the client.
 
-    rows: a column with only NULLs has any type.
+    rows: in these, a column with only NULLs matches any type.
     """
     if found is described or [(c.name, c.type) for c in found or ()] == [(c.name, c.type) for c in described or ()]:
         return
@@ -273,15 +274,15 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
         except ValueError:
             pass
         else:
-            # A literal of the type itself, as the columns of the statement were described with it.
+            # A literal of this type: the columns of the statement were described with it.
             made = literal_of(value, "")
             return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
     return exp.Cast(this=literal_of(value, ""), to=data_type(kind))
 
 
 def uuid_text(value: bytes | str) -> str:
-    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. Raises
-    INVALID_BINARY_VALUE, INVALID_VALUE.
+    """The text of a uuid, given in any form that PostgreSQL reads, or as 16 bytes. Raises INVALID_BINARY_VALUE,
+    INVALID_VALUE.
     """
     if isinstance(value, bytes):
         if len(value) != _UUID_BYTES:
@@ -295,7 +296,7 @@ def uuid_text(value: bytes | str) -> str:
 
 
 def uuids_text(text: str) -> str:
-    """An array of one dimension in text, with the texts of uuids. Raises INVALID_VALUE."""
+    """The text of a one-dimensional array of uuids, each in its usual form. Raises INVALID_VALUE."""
     if _UUID_ARRAY.fullmatch(text) is None:
         raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
     listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []

@@ -48,7 +48,7 @@ from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, co
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
-#: The formats into which records can be converted. Lenses, "Serialization formats".
+#: The formats into which STORE can convert records. Lenses, "Serialization formats".
 _CHANGES: Final = {
     "INT": ("LONG", "STRING", "AVRO"),
     "LONG": ("STRING", "AVRO"),
@@ -91,7 +91,7 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
 
 
 def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, topic: Relation) -> None:
-    """Creates a processor of a topic of Kafka, and starts delivering its records."""
+    """Creates a processor that writes a topic of Kafka, and starts delivering its records."""
     writer = turned_into(TopicWriter, bound.relation, name=_free_name(session, topic), feeds=topic.id)
     with located(statement, statement.name_span):
         delivery = writer_delivery(writer, topic)
@@ -103,7 +103,7 @@ def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, top
 
 
 def _free_name(session: Session, topic: Relation) -> str:
-    """The name of the topic; further processors add a number."""
+    """The name of the topic; further processors of the topic append a number."""
     taken = {r.name for r in _processors(session) if r.schema == topic.schema}
     name, number = topic.name, 1
     while name in taken:
@@ -221,9 +221,9 @@ def _writer(session: Session, name: Name) -> TopicWriter | None:
 
 
 def _deliver_rest(session: Session, writer: TopicWriter) -> None:
-    """Writes the records for all committed rows to Kafka; a notice counts those that can't be written."""
+    """Writes the records for all committed rows to Kafka; a notice reports how many can't be written."""
     deliveries = session.database.service(SinkWriters)
-    with contextlib.suppress(Error):  # it can be stopped even if nothing can be processed any more
+    with contextlib.suppress(Error):  # a processor can be stopped even if epochs fail
         session.database.flush(topics=True)
     status = None if deliveries is None else deliveries.status(writer.id)
     if status is not None and status.rows:
@@ -232,8 +232,8 @@ def _deliver_rest(session: Session, writer: TopicWriter) -> None:
 
 
 def start_processor(session: Session, statement: StartProcessor) -> Result:
-    """START PROCESSOR: a processor that an error stopped resumes at its position; a waiting one retries at once. For a
-    topic: also the writer of its dead letters.
+    """START PROCESSOR: a processor that an error stopped resumes at its position; a waiting one retries at once. Given
+    a topic, this also restarts the writer of its dead letters.
     """
     session.require_definer("START PROCESSOR")
     session.require_no_transaction("START PROCESSOR")
@@ -262,9 +262,8 @@ def _target(statement: CreateProcessor) -> Name:
 
 
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
-    """The processor that the statement would create.
-
-    Errors of the binder, with their positions; UNDEFINED_RELATION for a missing target.
+    """The processor that the statement would create. Raises errors of the binder, with their positions, and
+    UNDEFINED_RELATION for a missing target.
     """
     query = bound(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)

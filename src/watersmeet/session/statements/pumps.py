@@ -1,8 +1,6 @@
-"""CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started.
-
-A SQLstream pump exists separately from views. A started pump is a materialized view whose rows are copied to its
-stream; a stopped one is only its text. A pump reads rows that arrive after its start, and writes everything that
-arrived before it was stopped.
+"""CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started. A started pump is a
+materialized view whose rows are copied to its stream; a stopped one is only its text. A pump reads rows that arrive
+after its start, and writes everything that arrived before it was stopped.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ _DELIVERY_S: Final = 30.0
 
 
 def create_pump(session: Session, statement: CreatePump) -> Result:
-    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …. Errors in the query are raised for a
-    stopped pump too.
+    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …. Also for a stopped pump, errors in the
+    query are raised.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE PUMP")
@@ -60,10 +58,9 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged.
-
-    No row between two of the pumps is lost, whatever the order of the names: START begins with the pumps that read what
-    others write, STOP with those that write what others read.
+    """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged. START begins with the pumps that
+    read the output of others, STOP with those that write it, so that no row between two pumps is lost, whatever the
+    order of their names.
     """
     session.require_definer("ALTER PUMP")
     pumps = _in_flow_order(session.catalog, _altered(session, statement))
@@ -74,7 +71,7 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
 
 
 def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation]:
-    """The pumps, each after those whose rows it reads, directly or through other relations; a cycle in any order."""
+    """The pumps, each after those whose rows it reads, directly or indirectly; those of a cycle in any order."""
     writers: dict[str, list[str]] = {}
     for relation in catalog.relations.values():
         if relation.feeds:
@@ -124,7 +121,7 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
     if statement.start and isinstance(relation, StoppedPump):
         _restart(session, relation)
     elif not statement.start and isinstance(relation, Pump):
-        session.database.flush()  # COMMIT writes the later output; errors of its stream are reported now
+        session.database.flush()  # reports errors of the stream now; COMMIT writes the later output
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
@@ -146,14 +143,14 @@ def _start(session: Session, statement: CreatePump) -> None:
 
 
 def _merging(session: Session, statement: CreatePump) -> Merging | None:
-    """For a pump that runs a MERGE, how its rows are written."""
+    """How the rows of a pump that runs a MERGE are written; None for other pumps."""
     assert statement.into is not None
     into, query = session.relation(statement.into, statement), statement.query
     return merging_of(statement, into, statement.into, statement.targets, query.selects)
 
 
 def _restart(session: Session, relation: Relation) -> None:
-    """Starts a stopped pump. Names mean what they meant when it was created."""
+    """Starts a stopped pump. Its names are resolved as when it was created."""
     then = replace(session, variables=Variables(relation.dialect), view=relation)
     then.variables.restore(session.variables.saved())
     then.variables.set(DIALECT, relation.dialect)
@@ -188,7 +185,7 @@ def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
 
 
 def _promoting(query: exp.Expression, names: Sequence[str]) -> exp.Expression:
-    """The query with the item for ROWTIME named so, which makes it the ROWTIME of the rows."""
+    """The query with the select item for ROWTIME named ROWTIME, which makes it the ROWTIME of the rows."""
     if ROWTIME not in names or not isinstance(query, exp.Select):
         return query
     query = query.copy()

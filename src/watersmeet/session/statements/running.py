@@ -1,5 +1,5 @@
-"""Queries that run until they are stopped: a hidden view and its changes. SUBSCRIBE TO, RECOVER FROM and UNSUBSCRIBE
-TO: running queries that persist without a reader. KILL QUERY.
+"""Queries that run until they are stopped: each is a hidden view, whose changes are returned. SUBSCRIBE TO, RECOVER
+FROM and UNSUBSCRIBE TO are for running queries that persist without a reader; KILL QUERY ends any.
 
 Timeplus, "Multi-JOINs and ASOF JOINs"; Proton's smoke tests of query states.
 """
@@ -50,7 +50,7 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 class _Resources:
     """The resources of a running query in the database: its view, once created, and the commits not returned yet.
 
-    acknowledgements: the rows that a subscription has returned; they stay usable after the resources are released.
+    acknowledgements: the record of the rows that a subscription has returned; it stays usable after `release`.
     """
 
     def __init__(self, session: Session, changes: Changes) -> None:
@@ -84,7 +84,7 @@ class _Resources:
         any lock.
         """
         thread = threading.Thread(target=self._release_quietly, name="watersmeet-abandoned", daemon=True)
-        with contextlib.suppress(RuntimeError):  # at the end of the process, where threads can't be started
+        with contextlib.suppress(RuntimeError):  # at the end of the process, threads can't be started
             thread.start()
             self._session.stopping.add(thread)
 
@@ -99,9 +99,9 @@ class RunningQuery:
     It pins its commits until they are taken. A query that is garbage-collected is ended; for a subscription (SUBSCRIBE
     TO) that ends only the reading, and RECOVER FROM continues after the last returned row.
 
-    name: its id, which is also that of the hidden view. text: as it was written. started_us: its start, in microseconds
-    since 1970 (UTC). columns: without the sign of a change. append_only: it never deletes a row. signed: changes are
-    shown with their sign, in the column `delta_at`. ended: LIMIT was reached; no more rows follow.
+    name: its id, which is also the name of the hidden view. text: its SQL text. started_us: its start, in microseconds
+    since 1970 (UTC). columns: those of its rows, without the sign of a change. append_only: it never deletes a row.
+    signed: the column `delta_at` shows the sign of each change. ended: LIMIT was reached; no more rows follow.
 
     Rows of a query over streams are in the order of their rowtime.
     """
@@ -119,7 +119,7 @@ class RunningQuery:
         hidden: bool = False,
         position: Position | None = None,
     ) -> None:
-        """relation: its existing view. changes: those of the view. rowtime, hidden: see `BoundQuery`.
+        """relation: the query's view, which exists. changes: those of the view. rowtime, hidden: see `BoundQuery`.
 
         position: the position at which a subscription continues; `changes` contains the commits after `position.since`.
         """
@@ -128,7 +128,7 @@ class RunningQuery:
         self.name = relation.name
         self.started_us = started_us
         self._resources = _Resources(session, changes)
-        self._state = threading.Lock()  # for the next two attributes, and for `take`
+        self._state = threading.Lock()  # guards the next two attributes, and `take`
         self._closed = self._killed = False
         self._rest: tuple[pa.Table, Diff] | None = None
         self.id = self._resources.relation_id = relation.id
@@ -155,8 +155,8 @@ class RunningQuery:
             self.close()
 
     def _place(self, request: Request, columns: Schema, first: int) -> None:
-        """Sets the source of each column among the view's columns. The first ones are hidden; the index after the last
-        one means `emit_version()`.
+        """Sets for each column of the result the index of its column in the view. The view's first columns are hidden;
+        the index after its last column means `emit_version()`.
         """
         width = len(columns) - first + len(request.computed)
         special = {p.index(width): p for p in request.computed}
@@ -193,10 +193,9 @@ class RunningQuery:
         return Position(taken if first is None else first - 1, taken, self._emitter.so_far)
 
     def take(self) -> tuple[pa.Table, Diff]:
-        """The changes since the last call, and how often each row was inserted (above 0) or deleted; never waits.
-
-        When all are returned, raises the error that stopped the query, if any. Raises QUERY_CANCELED after KILL QUERY,
-        PERMISSION_DENIED if its inputs may no longer be read.
+        """The changes since the last call, and how often each row was inserted (above 0) or deleted (below 0); never
+        waits. When all are returned, raises the error that stopped the query, if any. Raises QUERY_CANCELED after KILL
+        QUERY, PERMISSION_DENIED if its inputs may no longer be read.
         """
         return self._take(kept=False)
 
@@ -219,9 +218,8 @@ class RunningQuery:
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
     def unread(self, rows: int) -> None:
-        """Notes that only the last `rows` rows from `take_kept`, as shown, are not returned yet.
-
-        If the subscription was ended meanwhile, the caller must not return further rows: QUERY_CANCELED, NO_RESULT.
+        """Records that of the rows from `take_kept`, as shown, only the last `rows` are not returned yet. Raises
+        QUERY_CANCELED or NO_RESULT if the subscription was ended meanwhile: the caller must not return further rows.
         """
         acknowledgements = self._resources.acknowledgements
         if acknowledgements is not None:
@@ -231,7 +229,7 @@ class RunningQuery:
                 acknowledgements.unread(rows)
 
     def _given(self) -> tuple[pa.Table, Diff]:
-        """The next rows, which are noted as returned."""
+        """The next rows. They are recorded as returned."""
         if self._killed or (self._closed and not self.ended):
             raise self._ended_error()
         check_followed(self._session, self._read)
@@ -257,7 +255,7 @@ class RunningQuery:
         return rows, diff
 
     def _check(self) -> None:
-        """Raises the error that stopped the query, or a source that only this query reads."""
+        """Raises the error that stopped the query or a source that only this query reads."""
         if (failure := failure_of(self._session, self.id)) is not None:
             raise failure
         if self._strict:
@@ -272,8 +270,8 @@ class RunningQuery:
         return error("NO_RESULT", "the query has been stopped")
 
     def _go_on(self, position: Position) -> None:
-        """Continues a subscription where its reading ended: first the rest of a change that was returned in part, then
-        changes that were taken but not returned.
+        """Continues a subscription after its last returned row: first with the rest of a partly returned change, then
+        with changes that were taken but not returned.
         """
         session, changes = self._session, self._resources.changes
         if position.since < position.taken:
@@ -288,7 +286,7 @@ class RunningQuery:
         session.database.at_close(given.end_reading)
 
     def wait(self, seconds: float) -> None:
-        """Returns when there may be something to take, or after that many seconds.
+        """Returns when `take` may have changes to return, or after that many seconds.
 
         Meanwhile the in-process runtime runs epochs. Raises the error that made the engine stop.
         """
@@ -359,7 +357,7 @@ class ShownQuery:
         self.query.wait(seconds)
 
     def settle(self, most_s: float) -> None:
-        """See `result.Running`. It reads all commits itself."""
+        """See `result.Running`. This query reads all commits itself."""
         del most_s
         self.query.wait(0)
 
@@ -371,7 +369,8 @@ class ShownQuery:
 def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> RunningQuery:
     """Starts a running query. When this returns, it reflects its inputs.
 
-    Errors of the binder and the planner. log: return the changes of a table of records as its topic contains them.
+    Raises errors of the binder and the planner. log: return the changes of a table of records as its topic contains
+    them.
     """
     session.require_writer("a query that runs until it is stopped")
     database, transaction = session.database, session.transaction
@@ -431,8 +430,8 @@ def _free_id(session: Session, request: Request, text: str) -> str:
 
 
 def kill_query(session: Session, statement: KillQuery) -> Result:
-    """KILL QUERY: ends running queries of any cursor of the connection. Raises UNDEFINED_OBJECT if one of them does not
-    run; then none is ended.
+    """KILL QUERY: ends running queries of any cursor of the connection. If one of them does not run, raises
+    UNDEFINED_OBJECT and ends none.
     """
     running = {q.name: q for q in session.queries()}
     for name in statement.ids:
@@ -465,7 +464,7 @@ def subscribe(session: Session, statement: Subscribe) -> Result:
 
 
 def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
-    """Like `select.start`. In a transaction, it becomes a subscription at COMMIT.
+    """Like `start`. In a transaction, the query becomes a subscription at COMMIT.
 
     Raises FEATURE_NOT_SUPPORTED for a query that ends by itself.
     """
@@ -502,7 +501,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             code=_RUNS,
         )
     if (before := session.acknowledgements.pop(relation.id, None)) is not None:
-        before.end_reading()  # a garbage-collected query may not be released yet
+        before.end_reading()  # a garbage-collected reader may not be released yet
     position = database.positions.resume(relation.id)
     if position is None:
         raise error_at(
@@ -533,13 +532,13 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
 
 
 def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
-    """UNSUBSCRIBE TO: ends a subscription for good. Its reader gets QUERY_CANCELED. Raises UNDEFINED_OBJECT."""
+    """UNSUBSCRIBE TO: ends a subscription for good. Its reader receives QUERY_CANCELED. Raises UNDEFINED_OBJECT."""
     session.require_definer("UNSUBSCRIBE TO")
     relation = _subscription(session, statement, statement.id)
     for query in session.queries():
         if query.name == relation.name:
             query.kill()
-    if relation.id in session.catalog.relations:  # a transaction may have removed it with its query
+    if relation.id in session.catalog.relations:  # a transaction may have removed it together with its query
         remove(session, {relation.id})
     return Result("UNSUBSCRIBE")
 

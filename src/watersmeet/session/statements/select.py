@@ -1,4 +1,4 @@
-"""SELECT: over the content as of one moment, or until it is stopped."""
+"""SELECT: reads the content as of one moment, or runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
 def select(session: Session, statement: Select) -> Result:
     """Runs a query. One that names streams runs until its cursor is closed.
 
-    In a transaction that may write, tables are shown with its own changes.
+    In a transaction that may write, tables include its own changes.
     """
     if runs_on(session, statement.query):
         shown = running.ShownQuery(running.start(session, statement, log=session.semantics.changes_topics == "records"))
@@ -41,7 +41,7 @@ def read_now(session: Session, query: BatchQuery) -> Iterator[duckdb.DuckDBPyCon
     external = refreshing.needed_rows(session, query.pushdowns)
     session.show_writes()
     if refreshing.refresh_read(session, [i for i in query.depends_on if i not in external]):
-        session.database.flush()  # a query shows the moment of the newest epoch
+        session.database.flush()  # a query reads the time of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest, external=external) as connection:

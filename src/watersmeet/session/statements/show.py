@@ -59,7 +59,7 @@ _EMPTY: Final = ("internal tables",)
 #: SHOW ERRORS reports the clock if the time of epochs is ahead of the machine's clock by more than this.
 _CLOCK_AHEAD_S: Final = 60.0
 
-#: Lists of files in the status of a source, with the problem of their files.
+#: Lists of files in the status of a source, each with the problem of its files.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
@@ -169,15 +169,16 @@ def _list(session: Session, statement: Show) -> Result:
 
 
 def _connectors(session: Session, statement: Show) -> Result:  # noqa: ARG001
-    """SHOW CONNECTORS [LIKE pattern]: the options of all connectors; the pattern selects connectors by name."""
+    """SHOW CONNECTORS [LIKE pattern]: the options of the connectors whose names match; by default of all."""
     names = ("Connector", "Use", "Option", "Type", "Default", "Secret", "Description")
     return text_result("SHOW", names, [row for row in option_rows() if _is_like(row[0], statement)])
 
 
 def _sources(session: Session, sources: Sequence[Relation]) -> Result:
     """The sources: their state, the reason if it is not `running`, and the number of messages left to read; NULL if
-    nothing reads the source. If each query reads it by itself: the worst state of these, and the sum of messages left.
-    For a captured database: the bytes of the server's log left to read, and the bytes that the server keeps for it.
+    nothing reads the source. If each query reads a source by itself, its row has the worst state and the sum of
+    messages left. The row of a captured database has the bytes of the server's log left to read, and those that the
+    server keeps for it.
     """
     known = {s.id: s for s in database_status(session).sources}
     readers: dict[str, list[str]] = {}
@@ -222,7 +223,7 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
 
 
 def _detail(session: Session, view: ViewStatus, status: Status) -> str | None:
-    """The problem of a view that is not stopped; None if there is none."""
+    """The problem of a view that still runs; None if it has none."""
     if view.writing:
         return _unwritten(session, view.id, view.writing)
     read = session.catalog.upstream([view.id])
@@ -366,7 +367,7 @@ def _nulls(count: int, *, is_rest: bool) -> str:
 
 
 def _failed(failure: FailedExpression) -> str:
-    """`columns p, q: t.x::Int32 is NULL in 2 rows: Could not convert string 'two' to INT32`."""
+    """A text like `columns p, q: t.x::Int32 is NULL in 2 rows: Could not convert string 'two' to INT32`."""
     names = ", ".join(failure.columns)
     where = f"column{'s' * (len(failure.columns) > 1)} {names}: " if names else ""
     rows = "1 row" if failure.rows == 1 else f"{failure.rows} rows"
@@ -449,7 +450,7 @@ def _databases(session: Session, statement: Show) -> Result:
 
 
 def _listed(session: Session, statement: Show) -> list[Relation]:
-    """The relations of the schema that FROM names; without FROM, those whose names need no schema."""
+    """The relations of the schema that FROM names; without FROM, those that statements can name without a schema."""
     catalog = session.catalog
     if statement.name is None:
         return [r for r in catalog.shown if catalog.by_name(r.name) is r]
@@ -460,8 +461,8 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
 
 
 def _queries(session: Session, statement: Show) -> Result:
-    """The running queries with their ids for KILL QUERY and their texts; also subscriptions without a reader, with the
-    changes kept for them, or lost.
+    """The running queries with their ids for KILL QUERY and their texts; also subscriptions without a reader, and
+    whether the changes for them are still kept.
     """
     running = session.queries()
     rows: list[tuple[Any, ...]] = [(q.name, q.started_us, q.text, "runs", None, None) for q in running]
@@ -551,7 +552,7 @@ def _called_now(catalog: Catalog, view: Relation) -> str:
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:
-    """A row for each column; with DESCRIBE also the key, the columns with a watermark, the indexes and the kind.
+    """A row for each column; for DESCRIBE also rows for the key, the watermarks, the indexes and the kind.
 
     A field of a topic is NOT NULL if every record with a value has it. The stored value of a tombstone is never read.
     """

@@ -47,7 +47,7 @@ from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
 #: Options of sinks of all connectors.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
 
-#: The option, and the variable of the session, that limit the rate of written rows.
+#: The option and the session variable that limit the rate of written rows.
 RATE_LIMIT: Final = "sink_rate_limit"
 
 _SHOWN: Final = (
@@ -201,7 +201,7 @@ def _skips(statement: CreateSink) -> bool:
 
 
 def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> tuple[Target, ...]:
-    """The columns of the table for the `count` columns of the query: the named ones, or the first ones."""
+    """The columns of the table to which the `count` columns of the query are written: the named or the first ones."""
     if statement.targets:
         targets = named_targets(table, statement.targets, statement)
         check_given(table, targets, statement)
@@ -227,7 +227,9 @@ def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> 
 
 
 def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Relation, tuple[str, ...]]:
-    """The relation whose changes the sink delivers, and the sink's dependencies. A hidden view maintains a query."""
+    """The relation whose changes the sink delivers, and the sink's dependencies. The result of a query is maintained by
+    a hidden view.
+    """
     if statement.source is not None:
         relation = session.relation(statement.source, statement)
         if relation.is_stored:
@@ -378,7 +380,7 @@ def _truth(statement: CreateSink, option: str, value: str) -> bool:
 
 
 def _refused(statement: CreateSink, option: str, message: str, hint: str | None = None) -> Error:
-    """CONNECTOR_OPTION at the position of an option; at the name of the sink if it is not given."""
+    """The error CONNECTOR_OPTION at an option, or at the name of the sink if the option is not given."""
     span = statement.spans.get(option, statement.name_span)
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
 

@@ -1,4 +1,4 @@
-"""CREATE TABLE, SOURCE and INDEX, and CREATE STREAM: a table written by INSERT whose rows have times.
+"""CREATE TABLE, SOURCE, INDEX and STREAM. A stream is a table written by INSERT, whose rows have times.
 
 SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 """
@@ -57,7 +57,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             "DO NOTHING, which tables do not have.",
             hint="Leave out APPEND ONLY or the primary key.",
         )
-    # The query may read the replaced relation.
+    # Its query may read the replaced relation.
     query = batch_query(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
@@ -206,7 +206,7 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
 
 
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
-    """The options of the connector; none without a connector, or if tests replace it."""
+    """The options of the connector; empty without a connector, and where tests replace it."""
     options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
     if "connector" not in options and options:
         raise error_at(
@@ -223,7 +223,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
 
 
 def _checked(session: Session, relation: Made, statement: CreateRelation) -> Made:
-    """The catalog entry, if its columns and its connector's options are valid."""
+    """The catalog entry, after checking its columns and its connector's options."""
     if not relation.columns:
         raise error_at(
             statement,
@@ -246,12 +246,12 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
     return relation
 
 
-#: Later than all times, as every row moves the clock of an ordered stream.
+#: Later than any time: each row advances the clock of an ordered stream.
 _EVER_US: Final = 1 << 62
 
 
 def _clock(statement: CreateStream) -> EventTime | None:
-    """The event time of an ordered stream: that of its newest row."""
+    """The event time of a stream; if the stream is ordered, each row advances it to its own time."""
     found = event_time(statement)
     return replace(found, ahead_us=_EVER_US, ordered=True) if found is not None and statement.ordered else found
 

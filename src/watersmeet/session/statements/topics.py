@@ -1,4 +1,4 @@
-"""Topics: CREATE TABLE of Lenses, topics in Kafka by the settings `kafka.*` and `topic.*`, SHOW TOPICS and PROCESSORS.
+"""Topics: CREATE TABLE of Lenses, topics in Kafka (settings `kafka.*` and `topic.*`), SHOW TOPICS and PROCESSORS.
 
 Lenses, "Joins", "Key decoder types", "Co-partitioning".
 """
@@ -51,7 +51,7 @@ from watersmeet.session.status import database_status
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, VARCHAR, Field, Schema
 
-#: Settings whose option of connector kafka has another name, with that name.
+#: Settings that connector kafka calls by another name, with the name of its option.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}
 
 _ON_ERROR: Final = {"continue": "skip", "fail": "stop", "dlq": "skip"}
@@ -97,7 +97,7 @@ def format_for(session: Session, key_format: str, value_format: str) -> MessageF
 
 
 def setting(session: Session, topic: str, name: str) -> str:
-    """The setting of a topic, otherwise the default for all."""
+    """The value of a setting for a topic, otherwise the default for all topics."""
     own = session.variables.get(f"topic.{topic}.{name}")
     return own or session.variables.get(f"defaults.topic.{name}")
 
@@ -143,12 +143,11 @@ def ensure_topic(
     compacted: bool | None = None,
     is_table: bool = False,
 ) -> tuple[int, dict[str, str]]:
-    """Creates the topic of a statement in Kafka. An existing topic is used unchanged.
-
-    Returns its number of partitions and, if it was created, further options of connector kafka with which all of it is
-    read. partitions, replication, compacted: None: from the settings. is_table: its records are the changes of a table,
-    so it is compacted unless the settings disagree. Raises INVALID_PARAMETER if it exists with another number of
-    partitions than the statement has; errors of the connection.
+    """Creates the topic of a statement in Kafka, or uses an existing one unchanged. Returns its number of partitions
+    and, if it was created, further options of connector kafka, with which it is read from its start. partitions,
+    replication, compacted: by default, those of the settings. is_table: its records are the changes of a table, so it
+    is compacted unless a setting forbids it. Raises INVALID_PARAMETER if it exists with another number of partitions
+    than the statement requires, and errors of the connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
@@ -217,14 +216,14 @@ def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]
 
 
 def topic_of(relation: Relation) -> dict[str, str]:
-    """The options of connector kafka of a topic that is in Kafka; empty for other relations."""
+    """The options of connector kafka for a topic that is in Kafka; empty for other relations."""
     return relation.connector if isinstance(relation, TopicTable) else {}
 
 
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
 
-#: Columns of topics of Kafka with the brokers' metadata of a record.
+#: Columns of Kafka topics with the metadata that brokers add to a record.
 _PLACE: Final = (Field(RECORD_PARTITION, INTEGER), Field(RECORD_OFFSET, BIGINT), Field(RECORD_HEADERS, JSONB))
 
 #: The part of a Kafka message from which each column is read.
@@ -246,9 +245,8 @@ _COMPACTED: Final = (
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is created there.
-
-    With OR REPLACE a topic stays in Kafka with its records, and is read again.
+    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka, it is created in Kafka. OR REPLACE keeps the
+    topic in Kafka and its records, and reads it again.
     """
     with own_transaction(session):
         _create(session, statement)
@@ -306,9 +304,9 @@ def _create(session: Session, statement: CreateTopic) -> None:
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic of Kafka to read. columns: its key, then its fields. required: the fields that INSERT always has.
-    shown_key_format: the format by which joins compare keys; None for a computed one. partitions, replication,
-    compacted: of the statement, None: from the settings. is_table: its records are the changes of a table.
+    """A topic of Kafka to read. columns: its key, then its fields. required: the fields that every INSERT must have.
+    shown_key_format: the format by which joins compare keys; None for computed keys. partitions, replication,
+    compacted: those of the statement; None for those of the settings. is_table: its records are the changes of a table.
     """
 
     columns: Schema
@@ -326,8 +324,8 @@ class KafkaTopic:
 def add_topic(
     session: Session, statement: CreateTopic | CreateProcessor, connector: dict[str, str], wanted: KafkaTopic
 ) -> Relation:
-    """Adds a topic whose rows are the records in Kafka, and creates it there if it is missing. Other programs also
-    write it, so any field may be missing.
+    """Adds a topic whose rows are the records in Kafka, where it is created if it is missing. Any field may be missing,
+    because other programs also write the topic.
     """
     fields = tuple(replace(c, nullable=c.nullable or c.name != KEY_COLUMN) for c in wanted.columns)
     columns = (*fields, TIME, _DELETED, *_PLACE)
@@ -385,7 +383,7 @@ def add_topic(
 
 
 def partitions_wanted(session: Session) -> int:
-    """The number of partitions of topics whose statement does not have it."""
+    """The number of partitions of topics whose statement does not have one."""
     return int(session.variables.get("defaults.topic.partitions"))
 
 
@@ -432,7 +430,7 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
 
 def undelivered(session: Session, relation_id: str) -> str | None:
     """The reason why the records of a processor, or the dead letters of a topic, are not written to Kafka; None if they
-    are, or it does not exist.
+    are written, or the relation does not exist.
     """
     deliveries = session.database.service(SinkWriters)
     status = None if deliveries is None else deliveries.status(relation_id)

@@ -37,7 +37,7 @@ def target_of(
     depends_on: tuple[str, ...],
     merging: Merging | None = None,
 ) -> Relation | None:
-    """The stream of INTO; None without INTO. merging: of a pump that runs a MERGE.
+    """The stream of INTO; None without INTO. merging: that of a pump that runs a MERGE.
 
     Raises UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a
     stream that the view reads.
@@ -79,7 +79,7 @@ def target_of(
 def _check_external(
     statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
 ) -> None:
-    """Checks an external target. Raises FEATURE_NOT_SUPPORTED for columns that messages, or files, don't support."""
+    """Checks an external target. Raises FEATURE_NOT_SUPPORTED for columns that its messages or files don't support."""
     _check_columns(statement, stream, columns)
     if stream.format is not None:
         _check_messages(statement, stream, columns)
@@ -116,7 +116,7 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
 
 
 def _check_given(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """Raises NOT_NULL_VIOLATION for a column of files that is not written, and is NOT NULL when they are read."""
+    """Raises NOT_NULL_VIOLATION if a view that writes files lacks a column that is NOT NULL when they are read."""
     given = [c.name for c in columns]
     lacking = [c.name for c in stream.columns if not c.nullable and c.name not in given]
     if stream.external is not None and lacking:
@@ -129,7 +129,7 @@ def _check_given(statement: CreateMaterializedView, stream: Relation, columns: S
 
 
 def _check_columns(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    """Checks the columns that a view writes to a stream. Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
     name = statement.into
     assert name is not None
     known = [c.name for c in stream.columns]
@@ -152,7 +152,7 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
 def create_view(session: Session, statement: CreateView) -> Result:
     """CREATE VIEW: stored as its text, and bound once to check it.
 
-    It is valid if a batch query or a materialized view can read it: ASOF and look-up joins need a materialized view.
+    It is valid if a batch query or a materialized view can read it (ASOF and look-up joins need a materialized view).
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
@@ -179,7 +179,7 @@ def create_view(session: Session, statement: CreateView) -> Result:
 
 
 def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[str, ...], tuple[str, ...]]:
-    """(columns, relations, functions) of a view as a materialized view reads it."""
+    """(columns, relations, functions) of a view that a materialized view reads."""
     found = bind_query(
         statement.query,
         readable(session.catalog),
@@ -191,7 +191,7 @@ def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[st
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
-    """Binds, compiles and fills. When this returns, the view reflects its inputs."""
+    """CREATE MATERIALIZED VIEW: binds, compiles and fills the view. When this returns, it reflects its inputs."""
     if is_defined(session, statement) or not may_create(
         session, statement, statement.name, statement.name_span, statement.if_not_exists
     ):
