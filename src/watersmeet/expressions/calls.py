@@ -126,9 +126,12 @@ def check_count(c: FunctionCall, *counts: int) -> None:
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
 #: Functions of the clock in addition to `clock.CLOCKS`.
-_TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
+_TIMES: Final = frozenset({
+    "age", "clock_timestamp", "curdate", "current_time", "curtime", "date", "datetime", "localtime", "today", "tomorrow",
+    "yesterday",
+})  # fmt: skip
 
-_RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
+_RANDOM: Final = frozenset({"gen_random_uuid", "randint", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
 
 
 def refuse_volatile(c: FunctionCall) -> None:

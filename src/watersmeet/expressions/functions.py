@@ -29,6 +29,7 @@ from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, JSON_FUNCTIONS, json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
+from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
@@ -53,6 +54,9 @@ _VOLATILE: Final = frozenset({
     "current_database", "current_schema", "current_role", "current_catalog",
 })  # fmt: skip
 
+#: Functions that grammars insert.
+_INSERTED: Final = {**LENIENT_FUNCTIONS, **RECORD_FUNCTIONS}
+
 #: Aggregate functions with another name in DuckDB.
 _AGGREGATES: Final = frozenset({
     "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
@@ -65,8 +69,8 @@ def function(c: FunctionCall) -> Value:
     check_function(name, c.node, c.ctx)
     if is_set_function(name):
         return c.ctx.rows_of(name, lambda: set_function(c), c.node)
-    if name in LENIENT_FUNCTIONS:  # inserted by a grammar
-        return LENIENT_FUNCTIONS[name](c)
+    if name in _INSERTED:
+        return _INSERTED[name](c)
     if name in _VOLATILE or c.ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(c)
     if name in _SPECIAL:
@@ -78,7 +82,7 @@ def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
     """UNDEFINED_FUNCTION unless there is a scalar function with that name; its arguments need not be known."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
         raise _undefined(name, node, ctx)
-    if is_set_function(name) or name in LENIENT_FUNCTIONS or name in _SPECIAL:
+    if is_set_function(name) or name in _INSERTED or name in _SPECIAL:
         return
     if ctx.oracle.functions().get(name, ("", ""))[0] not in ("scalar", "macro"):
         raise _undefined(name, node, ctx)

@@ -17,13 +17,13 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.catalog import (
     KEY_COLUMN,
     META_COLUMN,
-    RECORD_HEADERS,
     RECORD_OFFSET,
     RECORD_PARTITION,
     RECORD_TIME,
     TOMBSTONE,
     VALUE_COLUMN,
 )
+from watersmeet.dialects.lenses.functions import adapt_call
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,
     ColumnPath,
@@ -112,6 +112,11 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         """PostgreSQL's tokens with other quotes; the parser distinguishes `_meta.timestamp` and `5s`."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: kind
+            for word, kind in Base.Tokenizer.KEYWORDS.items()
+            if word != "REGEXP"  # a function
+        }
         QUOTES: ClassVar[list[Any]] = ["'", '"']
         IDENTIFIERS: ClassVar[list[Any]] = ["`"]
         BIT_STRINGS: ClassVar[list[Any]] = []
@@ -123,7 +128,9 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         """PostgreSQL's grammar; functions stay as written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX if name != "SUBSTRING"
+        }
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
 
@@ -231,7 +238,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
-            _adapt_call(node, sql)
+            adapt_call(node, sql)
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
@@ -351,43 +358,6 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
         place.replace(exp.Literal.number(int(place.this) + 1))
     else:
         wrap(place, lambda i: exp.Add(this=exp.paren(i, copy=False), expression=exp.Literal.number(1)))
-
-
-def _read_header(node: exp.Anonymous, sql: str) -> None:
-    """Reads `HEADERASSTRING("name")`: the text of the record's last header with that name; NULL if there is none.
-
-    Raises SYNTAX_ERROR unless the argument is a text.
-    """
-    arguments = node.expressions
-    if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
-        raise node_error(
-            sql, node, "SYNTAX_ERROR", "HEADERASSTRING takes the name of a header", hint='Write HEADERASSTRING("name").'
-        )
-    headers = exp.column(exp.to_identifier(RECORD_HEADERS, quoted=True))
-    made = exp.JSONExtractScalar(this=headers, expression=arguments[0].copy())
-    set_span(made, own_span(node))
-    node.replace(made)
-
-
-def _adapt_call(node: exp.Anonymous, sql: str) -> None:
-    """Converts `HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which skips the first n
-    characters (LS-17).
-
-    The nodes also keep the written text.
-    """
-    name, arguments = str(node.this).lower(), node.expressions
-    if name == "headerasstring":
-        _read_header(node, sql)
-    elif name == "len":
-        adapt(node, text_of(node))
-        node.set("this", "length")
-    elif name == "sizeof":
-        adapt(node, text_of(node))
-        node.set("this", "cardinality")
-    elif name == "substr" and len(arguments) > 1:
-        adapt(node, text_of(node))
-        after = exp.paren(arguments[1].copy()) if isinstance(arguments[1], exp.Binary) else arguments[1].copy()
-        arguments[1].replace(exp.Add(this=after, expression=exp.Literal.number(1)))
 
 
 def _with_records(tree: exp.Expression) -> exp.Expression:

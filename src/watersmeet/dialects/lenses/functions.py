@@ -1,0 +1,163 @@
+"""Functions of Lenses' reference as trees of functions that the binder has.
+
+Names are case-insensitive, also between backticks, which Lenses requires for keywords: `` `TRUNCATE`(name, 2) ``. Those
+that other dialects lack, or that differ there, are `expressions.recordfunctions`, whose names begin with `$`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.catalog import RECORD_HEADERS
+from watersmeet.dialects.tree.nodes import adapt, text_of
+from watersmeet.dialects.tree.queries import node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
+from watersmeet.values.spans import own_span, set_span
+
+_Build = Callable[..., exp.Expression]
+
+#: The names of Lenses' reference by its families, without second names.
+FAMILIES: Final[Mapping[str, str]] = {
+    "aggregate": "avg bottomk collect collect_unique count first last max maxk maxk_unique min mink mink_unique sum "
+    "topk",
+    "array": "element_of flatten in_array repeat sizeof zip zip_all",
+    "condition": "exists",
+    "conversion": "cast",
+    "date and time": "convert_datetime curdate curtime date datetime day extract_date extract_time format_date "
+    "format_time format_timestamp hour minute month month_text now parse_date parse_time_micros parse_time_millis "
+    "parse_timestamp_micros parse_timestamp_millis second time_micros time_millis timestamp timestamp_micros "
+    "timestamp_millis to_date to_datetime to_timestamp today tomorrow week year yesterday",
+    "header": "headerasdouble headerasfloat headerasint headeraslong headerasstring headerkeys",
+    "json": "json_extract_all json_extract_first",
+    "null": "as_non_nullable as_nullable coalesce isnotnull isnull",
+    "number": "abs acos asin atan cbrt ceil cos cosh degrees distance floor mod neg pow radians randint round sign "
+    "sin sinh sqrt tan tanh",
+    "obfuscation": "anonymize email first1 first2 first3 first4 initials last1 last2 last3 last4",
+    "text": "abbreviate base64 capitalize center chop concat contains decode64 deletewhitespace digits dropleft "
+    "dropright endswith indexof len lower lpad mkstring regexp regex_matches replace reverse rpad startswith "
+    "stripaccents substr swapcase takeleft takeright trim truncate uncapitalize upper uuid",
+}
+
+#: Second names.
+ALIASES: Final[Mapping[str, str]] = {
+    "concatenate": "concat", "convertdatetime": "convert_datetime", "leftpad": "lpad", "length": "len",
+    "lowercase": "lower", "mask": "anonymize", "regex": "regexp", "rightpad": "rpad", "substring": "substr",
+    "uppercase": "upper",
+}  # fmt: skip
+
+#: Functions of all dialects under other names.
+_RENAMED: Final[Mapping[str, str]] = {"len": "length", "startswith": "starts_with"}
+
+#: Functions that are the same in all dialects.
+_SHARED: Final = frozenset(
+    {"abs", "acos", "asin", "atan", "cbrt", "ceil", "coalesce", "concat", "cos", "cosh", "degrees", "floor", "lower"}
+    | {"mod", "now", "pow", "radians", "replace", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trim", "upper"}
+)
+
+
+def _is_null(*, negate: bool) -> _Build:
+    def build(value: exp.Expression) -> exp.Expression:
+        test = exp.Is(this=_wrapped(value), expression=exp.Null())
+        return exp.Paren(this=exp.Not(this=test) if negate else test)
+
+    return build
+
+
+def _wrapped(node: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=node) if isinstance(node, (exp.Binary, exp.Unary)) else node
+
+
+def _element(array: exp.Expression, place: exp.Expression) -> exp.Expression:
+    """The element at a position from 0."""
+    return exp.Bracket(this=array, expressions=[exp.Add(this=_wrapped(place), expression=exp.Literal.number(1))])
+
+
+def _in_array(element: exp.Expression, array: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=exp.EQ(this=_wrapped(element), expression=exp.Any(this=exp.Paren(this=array))))
+
+
+def _extreme(name: str) -> _Build:
+    return lambda *values: exp.Anonymous(this=name, expressions=list(values))
+
+
+#: By name, the numbers of arguments (None: two or more) and the tree.
+_TREES: Final[Mapping[str, tuple[int | None, _Build]]] = {
+    "element_of": (2, _element), "in_array": (2, _in_array),
+    "isnull": (1, _is_null(negate=False)), "isnotnull": (1, _is_null(negate=True)),
+    "max": (None, _extreme("greatest")), "min": (None, _extreme("least")),
+    "neg": (1, lambda value: exp.Paren(this=exp.Neg(this=_wrapped(value)))),
+}  # fmt: skip
+
+#: Functions that Watersmeet lacks, with the way round.
+LACKING: Final[Mapping[str, str]] = {
+    "dump": "It shows Lenses' own classes. MKSTRING(value) is the JSON of any value.",
+    "last_offset": "Read the newest records: ORDER BY _meta.offset DESC LIMIT n, or select MAX(_meta.offset) first.",
+    "typeof": "It shows the name of a class in the format of a topic. DESCRIBE TABLE topic shows the types of fields.",
+}
+
+#: Families whose functions are `expressions.recordfunctions`, except those of the tables above.
+_OF_RECORDS: Final = ("array", "date and time", "json", "null", "number", "obfuscation", "text")
+
+_OWN: Final = frozenset(name for family in _OF_RECORDS for name in FAMILIES[family].split()) - {
+    *_SHARED, *_RENAMED, *_TREES,
+}  # fmt: skip
+
+
+def adapt_call(node: exp.Anonymous, sql: str) -> None:
+    """Replaces a call of a function of Lenses; other calls are unchanged. The tree keeps the written form.
+
+    FEATURE_NOT_SUPPORTED for one that is lacking.
+    """
+    written = (node.this if isinstance(node.this, str) else node.this.name).lower()
+    if not isinstance(node.this, str):
+        node.set("this", node.this.name)
+    name = ALIASES.get(written, written)
+    if name in LACKING:
+        raise not_supported(f"{name.upper()}()", sql, node_span(node), hint=LACKING[name])
+    if name.startswith("headeras") and name in FAMILIES["header"].split():
+        _adapt_header(node, name, sql)
+    elif name == "headerkeys" and not node.expressions:
+        _replace(node, exp.Anonymous(this="json_keys", expressions=[_all_headers()]))
+    elif name in _OWN or name in _RENAMED or name != written:
+        adapt(node, text_of(node))
+        node.set("this", _RENAMED.get(name, f"${name}" if name in _OWN else name))
+    elif name in _TREES:
+        count, build = _TREES[name]
+        arguments: Sequence[Any] = node.expressions
+        if len(arguments) == count or (count is None and len(arguments) > 1):
+            _replace(node, build(*arguments))
+
+
+def _replace(node: exp.Anonymous, made: exp.Expression) -> None:
+    adapt(node, text_of(node))
+    span = own_span(node)
+    node.replace(made)
+    set_span(made, span)
+
+
+def _all_headers() -> exp.Expression:
+    return exp.column(exp.to_identifier(RECORD_HEADERS, quoted=True))
+
+
+def _adapt_header(node: exp.Anonymous, name: str, sql: str) -> None:
+    """`HEADERASSTRING("name")`: the text of the last header of a record with that name, NULL without one.
+
+    SYNTAX_ERROR for anything but a text.
+    """
+    arguments = node.expressions
+    if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
+        raise node_error(
+            sql,
+            node,
+            "SYNTAX_ERROR",
+            f"{name.upper()} takes the name of a header",
+            hint=f'Write {name.upper()}("name").',
+        )
+    text = exp.JSONExtractScalar(this=_all_headers(), expression=arguments[0].copy())
+    made = text if name == "headerasstring" else exp.Anonymous(this=f"${name}", expressions=[text])
+    for part in (text, made):
+        set_span(part, own_span(node))
+    node.replace(made)
