@@ -127,8 +127,8 @@ _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_
 
 #: Functions of the clock in addition to `clock.CLOCKS`.
 _TIMES: Final = frozenset({
-    "age", "clock_timestamp", "curdate", "current_time", "curtime", "date", "datetime", "localtime", "today", "tomorrow",
-    "yesterday",
+    "age", "clock_timestamp", "curdate", "current_time", "curtime", "date", "datetime", "localtime", "today",
+    "tomorrow", "yesterday",
 })  # fmt: skip
 
 _RANDOM: Final = frozenset({"gen_random_uuid", "randint", "random", "setseed", "uuid", "uuidv4", "uuidv7"})

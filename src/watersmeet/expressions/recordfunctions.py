@@ -1,6 +1,6 @@
 """Functions of Lenses' reference that other dialects lack, or that differ there.
 
-Their names begin with `$`: the grammar substitutes them for the functions of its dialect, and no text can name them.
+Their names have a prefix: the grammar substitutes them for the functions of its dialect, and no text can name them.
 Positions in texts count from 0. A value that a function can't compute (a text that does not match a date pattern, bytes
 that are not UTF-8) is NULL. Times are timestamps without a zone, in UTC. Patterns of dates are those of Java's
 DateTimeFormatter.
@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.lenses.functions import PREFIX
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
@@ -364,4 +365,4 @@ def _named(name: str, build: Builder) -> Builder:
     return lambda c: build(replace(c, name=name))
 
 
-RECORD_FUNCTIONS: Final[dict[str, Builder]] = {f"${name}": _named(name, b) for name, b in _BUILDERS.items()}
+RECORD_FUNCTIONS: Final[dict[str, Builder]] = {f"{PREFIX}{name}": _named(name, b) for name, b in _BUILDERS.items()}

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import struct
 import time
 from decimal import Decimal
 
@@ -153,6 +154,19 @@ def test_what_brokers_know_of_a_record(broker, opened, topic):
     assert table(connection, name) == [("a", 1), ("b", None)]
     described = [r[0] for r in connection.execute(f"DESCRIBE TABLE {name}").fetchall()]
     assert described[:6] == ["_key", "n", "_meta.timestamp", "_meta.partition", "_meta.offset", "_meta.headers"]
+
+
+def test_headers_are_numbers(broker, opened, topic):
+    connection, name = opened(), topic()
+    connection.execute(f"CREATE TABLE {name} (_key string, n int NULL) FORMAT (STRING, JSON)")
+    packed = [("i", ">i", -5), ("l", ">q", 1 << 40), ("f", ">f", 1.5), ("d", ">d", 3.141592653589793)]
+    producer = broker.producer()
+    producer.produce(name, b"{}", key=b"a", headers=[(key, struct.pack(form, value)) for key, form, value in packed])
+    producer.produce(name, b"{}", key=b"b", headers=[("i", b"12345"), ("n", None)])
+    producer.flush()
+    what = "HEADERASINT('i'), HEADERASLONG('l'), HEADERASFLOAT('f'), HEADERASDOUBLE(\"d\"), SIZEOF(HEADERKEYS())"
+    expected = [("a", *(value for _, _, value in packed), 4), ("b", None, None, None, None, 2)]
+    assert rows(connection, f"SELECT _key, {what} FROM {name}") == expected
 
 
 def test_a_script_that_fails_leaves_no_topic_in_kafka(broker, opened, named):

@@ -1,7 +1,7 @@
 """Functions of Lenses' reference as trees of functions that the binder has.
 
 Names are case-insensitive, also between backticks, which Lenses requires for keywords: `` `TRUNCATE`(name, 2) ``. Those
-that other dialects lack, or that differ there, are `expressions.recordfunctions`, whose names begin with `$`.
+that other dialects lack, or that differ there, are `expressions.recordfunctions`, whose names have a prefix.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.values.spans import own_span, set_span
 
 _Build = Callable[..., exp.Expression]
+
+#: The prefix of functions of `expressions.recordfunctions`.
+PREFIX: Final = "$lenses."
 
 #: The names of Lenses' reference by its families, without second names.
 FAMILIES: Final[Mapping[str, str]] = {
@@ -123,7 +126,7 @@ def adapt_call(node: exp.Anonymous, sql: str) -> None:
         _replace(node, exp.Anonymous(this="json_keys", expressions=[_all_headers()]))
     elif name in _OWN or name in _RENAMED or name != written:
         adapt(node, text_of(node))
-        node.set("this", _RENAMED.get(name, f"${name}" if name in _OWN else name))
+        node.set("this", _RENAMED.get(name, f"{PREFIX}{name}" if name in _OWN else name))
     elif name in _TREES:
         count, build = _TREES[name]
         arguments: Sequence[Any] = node.expressions
@@ -157,7 +160,7 @@ def _adapt_header(node: exp.Anonymous, name: str, sql: str) -> None:
             hint=f'Write {name.upper()}("name").',
         )
     text = exp.JSONExtractScalar(this=_all_headers(), expression=arguments[0].copy())
-    made = text if name == "headerasstring" else exp.Anonymous(this=f"${name}", expressions=[text])
+    made = text if name == "headerasstring" else exp.Anonymous(this=f"{PREFIX}{name}", expressions=[text])
     for part in (text, made):
         set_span(part, own_span(node))
     node.replace(made)
