@@ -23,7 +23,7 @@ from watersmeet.cli.commands import app
 from watersmeet.connectors.base.options import OptionSpec
 from watersmeet.connectors.reference import default_of, option_sets, type_of
 from watersmeet.connectors.registry import BUILT_IN
-from watersmeet.dialects import readers, registry, script
+from watersmeet.dialects import registry, script
 from watersmeet.dialects.statements import utility
 from watersmeet.dialects.timeplus import functions as timeplus
 from watersmeet.expressions import functions, setfunctions
@@ -219,15 +219,7 @@ def variables_of_the_code() -> set[str]:
 
 def statements_of(name: str) -> set[str]:
     """The first words of all statements of a dialect."""
-    language = registry.language_named(name)
-    readers.load_features()
-    found = {*script.QUERIES[:3], *script._DML, *script._COMMON, "DROP", "EXPLAIN ANALYZE", "EXPLAIN ROW"}
-    found |= {f"CREATE {what}" if what else "CREATE TABLE" for what in language.creates}
-    found |= {*language.readers} | ({"ALTER"} if language.alter else set())
-    for verb, known in readers._READERS.items():
-        for words, reader in known.items():
-            if readers._OWN.get(reader, "") in ("", *language.semantics.own_objects):
-                found.add(" ".join((verb, *words)))
+    found = {*script.statements_of(registry.language_named(name)), "EXPLAIN ANALYZE", "EXPLAIN ROW"}
     return {texts.SYNONYMS.get(statement, statement) for statement in found}
 
 

@@ -75,6 +75,12 @@ def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Sem
     return None
 
 
-def verbs() -> tuple[str, ...]:
-    """The first words of all statements of the imported features."""
-    return tuple(_READERS)
+def statements_read(semantics: Semantics) -> set[str]:
+    """The first words of the statements of all features that a dialect has."""
+    load_features()
+    return {
+        " ".join((verb, *words))
+        for verb, known in _READERS.items()
+        for words, reader in known.items()
+        if _OWN.get(reader, "") in ("", *semantics.own_objects)
+    }

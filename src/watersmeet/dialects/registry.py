@@ -82,6 +82,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "WATERMARK FOR",
         ),
         creates=risingwave.CREATES,
+        lacking=risingwave.LACKING,
         alter=read_alter,
         variables=variables.RISINGWAVE,
     ),

@@ -156,3 +156,8 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
 
 
 CREATES: Final[Mapping[str, ddl.Reader]] = {**ddl.CREATES, "SINK": read_sink}
+LACKING: Final[ddl.Lacking] = {
+    **ddl.LACKING,
+    "RECOVER": "Views resume by themselves after a restart. REFRESH MATERIALIZED VIEW computes a stopped one again.",
+    "USE": "Write SET search_path TO name.",
+}

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.readers import read_feature, verbs
+from watersmeet.dialects.readers import read_feature, statements_read
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.statements import ddl, dml, preparing, utility
 from watersmeet.dialects.statements.ddl import Reader
@@ -32,14 +32,6 @@ _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CHECKPOINT", "CLUSTER", "COMMENT", "DO", "GRANT", "LISTEN", "LOAD", "LOCK",
     "MERGE", "NOTIFY", "REASSIGN", "RECOVER", "REINDEX", "REVOKE", "SUBSCRIBE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
-
-_HINTS: Final = {
-    **dict.fromkeys(
-        ("RECOVER", "UNSUBSCRIBE"),
-        "A materialized view is a query that resumes after a restart; DROP VIEW ends it.",
-    ),
-    "USE": "Write SET SCHEMA 'name', or SET search_path TO name.",
-}
 
 _QUOTES: Final = {
     "'": "quoted string",
@@ -65,10 +57,26 @@ _COMMON: Final[dict[str, Reader]] = {
 }
 #: The words of statements that accept parameters.
 _WITH_PARAMETERS: Final = ("COPY", "DECLARE", "EXECUTE")
-_WORDS: Final = (*QUERIES[:3], *_DML, *_COMMON, "CREATE", "DROP")
 #: Reads a query that the session does not run itself, such as one of the system catalog; returns None for other
 #: queries.
 OwnQuery = Callable[[Sequence[Token], str, Parameters], Statement | None]
+
+
+def statements_of(language: Language) -> set[str]:
+    """The first words of all statements of a dialect."""
+    found = {*QUERIES[:3], *_DML, *_COMMON, "DROP", *language.readers, *statements_read(language.semantics)}
+    found |= {f"CREATE {words}" for words in language.creates if words}
+    return found | ({"ALTER"} if language.alter else set())
+
+
+def objects_of(verb: str, language: Language) -> str:
+    """A hint that lists the objects of a dialect that CREATE, DROP or ALTER takes."""
+    known = statements_of(language)
+    found = {words.removeprefix(f"{verb} ") for words in known if words.startswith(f"{verb} ")}
+    if verb == "DROP":
+        found |= {words for words in language.drops if f"CREATE {words}" in known or words not in ddl.DROPS}
+    *most, last = sorted(found)
+    return f"{verb} {', '.join(most)} and {last} are supported."
 
 
 def no_own_query(tokens: Sequence[Token], text: str, parameters: Parameters) -> None:
@@ -293,16 +301,19 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
     if found is not None:
         return found
     if word == "DROP":
-        return ddl.read_drop(cursor, base, language.drops, language.lacking)
+        return ddl.read_drop(cursor, base, language.drops, language.lacking, objects_of("DROP", language))
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word in _COMMON:
         return _COMMON[word](cursor, base)
-    if word in _LACKING:
-        lacking = not_supported(word, cursor.text, span_of([token]), hint=_HINTS.get(word))
-        return Refused(**base, error=lacking)
-    near = did_you_mean(word, sorted({*_WORDS, *verbs()}))
-    raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
+    words = sorted({words.split()[0] for words in statements_of(language)})
+    listed = objects_of(word, language) if word in words else f"Statements begin with {', '.join(words)}."
+    if word in _LACKING or word in language.lacking:
+        hint = language.lacking.get(word)
+        instead = hint(cursor.text) if callable(hint) else hint
+        return Refused(**base, error=not_supported(word, cursor.text, span_of([token]), hint=instead or listed))
+    near = did_you_mean(word, words, nearness=0.7)
+    raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else listed)
 
 
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
@@ -328,4 +339,5 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
 
 def _read_object(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
     found = read_feature("CREATE", cursor, base, language.semantics)
-    return found or ddl.read_create(cursor, base, language.creates, language.lacking)
+    supported = objects_of("CREATE", language)
+    return found or ddl.read_create(cursor, base, language.creates, language.lacking, supported)

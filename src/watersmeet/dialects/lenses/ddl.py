@@ -318,7 +318,11 @@ def _no_other(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return Refused(**base, error=not_supported(f"CREATE {word}".strip(), cursor.text, span, hint=hint))
 
 
-LACKING: Final[ddl.Lacking] = {**ddl.LACKING, "DROP TOPIC": "DROP TABLE drops a topic."}
+LACKING: Final[ddl.Lacking] = {
+    **ddl.LACKING,
+    "DROP TOPIC": "DROP TABLE drops a topic.",
+    "USE": "All topics are in one place: leave it out.",
+}
 #: The empty tuple stands for all other objects.
 CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "": _no_other}
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {

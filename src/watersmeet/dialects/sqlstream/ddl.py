@@ -163,7 +163,8 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     stands after ALTER.
     """
     if not cursor.take("PUMP"):
-        return alter.read_alter(cursor, base, _read_column, ("STREAM", "TABLE", "VIEW", "MATERIALIZED", "INDEX"))
+        kinds = ("STREAM", "TABLE", "VIEW", "MATERIALIZED", "INDEX")
+        return alter.read_alter(cursor, base, _read_column, kinds, alter.COMMON_CLAUSES)
     names: tuple[Name, ...] = ()
     every = None
     following = cursor.tokens[cursor.index + 1 : cursor.index + 3]
@@ -287,8 +288,6 @@ def read_column_type(cursor: Cursor) -> SqlType:
     return read_type(cursor)
 
 
-_HINT: Final = "CREATE STREAM, FOREIGN STREAM, SERVER, TABLE, FOREIGN TABLE, VIEW and MATERIALIZED VIEW are supported."
-
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     **dict.fromkeys(
@@ -301,9 +300,9 @@ LACKING: Final[ddl.Lacking] = {
             "CREATE TYPE",
             "CREATE CATALOG",
             "CREATE GLOBAL TEMPORARY TABLE",
-        ),
-        _HINT,
+        )
     ),
+    "USE": "Write SET SCHEMA 'name'.",
 }
 
 CREATES: Final[Mapping[str, ddl.Reader]] = {

@@ -5,7 +5,7 @@ RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -41,6 +41,11 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
 }
 
 
+#: Clauses of ALTER in every dialect with ALTER, and those of RisingWave.
+COMMON_CLAUSES: Final = ("ADD COLUMN", "RENAME COLUMN", "RENAME TO")
+_CLAUSES: Final = (*COMMON_CLAUSES, "CONNECTOR WITH", "REFRESH SCHEMA", "SET SOURCE_RATE_LIMIT")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LimitSink(Statement):
     """`ALTER SINK name SET SINK_RATE_LIMIT = limit`."""
@@ -73,14 +78,23 @@ def read_alter(
     base: dict[str, Any],
     read_column: ColumnReader = read_plain_column,
     kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
+    clauses: Sequence[str] = _CLAUSES,
 ) -> Statement:
-    """Reads ALTER; the cursor stands after ALTER. kinds: the first words of the dialect's kinds of relations."""
+    """Reads ALTER; the cursor stands after ALTER. kinds: the first words of the dialect's kinds of relations. clauses:
+    those of the dialect, for hints.
+    """
     if cursor.take("SINK"):
         return _read_sink(cursor, base)
-    for words, kind in _KINDS.items():
-        if words[0] in kinds and cursor.take(*words):
-            return _altered(cursor, base, kind, " ".join(words), read_column)
-    return _refused(cursor, base, "ALTER")
+    of_dialect = {words: kind for words, kind in _KINDS.items() if words[0] in kinds}
+    for words, kind in of_dialect.items():
+        if cursor.take(*words):
+            found = _altered(cursor, base, kind, " ".join(words), read_column)
+            return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
+    return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
+
+
+def _supported(verb: str, words: Sequence[str]) -> str:
+    return f"{verb}{', '.join(words[:-1])} and {words[-1]} are supported."
 
 
 def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -104,7 +118,10 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return _renamed(cursor, {**base, "kind": "stream", "name": name})
 
 
-def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader) -> Statement:
+def _altered(
+    cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader
+) -> Statement | None:
+    """The statement after the kind; None, with the cursor at it, for another clause."""
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
     base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
@@ -151,7 +168,7 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
     if cursor.take("REFRESH", "SCHEMA"):
         cursor.end()
         return RefreshSchema(**base)
-    return _refused(cursor, base, f"ALTER {words} …")
+    return None
 
 
 def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
@@ -177,24 +194,10 @@ def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return RenameRelation(**base, new=new)
 
 
-def _refused(
-    cursor: Cursor,
-    base: dict[str, Any],
-    words: str,
-    hint: str = "ADD COLUMN, RENAME COLUMN, RENAME TO, CONNECTOR WITH, REFRESH SCHEMA and SET SOURCE_RATE_LIMIT are "
-    "supported.",
-) -> Statement:
+def _refused(cursor: Cursor, base: dict[str, Any], words: str, hint: str) -> Statement:
     if cursor.done:
-        raise cursor.error()
+        raise cursor.error(hint=hint)
     word = cursor.tokens[cursor.index]
-    shown = f"{words} {word.text.upper()}"
     fields = {n: base[n] for n in ("text", "sql", "span")}
-    return Refused(
-        **fields,
-        error=not_supported(
-            shown,
-            cursor.text,
-            span_of([*cursor.tokens[:1], word]),
-            hint=hint,
-        ),
-    )
+    span = span_of([*cursor.tokens[:1], word])
+    return Refused(**fields, error=not_supported(f"{words} {word.text.upper()}", cursor.text, span, hint=hint))

@@ -81,35 +81,41 @@ def taken(cursor: Cursor, table: Mapping[str, T]) -> T | None:
     return None
 
 
-def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking) -> Refused | None:
+def refused_words(cursor: Cursor, base: dict[str, Any], verb: str, lacking: Lacking, supported: str) -> Refused | None:
     """A statement that raises an error if `lacking` contains `verb` and the next words; else None.
 
-    The cursor stands after `verb`.
+    The cursor stands after `verb`. supported: the hint of statements without their own.
     """
     for words, hint in lacking.items():
         first, *rest = words.split()
         if first == verb and rest and cursor.at(*rest):
             span = span_of([cursor.tokens[0], cursor.tokens[cursor.index + len(rest) - 1]])
             instead = hint(cursor.text) if callable(hint) else hint
-            return Refused(**base, error=not_supported(words, cursor.text, span, hint=instead))
+            return Refused(**base, error=not_supported(words, cursor.text, span, hint=instead or supported))
     return None
 
 
-def read_create(cursor: Cursor, base: dict[str, Any], readers: Mapping[str, Reader], lacking: Lacking) -> Statement:
-    """Reads CREATE; the cursor stands after CREATE. readers, lacking: the tables of the dialect, by words."""
+def read_create(
+    cursor: Cursor, base: dict[str, Any], readers: Mapping[str, Reader], lacking: Lacking, supported: str
+) -> Statement:
+    """Reads CREATE; the cursor stands after CREATE. readers, lacking: the tables of the dialect, by words. supported:
+    the hint for other words.
+    """
     reader = taken(cursor, readers)
     if reader is not None:
         return reader(cursor, base)
-    found = refused_words(cursor, base, "CREATE", lacking)
+    found = refused_words(cursor, base, "CREATE", lacking, supported)
     if found is not None:
         return found
-    raise cursor.error(hint=None if cursor.done else f"CREATE {_SUPPORTED}")
+    raise cursor.error(hint=supported)
 
 
 def read_drop(
-    cursor: Cursor, base: dict[str, Any], kinds: Mapping[str, DropWord | Reader], lacking: Lacking
+    cursor: Cursor, base: dict[str, Any], kinds: Mapping[str, DropWord | Reader], lacking: Lacking, supported: str
 ) -> Statement:
-    """Reads DROP; the cursor stands after DROP. kinds, lacking: the tables of the dialect, by words."""
+    """Reads DROP; the cursor stands after DROP. kinds, lacking: the tables of the dialect, by words. supported: the
+    hint for other words.
+    """
     kind = taken(cursor, kinds)
     if callable(kind):
         return kind(cursor, base)
@@ -117,10 +123,10 @@ def read_drop(
         if_exists = cursor.take("IF", "EXISTS")
         names = read_list(cursor, cursor.relation_name)
         return Drop(**base, kind=kind, names=names, if_exists=if_exists, cascade=take_cascade(cursor))
-    found = refused_words(cursor, base, "DROP", lacking)
+    found = refused_words(cursor, base, "DROP", lacking, supported)
     if found is not None:
         return found
-    raise cursor.error(hint=None if cursor.done else f"DROP {_SUPPORTED}")
+    raise cursor.error(hint=supported)
 
 
 def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:

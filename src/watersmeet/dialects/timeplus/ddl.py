@@ -73,7 +73,8 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     changed = _read_settings(cursor, base)
     if changed is not None:
         return changed
-    found = alter.read_alter(cursor, base, _read_added, ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED"))
+    kinds = ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED")
+    found = alter.read_alter(cursor, base, _read_added, kinds, (*alter.COMMON_CLAUSES, "MODIFY QUERY SETTING"))
     if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
         return replace(found, kind="any view")
     return found
@@ -334,10 +335,6 @@ def read_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return (Recover if word == "RECOVER" else Unsubscribe)(**base, id=query_id)
 
 
-_HINT: Final = (
-    "CREATE STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW "
-    "and MATERIALIZED VIEW are supported."
-)
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     **dict.fromkeys(
@@ -350,8 +347,7 @@ LACKING: Final[ddl.Lacking] = {
             "CREATE ALERT",
             "CREATE DISK",
             "CREATE TEMPORARY",
-        ),
-        _HINT,
+        )
     ),
 }
 CREATES: Final[Mapping[str, ddl.Reader]] = {
