@@ -1,8 +1,7 @@
-"""Accumulators: the state of a group, one row from which the results of all its aggregates follow.
-
-A layout lists the accumulators of an `Aggregate`; equal ones are kept once. All are integers that add up, so that
-results never depend on the order or the cutting of the input: counts, limbs of exact sums, digits of exact float sums.
-Extremes are the exception (`operators.aggregate`).
+"""Accumulators: the state of a group, one row from which all its aggregates are computed. A layout lists the
+accumulators of an `Aggregate`; equal ones are kept once. Except for extremes (`operators.aggregate`), all are integers
+that add up: counts, limbs of exact sums, digits of exact float sums. So results never depend on the order or grouping
+of the input.
 
 `Feeder` adds an epoch's changes to the accumulators of their groups; `result` computes the results of aggregate calls.
 """
@@ -33,7 +32,7 @@ from watersmeet.values.types import Schema
 Ints = npt.NDArray[np.int64]
 Kind = Literal["count", "true", "sum", "float", "squares", "min", "max"]
 
-#: First bin and digits of an exact float sum.
+#: The types of an exact float sum's first bin and digits.
 _DIGITS: Final = (pa.int16(), pa.list_(pa.int32()))
 
 _FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
@@ -41,8 +40,8 @@ _FLOAT_TYPES: Final = (pa.int64(), pa.int64(), pa.int64(), *_DIGITS)
 
 @dataclass(frozen=True)
 class Feed:
-    """The input values of an accumulator: column `argument` (None: the rows) where `filter` is true; each once if
-    `distinct`.
+    """The input values of an accumulator: column `argument` where `filter` is true, each value once if `distinct`.
+    Without `argument`, rows are counted.
     """
 
     argument: int | None = None
@@ -61,7 +60,7 @@ class Part:
 
     @property
     def columns(self) -> slice:
-        """Its columns."""
+        """Its columns in the state."""
         return slice(self.start, self.start + len(self.types))
 
 
@@ -86,7 +85,7 @@ class Accumulators:
 
 
 def feed_of(call: AggregateSpec) -> Feed:
-    """The feed of a call's values; DISTINCT changes nothing for min, max, bool_and and bool_or."""
+    """The feed of a call's values; min, max, bool_and and bool_or ignore DISTINCT."""
     return Feed(call.argument, call.filter, call.distinct and call.function in ("count", "sum", "avg", *DEVIATIONS))
 
 
@@ -126,9 +125,8 @@ def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
 
 @dataclass(frozen=True, eq=False)
 class Fed:
-    """The input of a feed in one epoch: values with weights (0 where they do not count), by ascending group.
-
-    groups: of each row. starts: rows whose group differs from that of the previous row. num_groups: of the epoch.
+    """The input of a feed in one epoch: values with weights (0 where they do not count), by ascending group. groups:
+    that of each row. starts: the first row of each group. num_groups: the number of groups of the epoch.
     """
 
     groups: Ints
@@ -148,7 +146,7 @@ class Fed:
 
 
 def add(part: Part, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
-    """The accumulator's columns after the epoch; `old` are those before, without NULLs where they are integers."""
+    """The accumulator's columns after the epoch; `old` are those before it, in which integers are not NULL."""
     if part.kind == "count":
         return [_plus(old[0], fed.sums(fed.weights))]
     assert fed.values is not None
@@ -172,7 +170,9 @@ def _plus(old: pa.Array, change: Ints) -> pa.Array:
 
 
 def _add_floats(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
-    """Columns: counts of NaN, infinity and negative infinity; first bin and digits of the sum of the others."""
+    """The columns of a float sum: the counts of NaN, infinity and negative infinity; the first bin and digits of the
+    sum of other values.
+    """
     assert fed.values is not None
     values = col.words(fed.values).astype(np.float64)
     weights = fed.weights
@@ -189,7 +189,7 @@ def _add_floats(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
 
 
 def _add_float_squares(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
-    """Columns: first bin and digits of the sum of the squares of finite values."""
+    """The columns of a sum of squares of finite floats: its first bin and digits."""
     assert fed.values is not None
     values = col.words(fed.values).astype(np.float64)
     rows = np.flatnonzero(np.isfinite(values) & (fed.weights != 0) & (values != 0))
@@ -205,7 +205,9 @@ def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bin
 
 @dataclass(eq=False)
 class Feeder:
-    """Creates the feeds of an epoch. keys: the group columns in `key_form`. Multisets: traces of `operator_id`."""
+    """Creates the feeds of an epoch. keys: the group columns in `key_form`. Traces of `operator_id` store the values
+    for DISTINCT.
+    """
 
     delta: Delta
     keys: list[pa.Array]
@@ -274,7 +276,7 @@ class Feeder:
 
 
 def true_rows(column: pa.Array) -> col.Mask:
-    """Where a boolean column is true."""
+    """A mask of the rows where a boolean column is true."""
     return np.asarray(column.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
 
 
@@ -284,8 +286,8 @@ Floats = npt.NDArray[np.float64]
 def result(
     call: AggregateSpec, plan: Accumulators, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The call's values as `kind`, one per row of the accumulators `state`; and the mask of values that are too large,
-    and so NULL.
+    """The call's values as `kind`, one per row of the accumulators `state`, and the mask of values that are NULL
+    because they are too large.
 
     argument: the type of the call's argument, None for count(*).
     """
@@ -329,7 +331,9 @@ def _deviation(
     kind: pa.DataType,
     count: npt.NDArray[np.int64],
 ) -> tuple[pa.Array, col.Mask]:
-    """A double for doubles; for whole numbers and decimals a decimal whose root has the precision of a double."""
+    """The variance or deviation: of doubles a double; of integers and decimals a decimal, whose root has the precision
+    of a double.
+    """
     feed = feed_of(call)
     none = np.zeros(len(count), np.bool_)
     valid = count > (1 if call.function.endswith("samp") else 0)

@@ -1,4 +1,4 @@
-"""The context of a step, the check of its output, and the operators in which an error was raised."""
+"""The context of an operator's step, the check of its output, and the operators in which an error was raised."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from watersmeet.values.types import Schema
 class StepContext:
     """One step of one operator in one bucket.
 
-    initial: the first step in the life of the operator's state. schemas: those of the operator's inputs: expressions
-    need the SQL types, because Arrow shows jsonb as a string. append_only: the inputs' flags; empty if unknown.
-    watermarks: the sources' numbers in microseconds, with this epoch's rows, and the epoch's time as "now()"; a source
-    without number is missing. before: these numbers after the previous epoch, which decide whether a row is late.
-    filling: the input is history: of a new view, or for state that is made again. most_rows: the most rows that a join
-    may output; 0: any number. slicing: the size above which output is cut into slices.
+    initial: the first step in the life of the operator's state. schemas: those of the operator's inputs; expressions
+    need their SQL types, because Arrow's type of jsonb is string. append_only: whether each input is append-only; empty
+    if unknown. watermarks: those of the sources in microseconds, including this epoch's rows, and the epoch's time as
+    "now()"; sources without a watermark are missing. before: the watermarks after the previous epoch, which decide
+    whether a row is late. filling: the input is history, for a new view or for rebuilt state. most_rows: the maximum
+    number of rows that a join may output; 0 for no limit. slicing: the size above which output is cut into slices.
     """
 
     bucket: int
@@ -44,7 +44,7 @@ class StepContext:
     slicing: Slicing = field(default_factory=Slicing)
 
     def expect(self, made: Amplification) -> None:
-        """Counts the rows that a join is about to output. TooManyRowsError if they are too many."""
+        """Counts the rows that a join is about to output. Raises TooManyRowsError if they are too many."""
         counters = self.counters
         counters.made_rows += made.rows
         counters.busiest += made.busiest
@@ -58,19 +58,19 @@ _ATTRIBUTE: Final = "failing_operators"
 
 
 def mark_failing(cause: BaseException, *operators: str) -> None:
-    """Note the ids of the operators whose work raised `cause`. Those that were noted first stay."""
+    """Records in `cause` the ids of the operators that raised it. The first record stays."""
     cause.__dict__.setdefault(_ATTRIBUTE, operators)
 
 
 def failing_operators(cause: BaseException) -> tuple[str, ...]:
-    """The ids that `mark_failing` noted; empty if no operator raised the error."""
+    """The ids that `mark_failing` recorded; empty if no operator raised the error."""
     found: tuple[str, ...] = cause.__dict__.get(_ATTRIBUTE, ())
     return found
 
 
 def check_output(operator: Operator, output: object) -> None:
-    """INTERNAL_ERROR if an output lacks columns of its operator, or a row has no diff. Slices are checked as they are
-    made.
+    """Raises INTERNAL_ERROR if an output lacks columns of its operator, or a row has no diff. Slices are checked as
+    they are made.
     """
     if isinstance(output, Delta):
         _check_columns(operator, output, len(output.diff))

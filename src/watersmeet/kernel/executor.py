@@ -24,15 +24,16 @@ from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import arrow_schema
 
-#: The input of a bucket is processed at once up to this many slices: two million rows, the largest epoch.
+#: The maximum number of slices of a bucket's input that are processed at once: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
 
 
 @dataclass(frozen=True)
 class MostRows:
-    """The most rows that a join may output in one epoch; 0 means no limit.
+    """The maximum number of rows that a join may output in one epoch; 0 for no limit.
 
-    reported: for all buckets; above it the join reports the key with the most rows. made: for one bucket.
+    reported: the limit for all buckets; above it the join reports the key with the most rows. made: the limit for one
+    bucket.
     """
 
     reported: int
@@ -46,9 +47,9 @@ _ANY_NUMBER: Final = MostRows(0, 0)
 class EpochContext:
     """The context of a stage in one epoch.
 
-    watermarks, before, slicing: see `StepContext`. most_rows: by join; others have no limit. stopped: operators of
-    failed views: they do not run, and their state stays. packed: whether large frames are packed into fewer bytes.
-    roles: by exchange, where the rows of split keys go.
+    watermarks, before, slicing: see `StepContext`. most_rows: the limits of joins; others have none. stopped: operators
+    of failed views, which do not run but keep their state. packed: whether large frames are packed into fewer bytes.
+    roles: for each exchange, where the rows of split keys go.
     """
 
     epoch: int
@@ -66,17 +67,19 @@ class EpochContext:
         return self.mode.runs(operator_id) and operator_id not in self.stopped
 
 
-#: Takes the changes of a relation, by its id, in pieces: consolidated unless append-only. All pieces must be read.
+#: A function that receives the changes of a relation (its id) in pieces, consolidated unless append-only. It must read
+#: all pieces.
 Publish = Callable[[str, Iterable[Delta]], None]
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """frames: for later stages. published: changes by relation, unless `Publish` received them.
+    """The result of a stage. frames: those for later stages. published: the changes of each relation, unless `Publish`
+    received them.
 
-    metrics: by operator. hottest: by join that may exceed its limit. If this bucket exceeds it alone, the join's output
-    is empty, and all downstream output is invalid. orphans: by upsert, the updates that found no row of their key.
-    failures: by operator, the failed parts of its expressions.
+    metrics: those of each operator. hottest: the hottest key of each join that may exceed its limit; if this bucket
+    already exceeds it, the join's output is empty, and all downstream output is invalid. orphans: for each upsert, the
+    updates that found no row of their key. failures: for each operator, the failed parts of its expressions.
     """
 
     frames: list[Frame]
@@ -97,7 +100,7 @@ class HottestKey:
 
 @dataclass(eq=False)
 class _Inputs:
-    """Outputs of operators with readers left in this stage; each is released with its last reader."""
+    """The outputs of operators that some readers in this stage have not read yet; the last reader releases it."""
 
     readers: dict[str, int]
     held: dict[str, OperatorOutput] = field(default_factory=dict)
@@ -126,9 +129,10 @@ def run_stage(
 ) -> StageResult:
     """Runs the operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
-    sources: changes with columns c0, c1, …, by id of a scan, or of an operator replaced by stored content. frames:
-    those for this bucket, in any order. publish: takes the changes of sinks; None: they are in the result, in a file if
-    they are large. The state is changed, not persisted. STATE_MISMATCH if an operator that must have state has none.
+    sources: changes with columns c0, c1, …, by the id of their scan, or of an operator that stored content replaces.
+    frames: those for this bucket, in any order. publish: receives the changes of sinks; by default the result contains
+    them, in a file if they are large. The state is changed, not persisted. Raises STATE_MISMATCH if an operator that
+    must have state has none.
     """
     mode = ctx.mode
     replayed = mode.having("replayed") if isinstance(mode, Fill) else frozenset()
@@ -189,7 +193,7 @@ def run_stage(
         finally:
             watch.end()
         if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
-            # If all buckets together exceed the limit, this is true in at least one of them.
+            # If all buckets together exceed the limit, this condition is true in at least one of them.
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
         if tally.counters.orphans:
             result.orphans[op.id] = tally.counters.orphans
@@ -216,9 +220,8 @@ def run_stage(
 
 
 class _Tally(Worker):
-    """Counts one operator's input rows, output rows and time. Slices count when they are read.
-
-    place: where it runs, for errors.
+    """Counts one operator's input rows, output rows and time. Slices are counted when they are read. place: where the
+    operator runs, for errors.
     """
 
     def __init__(self, operator: Operator, place: str, watch: Stopwatch) -> None:
@@ -262,7 +265,7 @@ class _Tally(Worker):
         return Sliced(counted)
 
     def _next(self, pieces: Iterator[Delta]) -> Delta | None:
-        """The next slice, which the operator computes now."""
+        """The next slice, which the operator computes during this call."""
         self._watch.begin(self)
         try:
             piece = next(pieces, None)
@@ -296,7 +299,7 @@ def _has_rows(changes: Any) -> bool:
 
 
 def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext) -> OperatorOutput:
-    """One step of an operator. An operator on single rows runs slice by slice, when the slices are read."""
+    """One step of an operator. Operators on single rows process each slice when it is read."""
     step = STEPS[op.kind]
     if op.kind in TAKE_SLICES or not any(isinstance(g, Sliced) for g in given):
         return step(op, given, state, ctx)
@@ -317,7 +320,7 @@ def _piecewise(op: Operator, slices: Sliced, state: State, ctx: StepContext) -> 
 
 
 def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
-    """The same slices, for several readers."""
+    """The slices, kept so that several readers can read them."""
     found = spooled(changes, slicing)
     return Sliced(lambda: found)
 
@@ -352,7 +355,7 @@ def _hand_out(
 
 
 def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
-    """Checks that each operator has state; new operators get an empty one, which the manifest then lists."""
+    """Checks that each operator has state. New operators get an empty state, which the manifest then lists."""
     for op in operators:
         if op.kind not in STATEFUL:
             continue
@@ -397,7 +400,7 @@ def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochCo
 
 
 def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx: EpochContext) -> Iterable[Frame]:
-    """The frames of the changes. Those of slices wait in a file."""
+    """The frames of the changes. Frames of slices are kept in a file."""
     roles = ctx.roles.get(op.id)
     if isinstance(changes, Delta):
         return send(op, changes, buckets, sender, roles=roles, packed=ctx.packed)
@@ -407,7 +410,7 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
     for piece in changes:
         body, number = None, 0
         for frame in send(op, piece, buckets, sender, sent=sent, roles=roles, packed=ctx.packed):
-            if frame.body is not body:  # a body for all buckets is shared
+            if frame.body is not body:  # all buckets share one body
                 body, number = frame.body, spool.add(frame.body)
             frames.append((replace(frame, body=b""), number))
     bodies = spool.buffers()
@@ -415,7 +418,9 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
 
 
 def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
-    """The changes in the frames. More than any epoch reads is the output of a join: it stays encoded."""
+    """The changes in the frames. If they are more than any epoch reads, they are the output of a join and stay
+    encoded.
+    """
     if len(frames) == 1:
         return receive(frames)
     if sum(count_rows(f.body) for f in frames) <= _MANY_SLICES * slicing.rows:
@@ -433,7 +438,7 @@ def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Slice
 
 
 def _held(op: Operator, changes: Delta | Sliced, slicing: Slicing) -> Delta:
-    """All changes at once; those of slices are in a file."""
+    """All changes in one piece; the columns of slices are in a file."""
     if isinstance(changes, Delta):
         return changes
     return whole(changes, arrow_schema(op.schema, positional=True), slicing)

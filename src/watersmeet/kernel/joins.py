@@ -1,4 +1,6 @@
-"""The parts of joins: their two sides, their output, and residual conditions, which decide on each pair of rows."""
+"""The parts of joins: their two sides, their output, and their residual conditions, which accept or reject each pair of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, Slicing, joined, 
 from watersmeet.kernel.runs.matching import Arranged, Probe, probes
 from watersmeet.kernel.runs.run import Run
 
-#: The matches of a join, in pieces: pairs (left run, its rows, right run, its rows), or rows of the side that is not
-#: None. Then the diffs; None for the products of the rows' diffs.
+#: A piece of a join's matches: pairs (left run, its rows, right run, its rows), or rows of the side that is not None,
+#: with their diffs; None stands for the products of the rows' diffs.
 Found = tuple[Run | None, col.Positions | None, Run | None, col.Positions | None, Diffs | None]
 
-#: Up to this many rows of any width are held at once: measuring their width would cost more than it saves.
+#: Up to this many rows are processed at once, whatever their width: measuring the width would cost more than it saves.
 FEW_ROWS: Final = 1 << 14
 
 
@@ -30,8 +32,8 @@ FEW_ROWS: Final = 1 << 14
 class JoinSide:
     """One input of a join, as its arrangement outputs it.
 
-    sign: for rows whose presence depends on partners: +1 if those with partners are output (semi), -1 if those without
-    (outer, anti), 0 if partners don't matter.
+    sign: +1 if rows with partners are output (semi), -1 if rows without partners are output (outer, anti), 0 if the
+    output of a row does not depend on whether it has partners.
     """
 
     arranged: Arranged
@@ -44,7 +46,7 @@ class JoinSide:
 
     @property
     def changes(self) -> list[Run]:
-        """The changes of the others, as pure runs."""
+        """The changes of rows that can match, as pure runs."""
         return self.arranged.changes
 
     @property
@@ -69,7 +71,7 @@ class JoinSide:
 
 
 def present(partners: Diffs, sign: int) -> Diffs:
-    """1 where a row with that many partners is output, else 0."""
+    """For each number of partners, 1 if a row with that many partners is output, else 0."""
     return ((partners > 0) if sign > 0 else (partners <= 0)).astype(np.int64)
 
 
@@ -96,7 +98,7 @@ class PairOutput(Protocol):
 class JoinOutput:
     """Collects output rows: pairs, or rows of one side with NULLs for the other.
 
-    output: which columns, of `types`.
+    output: the columns of the rows. types: their types.
     """
 
     def __init__(self, output: Sequence[InputColumn], types: Sequence[pa.DataType]) -> None:
@@ -105,7 +107,7 @@ class JoinOutput:
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
         self.num_rows = 0
-        """The rows added so far."""
+        """The number of rows added so far."""
 
     def add(
         self,
@@ -153,7 +155,9 @@ class JoinOutput:
         return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs)))
 
     def _add(self, columns: Callable[[bool, list[int], slice], list[pa.Array | None]], diff: Diffs) -> None:
-        """columns(is left side, positions, rows) gives a side's columns, None for those that are all NULL."""
+        """columns: called with (is left side, positions, rows), returns a side's columns, None for those that are all
+        NULL.
+        """
         waiting = [slice(0, len(diff))]
         while waiting:
             part = waiting.pop(0)
@@ -162,7 +166,7 @@ class JoinOutput:
                     is_left: iter(columns(is_left, [p for side, p in self._columns if side == is_left], part))
                     for is_left in (True, False)
                 }
-            except pa.ArrowInvalid:  # strings beyond 2 GiB in one array
+            except pa.ArrowInvalid:  # too long strings for one array: 2 GiB
                 middle = (part.start + part.stop) // 2
                 if middle == part.start:
                     raise
@@ -178,10 +182,10 @@ class JoinOutput:
 
 @dataclass(frozen=True)
 class Production:
-    """The output of a join whose greatest size is known, before it is computed.
+    """The output of a join before it is computed; its maximum size is known.
 
-    rows: the greatest number of rows. find: finds them in parts of at most the given number. null_keys: output rows of
-    both sides that can't have partners. output, types: as in `JoinOutput`.
+    rows: the maximum number of rows. find: computes them in pieces of at most the given number. null_keys: output rows
+    of both sides that can't have partners. output, types: as in `JoinOutput`.
     """
 
     rows: int
@@ -191,7 +195,9 @@ class Production:
     types: Sequence[pa.DataType]
 
     def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
-        """The changes: at once, or in slices if they are larger than one; rows cancel each other within a slice."""
+        """The changes: in one piece, or in slices if they are larger than one slice. Rows cancel each other within a
+        slice.
+        """
         if self.rows <= min(FEW_ROWS, slicing.rows):
             limit = slicing.rows
         else:
@@ -222,7 +228,7 @@ class Production:
 
 def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -> float:
     """The approximate bytes of an output row, from those of its input rows."""
-    total = 8.0  # the diff
+    total = 8.0  # the size of the diff
     for number, side in enumerate((left, right)):
         runs = side.changes or side.old
         rows = sum(r.num_rows for r in runs)
@@ -242,7 +248,7 @@ _COUNTED_ROWS: Final = 1 << 20
 
 
 class Residual:
-    """The residual of a join, evaluated on pairs; only the columns it mentions are gathered."""
+    """The residual condition of a join, evaluated on pairs; only the columns that it mentions are gathered."""
 
     def __init__(self, op: PairJoin, ctx: StepContext) -> None:
         assert op.residual is not None
@@ -273,7 +279,7 @@ class Residual:
             yield from self._passed(waiting)
 
     def mask(self, *pieces: Pairs) -> col.Mask:
-        """Where the residual is true, for the pairs of all pieces; errors count as false."""
+        """For the pairs of all pieces, the mask where the residual is true; errors count as false."""
         count = sum(len(piece[1]) for piece in pieces)
         if not count:
             return np.zeros(0, np.bool_)
@@ -298,12 +304,12 @@ class _Partners:
         self._met: dict[int, _Met] = {}
 
     def add(self, run: Run, rows: col.Positions, partner: Run, partner_rows: col.Positions) -> None:
-        """Counts pairs."""
+        """Adds the diffs of the partners of these pairs."""
         if len(rows):
             self._met.setdefault(id(run), _Met(run)).add(rows, partner.diff[partner_rows])
 
     def of(self, run: Run) -> tuple[col.Positions, Diffs]:
-        """The rows of `run` that have partners, ascending, and the sums."""
+        """The rows of `run` that have partners, ascending, and the sum of each."""
         met = self._met.get(id(run))
         return (np.zeros(0, np.int64), np.zeros(0, np.int64)) if met is None else met.summed()
 
@@ -335,7 +341,9 @@ class _Met:
 def found_with_residual(
     op: Join | TemporalJoin, left: JoinSide, right: JoinSide, residual: Residual, limit: int
 ) -> Iterator[Found]:
-    """The changes of the join. The same terms as without a residual, counted on pairs, `limit` at a time."""
+    """The changes of a join with a residual: the same terms as without one, but partners are counted pair by pair,
+    `limit` at a time.
+    """
     met = (_Partners(), _Partners())
     for l_run, l_rows, r_run, r_rows in residual.filtered(_pairs(left, right, limit)):
         if op.join_kind not in ("semi", "anti"):
@@ -375,7 +383,9 @@ def _mirror(pairs: Pairs) -> Pairs:
 def _unpaired(
     side: JoinSide, other: JoinSide, met: _Partners, keep: _Keep, limit: int, *, revised: bool
 ) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """Changes of the rows of `side` that are output because of having, or not having, partners: (run, rows, diffs)."""
+    """The changes (run, rows, diffs) of the rows of `side` that are output because they have, or don't have,
+    partners.
+    """
     for run in side.changes:
         partners = np.zeros(run.num_rows, np.int64)
         rows, sums = met.of(run)

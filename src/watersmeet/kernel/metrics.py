@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from watersmeet.values.types import SqlType
 
-#: Keys are reported for steps of at least this many rows; also the maximum number of reported keys, and the minimum
-#: rows of each.
+#: The minimum number of rows of a step whose keys are reported, the maximum number of reported keys, and the minimum
+#: number of rows of each.
 LEAST_ROWS: Final = 256
 _MOST_KEYS: Final = 8
 _PART: Final = 64
 
-#: Hashes of keys, each with a number of rows.
+#: The hashes of some keys, each with its number of rows.
 RowsByKey = tuple[tuple[int, int], ...]
 
 
@@ -37,7 +37,7 @@ class Failure:
 
 
 def too_large(kind: SqlType) -> str:
-    """The reason for NULL instead of an aggregate of this type."""
+    """The reason why an aggregate of this type is NULL."""
     return f"the result is out of range for type {kind.sql}"
 
 
@@ -46,10 +46,10 @@ class Counters:
     """The counters of one step of one operator.
 
     expression_errors: how often a part of an expression failed and became NULL. failures: these parts, by column and
-    SQL. waits_for_us: of a time filter, the least time that its bound has not passed; None if no row waits. made_rows:
-    rows that a join outputs or would output, counted by key; hottest_rows: the most of one key; hottest_key: returns
-    that key as texts. busiest: the keys with the most output rows of a join, or the most input rows of an arrangement.
-    orphans: of an upsert, the updates that found no row of their key.
+    SQL. waits_for_us: for a time filter, the least time that its bound has not passed; None if no row waits. made_rows:
+    the number of rows that a join outputs or would output; hottest_rows: that of the key with the most; hottest_key:
+    returns this key as texts. busiest: the keys with the most output rows of a join, or the most input rows of an
+    arrangement. orphans: for an upsert, the updates that found no row of their key.
     """
 
     expression_errors: int = 0
@@ -69,7 +69,7 @@ class Counters:
 
 
 def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey:
-    """The keys with the most rows, if they are a large part of all. hashes, rows: of each key, once."""
+    """The keys with the most rows, if they have a large part of all rows. hashes, rows: one of each for every key."""
     total = int(rows.sum()) if len(rows) else 0
     if total < LEAST_ROWS:
         return ()
@@ -80,8 +80,8 @@ def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey
 
 @dataclass(frozen=True)
 class Orphan:
-    """An update that found no row of its key. seq: its `_seq`. key: as texts, None for NULL. kept: positions of the
-    columns whose values are missing.
+    """An update that found no row of its key. seq: its `_seq`. key: its values as texts, None for NULL. kept: the
+    positions of the columns whose values are missing.
     """
 
     seq: int
@@ -91,7 +91,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
+    """The metrics of one operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
 
     waits_for_us, made_rows, busiest: as in `Counters`. took_ns: by `Stopwatch`.
     """
@@ -107,7 +107,7 @@ class OperatorMetrics:
     took_ns: int = 0
 
     def __add__(self, other: OperatorMetrics) -> OperatorMetrics:
-        """Totals over buckets."""
+        """The metrics of several buckets together."""
         waiting = [w for w in (self.waits_for_us, other.waits_for_us) if w is not None]
         return OperatorMetrics(
             self.rows_in + other.rows_in,
@@ -123,7 +123,7 @@ class OperatorMetrics:
 
 
 class Stopwatch:
-    """Divides time among nested workers: each moment belongs to the one that began last and has not ended.
+    """Divides time among nested workers: each moment counts for the worker that began last and has not ended.
 
     So an operator that computes slices is charged for them, although its reader requests them during its own work.
     """
@@ -133,7 +133,7 @@ class Stopwatch:
         self._since_ns = 0
 
     def begin(self, worker: Worker) -> None:
-        """Starts a worker. Each call is followed by one of `end`."""
+        """Starts a worker. Each call needs a later call of `end`."""
         now = time.perf_counter_ns()
         if self._at_work:
             self._at_work[-1].took_ns += now - self._since_ns
@@ -148,6 +148,6 @@ class Stopwatch:
 
 
 class Worker:
-    """Measured by a `Stopwatch`. took_ns: so far, without nested workers."""
+    """A worker that a `Stopwatch` measures. took_ns: its time so far, without nested workers."""
 
     took_ns: int = 0

@@ -1,4 +1,4 @@
-"""Columns as Arrow arrays: gathering, row equality, the one form of each value, times as integers.
+"""Columns as Arrow arrays: gathered rows, equality of rows, the normal form of values, times as integers.
 
 Equality is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN, -0.0 = 0.0.
 """
@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
-#: Called directly: for few rows the wrapper `pc.take` doubles the cost.
+#: Called directly, because for few rows the wrapper `pc.take` doubles the cost.
 _TAKE = pc.get_function("take")
 
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
@@ -79,7 +79,8 @@ def validity(array: pa.Array) -> Mask | None:
 
 
 def words(array: pa.Array) -> npt.NDArray[Any]:
-    """The values of a fixed-width array without a copy, as integers or floats; 16 bytes and more as rows of uint64.
+    """The values of a fixed-width array without a copy, as integers or floats; values of 16 bytes or more are rows of
+    uint64.
 
     Undefined where NULL.
     """
@@ -135,9 +136,8 @@ def struct_fields(array: pa.Array) -> list[pa.Array]:
 
 
 def equal(left: pa.Array, right: pa.Array, *, as_key: bool = False) -> Mask:
-    """Where the two arrays of one type and length are equal.
-
-    as_key: intervals compare as in SQL ('1 month' = '30 days'); otherwise by their parts.
+    """The mask of equal values of two arrays of one type and length. as_key: intervals compare as in SQL ('1 month' =
+    '30 days'); otherwise by their parts.
     """
     same = _equal_values(left, right, as_key=as_key)
     left_valid, right_valid = validity(left), validity(right)
@@ -151,7 +151,7 @@ def equal(left: pa.Array, right: pa.Array, *, as_key: bool = False) -> Mask:
 
 
 def rows_equal(left: Sequence[pa.Array], right: Sequence[pa.Array], num_rows: int, *, as_key: bool = False) -> Mask:
-    """Where the rows are equal in every column."""
+    """The mask of rows that are equal in every column."""
     same = np.ones(num_rows, np.bool_)
     for a, b in zip(left, right, strict=True):
         same &= equal(a, b, as_key=as_key)
@@ -208,7 +208,9 @@ def has_floats(kind: pa.DataType) -> bool:
 
 
 def one_form(column: Column) -> pa.Array:
-    """The column with 0.0 for -0.0 and one form of NaN: equal values become equal bytes. No copy if nothing changes."""
+    """The column with 0.0 for -0.0 and one form of NaN: equal values become equal bytes. Not copied if nothing
+    changes.
+    """
     array = flat(column)
     kind = array.type
     if not has_floats(kind) or len(array) == 0:
@@ -235,7 +237,7 @@ def one_form(column: Column) -> pa.Array:
 
 
 def data_bytes(array: pa.Array) -> int:
-    """Bytes of the values, without validity bitmaps: equal for equal content."""
+    """The number of bytes of the values, without validity bitmaps: equal for equal content."""
     kind = array.type
     if is_bytes(kind) or is_list(kind):
         bounds = offsets(array)
@@ -267,7 +269,7 @@ def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Positions, Positions]]:
     """All pairs (i, low[i] + k) with 0 <= k < counts[i], in order, as two arrays of at most `limit` pairs at a time.
 
-    Rows with more than `limit` pairs are cut too, so memory is bounded for any skew.
+    Rows with more than `limit` pairs are also cut, so memory is bounded for any skew.
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -285,25 +287,24 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
 
 
 def expanded(low: Positions, counts: Positions) -> tuple[Positions, Positions]:
-    """The same pairs, all at once."""
+    """The pairs of `pieces`, all at once."""
     total = int(counts.sum())
     return next(pieces(low, counts, total)) if total else (low[:0], low[:0])
 
 
 def cut(positions: Positions, limit: int) -> Iterator[Positions]:
-    """The positions in order, at most `limit` at a time."""
+    """The positions in order, in arrays of at most `limit`."""
     for start in range(0, len(positions), limit):
         yield positions[start : start + limit]
 
 
-#: The last day that begins within 64 bits; its negative is the first.
+#: The last day whose beginning fits in 64 bits; its negative is the first.
 MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US
 
 
 def microseconds(column: Column) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    """(microseconds since 1970, UTC; True where not NULL, or None if nothing is NULL) of a timestamp or date column.
-
-    0 where NULL. Dates beyond timestamps, such as infinity, become the nearest day.
+    """For a timestamp or date column: (microseconds since 1970, UTC, 0 where NULL; its `validity`). Dates beyond
+    timestamps, such as infinity, become the nearest day.
     """
     array = flat(column)
     valid = validity(array)

@@ -1,5 +1,4 @@
-"""Exact sums of floats, integers and decimals, and variances: independent of order, without a trace of retracted
-values.
+"""Exact sums of floats, integers and decimals, and variances: independent of the order, and of retracted values.
 
 A float is an integer times 2^-1074. Its sum is kept as digits of 32 bits: digit b counts 2^(32 b - 1074). Digits are
 stored sparsely as (row, bin, digit) triples. The normal form, with digits in [-2^31, 2^31), is unique. Rounding happens
@@ -43,7 +42,7 @@ def limb_count(kind: pa.DataType) -> int:
 
 
 def limbs_of(array: pa.Array) -> Limbs:
-    """The values of an integer or decimal128 array as limbs in normal form; undefined where NULL."""
+    """The values of an integer or decimal128 array as limbs in normal form, undefined where NULL."""
     count = limb_count(array.type)
     words = col.words(array)
     if count == 4:
@@ -54,7 +53,7 @@ def limbs_of(array: pa.Array) -> Limbs:
 
 
 def carried(limbs: Limbs) -> Limbs:
-    """The normal form."""
+    """The limbs in normal form."""
     result = limbs.copy()
     for i in range(len(result) - 1):
         result[i + 1] += result[i] >> _BITS
@@ -63,9 +62,8 @@ def carried(limbs: Limbs) -> Limbs:
 
 
 def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[Words, col.Mask]:
-    """Value * 10^power / product of divisors, rounded half away from zero: its magnitude, and where it is negative.
-
-    divisors: above 0.
+    """The numbers value * 10^power / (product of divisors), rounded half away from zero: their magnitudes, and the mask
+    of negative ones. divisors: each above 0.
     """
     normal = carried(limbs)
     negative: col.Mask = normal[-1] < 0
@@ -76,7 +74,7 @@ def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[
         power -= step
     if not divisors and power == 0:
         return size, negative
-    # floor((floor(2 v / d) + 1) / 2) is v / d rounded; floors can be nested, so factors are applied one by one.
+    # floor((floor(2 v / d) + 1) / 2) is v / d rounded. Floors can be nested, so divisors are applied one by one.
     quotient = _times(size, np.uint64(2))
     while power < 0:
         step = min(-power, _STEP)
@@ -88,7 +86,9 @@ def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[
 
 
 def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
-    """The decimal128 array of unscaled values, NULL where not `valid` or too large; and where they are too large."""
+    """The decimal128 array of unscaled values, NULL where not `valid` or too large, and the mask of too large
+    values.
+    """
     words = [magnitude[i] if i < len(magnitude) else np.zeros_like(magnitude[0]) for i in range(4)]
     low, high = words[0] | words[1] << _U32, words[2] | words[3] << _U32
     limit = 10**kind.precision
@@ -104,7 +104,7 @@ def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: c
 
 
 def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:
-    """The int64 (or narrower) array, NULL where not `valid` or too large; and where they are too large."""
+    """The int64 (or narrower) array, NULL where not `valid` or too large, and the mask of too large values."""
     normal = carried(limbs)
     if len(normal) == 1:
         values, large = normal[0], np.zeros(len(valid), np.bool_)
@@ -125,13 +125,13 @@ def _array(kind: pa.DataType, valid: col.Mask, data: npt.NDArray[np.generic]) ->
 
 
 def magnitude_of(normal: Limbs, negative: col.Mask) -> Words:
-    """Limbs in [0, 2^32), one more than before."""
+    """The magnitude as limbs in [0, 2^32), one more than the number has."""
     positive = carried(np.where(negative, -normal, normal))
     return np.concatenate([positive[:-1], positive[-1:] & _LOW, positive[-1:] >> _BITS]).view(np.uint64)
 
 
 def _times(magnitude: Words, factor: np.uint64) -> Words:
-    """factor: below 2^31."""
+    """The limbs multiplied by `factor`, which is below 2^31."""
     result = np.empty((len(magnitude) + 1, magnitude.shape[1]), np.uint64)
     over = np.zeros(magnitude.shape[1], np.uint64)
     for i, limb in enumerate(magnitude):
@@ -172,10 +172,10 @@ def _half_up(twice: Words) -> Words:
     return result
 
 
-#: Bins of the digits of a float64 sum, with room for carries.
+#: The number of bins of a float64 sum's digits, with room for carries.
 BINS: Final = 72
 
-#: The position of 1.0 above the smallest subnormal.
+#: The number of binary places from the smallest subnormal to 1.0.
 _ONE: Final = 1074
 
 _CELLS: Final = 1 << 21
@@ -185,7 +185,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Digits:
-    """Triples in any order; equal (row, bin) pairs add up. rows: from 0. digits: any int64."""
+    """Triples (row, bin, digit) in any order; those with equal row and bin add up. rows: from 0. digits: any int64."""
 
     rows: Ints
     bins: Ints
@@ -203,7 +203,7 @@ class Digits:
 
 
 def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
-    """The digits of values[i] * weights[i], for row rows[i]. All values are finite; weights are below 2^31."""
+    """The digits of values[i] * weights[i], each for row rows[i]. All values are finite; weights are below 2^31."""
     bits = values.view(np.int64)
     exponent = bits >> 52 & 0x7FF
     mantissa = (bits & (1 << 52) - 1) | np.where(exponent > 0, np.int64(1 << 52), np.int64(0))
@@ -217,7 +217,7 @@ def split(rows: Ints, values: Floats, weights: Ints) -> Digits:
 
 
 def stored(first: pa.Array, lists: pa.Array) -> Digits:
-    """The digits of rows as stored by `Table.lists`; NULL is 0."""
+    """The digits of rows, read from the form of `Table.lists`; NULL is 0."""
     bounds = offsets(lists)
     lengths = np.diff(bounds)
     within = np.arange(int(bounds[-1] - bounds[0])) - np.repeat(bounds[:-1] - bounds[0], lengths)
@@ -228,14 +228,18 @@ def stored(first: pa.Array, lists: pa.Array) -> Digits:
 
 @dataclass(frozen=True)
 class Table:
-    """Sums of the rows [start, start + n) in normal form. digits: shape (bins, n), the first is bin `first`."""
+    """The sums of the rows [start, start + n) in normal form. digits: of shape (bins, n), beginning with bin
+    `first`.
+    """
 
     start: int
     first: int
     digits: Ints
 
     def lists(self) -> tuple[pa.Array, pa.Array]:
-        """The sums as stored: for each row the first used bin (int16) and the digits from it on (list of int32)."""
+        """The sums in stored form: for each row the first used bin (int16), and the digits from that bin on (list of
+        int32).
+        """
         width = len(self.digits)
         used = self.digits != 0
         empty = ~used.any(axis=0)
@@ -256,9 +260,8 @@ class Table:
 
 
 def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tuple[Table, ...]]:
-    """Dense sums of rows 0 … num_rows, some rows at a time: table i has the sums of parts[0] … parts[i].
-
-    bins: the most there can be.
+    """Dense sums of rows 0 to num_rows - 1, for some rows at a time: table i has the sums of parts[0] to parts[i].
+    bins: the maximum number of bins.
     """
     used = [p.bins for p in parts if p.bins.size]
     if not used:
@@ -284,7 +287,7 @@ def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tup
 
 
 def carry(digits: Ints) -> None:
-    """Brings digits into normal form, in place; the last bin takes the rest."""
+    """Brings digits into normal form, in place; the last bin receives the remaining carry."""
     for i in range(len(digits) - 1):
         over = (digits[i] + (1 << 31)) >> 32
         digits[i] -= over << 32
@@ -292,13 +295,12 @@ def carry(digits: Ints) -> None:
 
 
 def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats:
-    """Digits in normal form, the first is bin `first`, rounded to `precision` bits, half to even.
-
-    one: the position of 1.0.
+    """Digits in normal form from bin `first` on, rounded to `precision` bits, half to even. one: the number of binary
+    places below 1.0.
     """
     width, count = digits.shape
     columns = np.arange(count)
-    # The sign is that of the highest digit; the magnitude has digits in [0, 2^32).
+    # The sign is the highest digit's; the magnitude has digits in [0, 2^32).
     top = width - 1 - np.argmax(digits[::-1] != 0, axis=0)
     sign = np.sign(digits[top, columns])
     magnitude = digits * sign
@@ -309,7 +311,7 @@ def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats
     top = width - 1 - np.argmax(magnitude[::-1] != 0, axis=0)
     padded = np.concatenate([np.zeros((2, count), np.int64), magnitude]).view(np.uint64)
     high, middle, low = (padded[top + 2 - i, columns] for i in range(3))
-    # `word`: the highest 64 bits; lower ones matter only for breaking a tie.
+    # `word` has the highest 64 bits. Lower bits matter only to break a tie.
     lead = (32 - np.frexp(high.astype(np.float64))[1]).astype(np.uint64)
     pair = high << np.uint64(32) | middle
     word = np.where(lead > 0, pair << lead | low >> (np.uint64(32) - lead), pair)
@@ -330,12 +332,13 @@ def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats
         return np.where(sign == 0, 0.0, np.ldexp(mantissa * sign, power.astype(np.int32)))
 
 
-#: Bins of the digits of a sum of squares of float64, which count 2^(32 b - 2148).
+#: The number of bins for a sum of squares of float64, whose digit b counts 2^(32 b - 2148).
 SQUARE_BINS: Final = 144
 
 _SQUARE_ONE: Final = 2148
 
-#: The power of two by which squares of very large and very small numbers are scaled. Even, as roots have half of it.
+#: The power of two by which squares of very large and very small numbers are scaled: even, because roots are scaled by
+#: half of it.
 _FAR: Final = 1200
 
 _SMALL: Final = 2.0**-900
@@ -343,12 +346,12 @@ _LOW: Final = np.int64(0xFFFFFFFF)
 _U32: Final = np.uint64(32)
 _ULOW: Final = np.uint64(0xFFFFFFFF)
 
-#: Groups that are processed at a time.
+#: The number of groups processed at a time.
 _PIECE: Final = 4096
 
 
 def split_squares(rows: Ints, values: Floats, weights: Ints) -> Digits:
-    """The digits of values[i]^2 * weights[i], for row rows[i]. All values are finite; weights are below 2^31."""
+    """The digits of values[i]^2 * weights[i], each for row rows[i]. All values are finite; weights are below 2^31."""
     bits = values.view(np.int64)
     exponent = bits >> 52 & 0x7FF
     mantissa = ((bits & (1 << 52) - 1) | np.where(exponent > 0, np.int64(1 << 52), np.int64(0))).view(np.uint64)
@@ -369,14 +372,14 @@ def split_squares(rows: Ints, values: Floats, weights: Ints) -> Digits:
 
 
 def wide_squares(array: pa.Array) -> Limbs:
-    """The squares of integers or decimals: twice as many limbs as `limb_count`."""
+    """The squares of integers or decimals, with twice as many limbs as `limb_count`."""
     limbs = limbs_of(array)
     magnitude = magnitude_of(carried(limbs), limbs[-1] < 0)
     return _squared(magnitude)[: 2 * len(limbs)].view(np.int64)
 
 
 def _squared(limbs: Words) -> Words:
-    """The square of a number of limbs in [0, 2^32), in twice as many."""
+    """The square of a number with limbs in [0, 2^32), in twice as many limbs."""
     count = len(limbs)
     result = np.zeros((2 * count, limbs.shape[1]), np.uint64)
     for i in range(count):
@@ -392,9 +395,8 @@ def _squared(limbs: Words) -> Words:
 def float_numerators(
     counts: Ints, sums: tuple[pa.Array, pa.Array], squares: tuple[pa.Array, pa.Array]
 ) -> tuple[Floats, Ints]:
-    """Numerators by group as (f, p): f * 2^p, f correctly rounded; from (first bin, digits) as `exact_sum` stores them.
-
-    p is 0, or `_FAR` up or down where the number would not be a normal float.
+    """The numerator of each group as (f, p), meaning f * 2^p with f correctly rounded. Sums and squares are in their
+    stored form (first bin, digits). p is 0, or `_FAR` or -`_FAR` where the numerator is not a normal float.
     """
     pieces = [(np.zeros(0), np.zeros(0, np.int64))]
     for piece in _pieces(len(counts)):
@@ -412,7 +414,7 @@ def float_numerators(
 
 
 def wide_numerators(counts: Ints, sums: Sequence[pa.Array], squares: Sequence[pa.Array]) -> Limbs:
-    """The same, but exact, from sums and squares in the form of limbs."""
+    """The exact numerators, from sums and squares as limbs."""
     pieces = []
     for piece in _pieces(len(counts)):
         one, other = (_balanced([np.asarray(a[piece].to_numpy()) for a in part]) for part in (sums, squares))
@@ -434,14 +436,16 @@ def _length(piece: slice, counts: Ints) -> int:
 
 
 def _balanced(limbs: Sequence[Ints]) -> Ints:
-    """Digits in [-2^31, 2^31) of limbs that may be larger."""
+    """Limbs of any size as digits in [-2^31, 2^31)."""
     digits = np.stack([*limbs, *[np.zeros_like(limbs[0])] * 2])
     carry(digits)
     return digits
 
 
 def _numerator(sums: Ints, sums_first: int, squares: Ints, squares_first: int, counts: Ints) -> tuple[Ints, int]:
-    """(digits, first bin) of counts * squares - sums^2. sums_first: the bin of the square of the lowest digit."""
+    """The numerators counts * squares - sums^2 as (digits, first bin). sums_first: the bin of the square of the lowest
+    digit of the sums.
+    """
     first = min(sums_first, squares_first)
     width = max(sums_first + 2 * len(sums), squares_first + len(squares) + 2) - first + 2
     total = np.zeros((width, len(counts)), np.int64)
@@ -463,8 +467,8 @@ def _add(total: Ints, place: int, product: Ints) -> None:
 
 
 def deviation(function: str, counts: Ints, numerators: Floats, powers: Ints | int = 0) -> Floats:
-    """var_pop, var_samp, stddev_pop or stddev_samp of groups with numerators * 2^powers and at least 1 value (2 for
-    samp).
+    """var_pop, var_samp, stddev_pop or stddev_samp of groups with the numerators `numerators` * 2^`powers`. Each group
+    has at least 1 value (2 for samp).
     """
     others = counts - 1 if function.endswith("samp") else counts
     values: Floats = numerators / np.maximum(counts * others, 1)

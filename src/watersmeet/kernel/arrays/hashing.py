@@ -4,7 +4,7 @@ Laws:
 - Equal values (see `columns`) always have equal hashes, for any chunks, slices or integer width.
 - For one column of the types of `is_bijective`, two non-NULL values have equal hashes only if they are equal.
 - The functions here are part of the stored state: buckets and runs depend on them. A change of a result must change
-`STATE_FORMAT_VERSION`; `tests/unit/kernel/test_hashing.py` pins values.
+  `STATE_FORMAT_VERSION`; `tests/unit/kernel/test_hashing.py` pins values.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
 EMPTY_HASH: Final = np.uint64(0x1D8E4E27C47D124F)
 _MASKS: Final = np.array([(1 << (8 * r)) - 1 for r in range(9)], np.uint64)
 
-#: Strings are hashed in rounds of 8 bytes over all rows; longer ones than this many rounds go word by word.
+#: Strings are hashed in rounds of 8 bytes over all rows; those that need more than this many rounds are hashed word by
+#: word.
 _ROUNDS: Final = 4
 
 _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
 
-#: Rows hashed at a time: intermediate results fit in a core's own cache.
+#: The number of rows hashed at a time, so that intermediate results fit in a core's own cache.
 _PIECE_ROWS: Final = 1 << 14
 
 _PIECE_WORDS: Final = 1 << 20
@@ -53,8 +54,8 @@ _PIECE_WORDS: Final = 1 << 20
 def hash_columns(columns: Sequence[col.Column], num_rows: int | None = None, *, as_key: bool = True) -> Hashes:
     """One uint64 per row over all `columns`, in their order.
 
-    num_rows: needed only if there are no columns: then every row has `EMPTY_HASH`.
-    as_key: intervals hash by SQL equality; otherwise by their three parts.
+    num_rows: needed only without columns, where every row has `EMPTY_HASH`. as_key: intervals hash by SQL equality;
+    otherwise by their three parts.
     """
     if not columns:
         return np.full(num_rows or 0, EMPTY_HASH, np.uint64)
@@ -68,24 +69,24 @@ def hash_columns(columns: Sequence[col.Column], num_rows: int | None = None, *, 
 
 
 def row_hash(table: pa.Table, num_rows: int | None = None) -> Hashes:
-    """The hash of whole rows; unlike key hashes it tells '1 month' from '30 days'."""
+    """The hash of whole rows. Unlike key hashes, it differs for '1 month' and '30 days'."""
     return hash_columns(table.columns, num_rows, as_key=False)
 
 
 def bucket_of(hashes: Hashes, buckets: int) -> npt.NDArray[np.int64]:
     """The bucket of each key hash, from 0 to `buckets` - 1: hash * buckets / 2^64, rounded down. buckets: at most 2^31.
 
-    So a bucket is a range of hashes, for any number of buckets, and its rows are one slice of anything sorted by the
-    hash of the same key. Not of traces sorted by the hash of a longer key (an aggregate by (a, b) over rows distributed
-    by a) or by another word (the times of a `TimeFilter`); those of a `TopN` and of extremes, sorted by the top half of
-    the hash, have such slices except at the ends.
+    So for any number of buckets, a bucket is a range of hashes, and its rows are one slice of a trace sorted by the
+    hash of the same key. This does not hold for traces sorted by the hash of a longer key (an aggregate by (a, b) over
+    rows distributed by a) or by another word (the times of a `TimeFilter`). Traces of a `TopN` and of extremes are
+    sorted by the top half of the hash; there it holds except at the ends of a slice.
     """
     assert 0 < buckets <= 1 << 31
     count = np.uint64(buckets)
     found = np.empty(len(hashes), np.uint64)
     for start in range(0, len(hashes), _PIECE_ROWS):
         some = hashes[start : start + _PIECE_ROWS]
-        # The high word of a 128-bit product: that of the low halves can't carry beyond 64 bits.
+        # The high word of a 128-bit product: the product of the low halves can't carry beyond 64 bits.
         found[start : start + _PIECE_ROWS] = ((some >> _S32) * count + ((some & _LOW) * count >> _S32)) >> _S32
     return found.view(np.int64)
 
@@ -114,7 +115,7 @@ def is_bijective(kind: pa.DataType) -> bool:
 
 
 def mix(values: Hashes) -> Hashes:
-    """Splitmix64's finaliser, in place: a bijection of 64 bits. Returns `values`."""
+    """Splitmix64's finalizer, in place: a bijection of 64 bits. Returns `values`."""
     shifted = np.empty(min(len(values), _PIECE_ROWS), np.uint64)
     for start in range(0, len(values), _PIECE_ROWS):
         some = values[start : start + _PIECE_ROWS]
@@ -150,7 +151,7 @@ def _hash_array(array: pa.Array, *, as_key: bool) -> Hashes:
 
 
 def _hash_values(array: pa.Array, *, as_key: bool) -> Hashes:
-    """The hashes; undefined where NULL."""
+    """The hashes of a column's values; undefined where NULL."""
     kind = array.type
     if col.is_bytes(kind):
         return _hash_bytes(array)
@@ -189,7 +190,7 @@ def _hash_words(values: npt.NDArray[Any]) -> Hashes:
 
 
 def _hash_lists(array: pa.Array, *, as_key: bool) -> Hashes:
-    """Mixes, for each list, the sum of its elements' hashes, each mixed with its index, and the length."""
+    """The hash of each list: it mixes the length with the sum of the elements' hashes, each mixed with its index."""
     bounds = offsets(array)
     first, last = int(bounds[0]), int(bounds[-1])
     lengths = np.diff(bounds)
@@ -215,10 +216,10 @@ def _hash_bytes(array: pa.Array) -> Hashes:
 
 
 def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col.Positions) -> Hashes:
-    """Mixes, for each string, the sum over its words of 8 bytes, each mixed with its index, and the length."""
+    """The hash of each string: it mixes the length with the sum of its 8-byte words, each mixed with its index."""
     if len(data) < 8:
         data = np.concatenate([data, np.zeros(8 - len(data), np.uint8)])
-    # Every offset of the data as a little-endian word: overlapping, unaligned, without a copy.
+    # The little-endian word at every offset of the data: overlapping, unaligned, without a copy.
     overlapping: Hashes = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
     counts = (lengths + 7) >> 3
     least, most = int(counts.min()), int(counts.max())
@@ -240,9 +241,9 @@ def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col
 
 
 def _mixed_words(overlapping: Hashes, at: col.Positions, left: col.Positions, salt: Hashes | np.uint64) -> Hashes:
-    """The words at `at`, of which `left` bytes count, mixed with their salt."""
+    """The words at the offsets `at`, of which `left` bytes count, mixed with their salt."""
     last = len(overlapping) - 1
-    if int(at.max()) > last:  # a word at the end of the data reaches beyond it: read an earlier one and shift
+    if int(at.max()) > last:  # a word at the end of the data would exceed it: read an earlier word and shift it
         late = np.flatnonzero(at > last)
         found = overlapping[np.minimum(at, last)]
         found[late] >>= ((at[late] - last) << 3).view(np.uint64)
@@ -257,7 +258,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def order_keys(array: pa.Array) -> Ints:
-    """Integers that compare as the values do, within this array only. Undefined where NULL.
+    """Integers that compare like the values, within this array only. Undefined where NULL.
 
     Equal integers mean equal values: floats are in one form (NaN is the greatest), intervals in `key_form`. Not for
     arrays and structs.
@@ -281,8 +282,8 @@ def order_keys(array: pa.Array) -> Ints:
 
 
 def order_prefixes(array: pa.Array) -> Hashes:
-    """Numbers in [0, 2^32) that never fall where the values rise; close values may share one. Stable for ever; no
-    NULLs.
+    """Numbers in [0, 2^32) that never decrease with increasing values; close values may have equal numbers. Stable for
+    ever; no value is NULL.
     """
     kind = array.type
     t = pa.types
@@ -305,10 +306,9 @@ def order_prefixes(array: pa.Array) -> Hashes:
 
 
 def order_words(array: pa.Array) -> Hashes:
-    """Numbers in [0, 2^64) that never fall where the values rise; different values may share one. Stable for ever; no
-    NULLs.
-
-    Integers, times and floats have words of their own, texts share one by their first 8 bytes.
+    """Numbers in [0, 2^64) that never decrease with increasing values; different values may have equal numbers. Stable
+    for ever; no value is NULL. Different integers, times and floats have different numbers; those of texts depend on
+    their first 8 bytes.
     """
     kind = array.type
     t = pa.types
@@ -338,7 +338,9 @@ def _first_bytes(array: pa.Array, count: int = 4) -> Hashes:
 
 
 def _decimal_floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    """Floats that never fall where the unscaled values rise: by the high word only, unless it is just the sign."""
+    """Floats that never decrease with increasing unscaled values: made of the high word only, unless it is just the
+    sign.
+    """
     low, high = col.words(array).T
     signed = np.ascontiguousarray(high).view(np.int64)
     wide = (signed + (signed < 0)).astype(np.float64) * 2.0**64
@@ -346,7 +348,9 @@ def _decimal_floats(array: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def extremes(groups: Ints, values: pa.Array, num_groups: int, *, largest: bool) -> pa.Array:
-    """For each group 0 … num_groups its smallest (or largest) value; NULL for groups without non-NULL values."""
+    """The smallest (or largest) value of each group from 0 to num_groups - 1; NULL for groups without non-NULL
+    values.
+    """
     keys = order_keys(values)
     valid = col.validity(values)
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)

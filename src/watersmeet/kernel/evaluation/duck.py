@@ -23,15 +23,15 @@ from watersmeet.values.types import SqlType
 _SHARE: Final = 0.4
 _LEAST_MEMORY_BYTES: Final = 256 << 20
 
-#: The optimizers that expressions need: the others cost a fifth of a short statement's time. "expression_rewriter" is
-#: not used: it removes errors (`n + 1 > 10` becomes `n > 9`), and then a row's value depends on whether another row
-#: fails.
+#: The optimizers that expressions need. The others would take a fifth of a short statement's time.
+#: "expression_rewriter" is not used: it removes errors (`n + 1 > 10` becomes `n > 9`), and then a row's value depends
+#: on whether another row fails.
 _OPTIMIZERS: Final = ("common_subexpressions", "reorder_filter")
 
-#: How long an interrupted query has to end before it is interrupted again.
+#: The time that an interrupted query has to end before it is interrupted again.
 _INTERRUPT_S: Final = 0.05
 
-#: Rows of a result that are counted at once if its size is limited.
+#: The number of rows counted at a time of a result whose size is limited.
 _BATCH_ROWS: Final = 1 << 16
 
 #: The Arrow extension type that DuckDB reads as JSON without parsing it again.
@@ -39,7 +39,7 @@ _JSON: Final = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metada
 
 
 def memory_share_bytes() -> int:
-    """This process's part of the machine's memory if every core runs a process."""
+    """This process's share of the machine's memory if every core runs a process."""
     return max(_LEAST_MEMORY_BYTES, int(memory_bytes() * _SHARE / cores()))
 
 
@@ -55,10 +55,12 @@ def connect(
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0) -> pa.Table:
-    """The rows of a query that may take long. RESULT_LIMIT above `most_bytes`, unless that is 0; duckdb.Error.
+    """The rows of a query that may take long. Raises RESULT_LIMIT above `most_bytes`, unless that is 0, and
+    duckdb.Error.
 
-    Ctrl-C ends the query at once, and the connection stays usable. DuckDB handles signals only until the first rows
-    exist, and then leaves the query half done; so in the main thread, which gets the signals, another thread runs it.
+    Ctrl-C ends the query at once, and the connection stays usable. In the main thread, which receives the signals, the
+    query runs in another thread: DuckDB handles signals only until the first rows exist, and would then leave the query
+    half done.
     """
     if threading.current_thread() is not threading.main_thread():
         return _rows(connection, sql, most_bytes)
@@ -77,11 +79,11 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0
 
     try:
         threading.Thread(target=run, name="watersmeet-select", daemon=True).start()
-        ended.wait()  # not `join`: after an interrupted `join`, Python regards the thread as ended
+        ended.wait()  # not `join`: if interrupted, Python would regard the thread as ended
     except BaseException:
-        given_up.set()  # a thread that starts later does nothing
+        given_up.set()  # a thread that only starts now does nothing
         while begun.is_set() and not ended.is_set():
-            connection.interrupt()  # repeatedly: a query that is about to start resets the interruption
+            connection.interrupt()  # repeatedly, because a query that is about to start resets the interruption
             ended.wait(_INTERRUPT_S)
         raise
     if failures:
@@ -115,7 +117,7 @@ def too_large(most_bytes: int) -> Error:
 
 
 def is_interrupt(cause: BaseException) -> bool:
-    """Whether an error stands for Ctrl-C, for which DuckDB raises its own class."""
+    """Whether an error means Ctrl-C, for which DuckDB raises its own class."""
     return isinstance(cause, KeyboardInterrupt) or (
         isinstance(cause, RuntimeError) and isinstance(cause.__cause__, KeyboardInterrupt)
     )
@@ -147,15 +149,15 @@ def _marked(kind: SqlType) -> pa.DataType:
 
 
 def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """`column` with exactly the type `kind`: DuckDB names the items of lists differently."""
+    """`column` with exactly the type `kind`; DuckDB's lists have another name for their items."""
     if str(column.type) == str(kind):
         return column
     return column.cast(kind)
 
 
 #: Errors caused by a row's values: an unknown time zone is "not implemented", an invalid escape character of LIKE a
-#: "syntax error". All others are defects of the plan or of the machine. UnicodeDecodeError: DuckDB cuts a text in its
-#: message within a character.
+#: "syntax error". All other errors are defects of the plan or of the machine. UnicodeDecodeError occurs when DuckDB
+#: cuts its message within a character.
 VALUE_ERRORS: Final = (
     duckdb.DataError,
     duckdb.InvalidInputException,
@@ -173,7 +175,9 @@ Columns = list[pa.ChunkedArray]
 
 @dataclass(frozen=True)
 class Statement:
-    """A prepared statement. It reads the columns `reads` of its input, and numbers the rows if it filters them."""
+    """A prepared statement. It reads the columns `reads` of its input; if it filters rows, it also returns their
+    positions.
+    """
 
     name: str
     source: Source
@@ -182,7 +186,7 @@ class Statement:
 
 
 def cast_to(sql: str, kind: SqlType) -> str:
-    """The expression as a value of `kind`."""
+    """The expression, cast to `kind`."""
     return f"CAST(({sql}) AS {kind.duckdb})"
 
 
@@ -219,7 +223,7 @@ def prepare(
 def run(
     connection: duckdb.DuckDBPyConnection, statement: Statement, table: pa.Table, count: int
 ) -> tuple[Columns, Rows | None]:
-    """The statement's columns over `table` of `count` rows, and the positions of the rows kept if it filters."""
+    """The statement's columns for `table` of `count` rows, and the positions of the kept rows if it filters them."""
     arrays = [table.column(i) for i in statement.reads]
     if len(statement.source.schema) > len(arrays):
         arrays.append(pa.chunked_array([pa.array(np.arange(count, dtype=np.int64))]))
@@ -240,7 +244,7 @@ def drop(connection: duckdb.DuckDBPyConnection, statement: Statement) -> None:
 
 
 def plan_error(problem: duckdb.Error, exprs: Sequence[str], predicate: str | None) -> Exception:
-    """The error of a plan whose expressions DuckDB rejects."""
+    """The error for a plan whose expressions DuckDB rejects."""
     where = [] if predicate is None else [f"predicate: {predicate}"]
     return error(
         "INTERNAL_ERROR",

@@ -1,6 +1,6 @@
-"""Evaluates DuckDB SQL expressions over Arrow tables, also cheaply for few rows.
+"""Evaluates DuckDB SQL expressions over Arrow tables, with little overhead for few rows.
 
-An expression never fails a step: its innermost part that raises an error is NULL for the row, and is counted
+An expression never fails a step: where its innermost part raises an error, that part is NULL and the error is counted
 (`recovery`). Statements are prepared once per (input types, expressions); columns that only pass through never enter
 DuckDB.
 """
@@ -58,11 +58,10 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How each output column is computed.
-
-    outputs: for each column its kind and, by kind, a position in the input, a value, or a position in `computed`.
-    computed: the expressions for DuckDB, with positions in the output. statement: computes them; None if there are
-    none, or if a constant raises an error (`broken`), so that each cell is evaluated by itself.
+    """How each output column is computed. outputs: for each column its kind and, depending on it, a position in the
+    input, a value, or a position in `computed`. computed: the expressions for DuckDB, with their positions in the
+    output. statement: computes these; None if there are none, or if a constant raises an error (`broken`): then each
+    cell is evaluated separately.
     """
 
     outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]
@@ -72,10 +71,10 @@ class _Plan:
 
 
 class Evaluator:
-    """DuckDB for expressions. One per process is enough; safe across fork and between threads."""
+    """DuckDB for expressions. One evaluator per process is enough; forked children and several threads may use it."""
 
     def __init__(self, memory_limit_bytes: int | None = None) -> None:
-        """memory_limit_bytes: DuckDB's; by default a share of the machine's memory."""
+        """memory_limit_bytes: the limit for DuckDB; by default a share of the machine's memory."""
         self._memory_limit_bytes = memory_limit_bytes
         self._lock = threading.RLock()
         self._pid = 0
@@ -95,12 +94,12 @@ class Evaluator:
         num_rows: int | None = None,
         required: Sequence[int] = (),
     ) -> tuple[pa.Table, Rows | None]:
-        """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i]; and the ascending
-        positions of these rows, None for all.
+        """The rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i], and the
+        ascending positions of these rows (None for all).
 
         `schema` gives the types of `table`'s columns; expressions use the table's column names (c0… or l0… and r0…).
-        num_rows: needed if `table` has no columns, because Arrow then does not know it. required: output columns; rows
-        in which one is NULL because of an error are dropped.
+        num_rows: needed if `table` has no columns, because Arrow then has no number of rows. required: output columns
+        that must not be NULL because of an error: such rows are dropped.
         """
         request = _Request(
             tuple(table.column_names),
@@ -117,7 +116,7 @@ class Evaluator:
                 plan = self._plan(connection, request)
                 columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
             except (duckdb.FatalException, duckdb.InternalException):
-                # DuckDB refuses all further work on the connection: other expressions need a new one.
+                # DuckDB rejects all further work on the connection, so other expressions need a new one.
                 self._pid = 0
                 raise
         if rows is not None and rows.size == count:
@@ -143,7 +142,7 @@ class Evaluator:
         counters: Counters | None = None,
         num_rows: int | None = None,
     ) -> Mask:
-        """For each row of `table`: is `predicate` true? NULL and errors count as false."""
+        """The mask of rows of `table` where `predicate` is true. NULL and errors count as false."""
         count = table.num_rows if num_rows is None else num_rows
         _, rows = self.project(table, schema, (), (), predicate, counters, count)
         if rows is None:
@@ -197,13 +196,13 @@ class Evaluator:
             pass
         if self._recovery is None:
             self._recovery = Recovery(self._memory_limit_bytes)
-            self._recoveries.append(self._recovery)  # kept as connections are
+            self._recoveries.append(self._recovery)  # kept like connections
         return self._recovery.project(
             request.names, request.types, table, count, plan.computed, request.predicate, counters, request.required
         )
 
 
-#: That of this process.
+#: This process's evaluator.
 EVALUATOR: Final = Evaluator()
 
 
@@ -242,7 +241,9 @@ def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Pla
 
 
 def _literal(connection: duckdb.DuckDBPyConnection, expr: str, kind: SqlType) -> pa.Scalar | None:
-    """The value of a literal, or None if it has none of this type: DuckDB then evaluates it, and errors are counted."""
+    """The value of a literal; None if it has none of this type: then DuckDB evaluates the literal, and errors are
+    counted.
+    """
     try:
         table = connection.execute(f"SELECT CAST({expr} AS {kind.duckdb})").to_arrow_table()
     except VALUE_ERRORS:

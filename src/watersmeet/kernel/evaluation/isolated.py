@@ -1,11 +1,11 @@
-"""Queries in processes of their own, each with its own memory, so that any of them can be ended.
+"""Queries that run in separate processes with separate memory, so that each of them can be ended.
 
-DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and values made by functions
-don't count for its memory limit. Queries of that kind run in a process that reads copies of their inputs.
+DuckDB can't be interrupted within a call of a function or while it orders many joins, and its memory limit does not
+count the values that functions make. Queries with such parts run in a process that reads copies of their inputs.
 
 `python -m watersmeet.kernel.evaluation.isolated` is such a process: it reads requests from its standard input and
-writes answers to its standard output. It ends with the process that started it, and is the first that the system ends
-when the machine lacks memory.
+writes answers to its standard output. It ends with the process that started it. When the machine lacks memory, the
+system ends it first.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from watersmeet.system import duckdbs
 from watersmeet.system.files import failure
 from watersmeet.system.process import cores, scratch_folder
 
-#: The length, before each request and before the head of each answer.
+#: The format of the length that precedes each request and the head of each answer.
 LENGTH: Final = struct.Struct(">I")
 
-#: The file in the folder of a request for an error after the first rows.
+#: The file in the folder of a request that contains an error raised after the first rows.
 FAILURE: Final = "failure.json"
 
 _OOM_SCORE: Final = "1000"
 
 
 def quoted(name: str) -> str:
-    """A name of SQL."""
+    """A quoted name of SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # printed text does not garble an answer
+    os.dup2(2, 1)  # keeps printed text out of the answers
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
@@ -64,11 +64,11 @@ def main() -> None:
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     while len(head := stream.read(LENGTH.size)) == LENGTH.size:
         requests.put(json.loads(stream.read(LENGTH.unpack(head)[0])))
-    os._exit(0)  # also while a query runs
+    os._exit(0)  # ends the process even while a query runs
 
 
 def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
-    """Runs a query. An error of DuckDB is sent back by the name of its class."""
+    """Runs a query. Errors of DuckDB are returned with the name of their class."""
     _limit_memory(request["memory_bytes"])
     connection = duckdbs.connect(
         memory_limit=f"{request['memory_bytes'] * 3 // 4}B",
@@ -90,7 +90,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
                 writer.write_batch(batch)
     except (duckdb.Error, MemoryError, pa.ArrowException, UnicodeDecodeError) as cause:
         failure = {"kind": type(cause).__name__, "message": str(cause)}
-        if begun:  # the rows have no place for an error
+        if begun:  # errors can't be sent among the rows
             Path(request["folder"], FAILURE).write_text(json.dumps(failure))
             os._exit(1)
         _send(answers, failure)
@@ -100,7 +100,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
 
 
 def _show(connection: duckdb.DuckDBPyConnection, name: str, columns: list[list[str]], path: str) -> None:
-    """Makes a file of rows a view with that name and with the columns' types."""
+    """Creates a view over a file of rows, with the columns' types."""
     rows = pa.ipc.open_file(pa.memory_map(path)).read_all()
     connection.register(f"rows of {name}", rows)
     listed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in columns)
@@ -123,7 +123,7 @@ def _send(answers: BinaryIO, head: dict[str, str]) -> None:
 
 _BATCH_ROWS: Final = 1 << 16
 
-#: Idle processes that stay for later queries.
+#: The number of idle processes kept for later queries.
 _MOST_IDLE: Final = 2
 
 _WAIT_S: Final = 0.1
@@ -131,9 +131,8 @@ _WAIT_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a query, in bytes; result_bytes 0: its result has no limit.
-
-    ending: as `Cancellation.within`. check: raises if the statement has ended.
+    """The limits of a query, in bytes. result_bytes: 0 for no limit. ending: like `Cancellation.within`. check: raises
+    an error if the statement has ended.
     """
 
     memory_bytes: int
@@ -154,7 +153,7 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs: the system may end an idle one."""
+        """Whether the process runs; the system may have ended it."""
         return self._process.poll() is None
 
     def end(self) -> None:
@@ -171,7 +170,9 @@ class _Worker:
                     pipe.close()
 
     def run(self, request: dict[str, Any], most_bytes: int) -> pa.Table:
-        """The rows of a query. The errors of DuckDB; RESULT_LIMIT; OSError or ArrowException if the process ends."""
+        """The rows of a query. Raises the errors of DuckDB, RESULT_LIMIT, and OSError or ArrowException if the process
+        ends.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -200,9 +201,10 @@ _places: Final = threading.BoundedSemaphore(max(2, cores()))
 
 
 def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget) -> pa.Table:
-    """The rows of a query over what a connection shows, from a process of its own. duckdb.Error; RESULT_LIMIT.
+    """The rows of a query over the views of a connection, computed in a separate process.
 
-    OUT_OF_MEMORY if it takes more than its budget; DISK_FULL; the errors of `budget.check`.
+    Raises duckdb.Error, RESULT_LIMIT, DISK_FULL, the errors of `budget.check`, and OUT_OF_MEMORY if the query needs more
+    than its budget.
     """
     with scratch_folder("query") as folder:
         with budget.ending(connection.interrupt):
@@ -231,7 +233,7 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
 
 @contextmanager
 def _worker() -> Iterator[_Worker]:
-    """A process for one query. It stays for the next one unless the query fails or is ended."""
+    """A process for one query. It is kept for the next query unless this one fails or is ended."""
     with _guard:
         worker = _idle.pop() if _idle else None
     if worker is not None and not worker.is_alive:
@@ -268,7 +270,7 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dict[str, Any]:
-    """Copies the rows of a view into a file. Returns the arguments of `_show` for it."""
+    """Copies the rows of a view into a file. Returns the arguments with which `_show` reads it."""
     described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
     reader = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_reader(_BATCH_ROWS)
     try:

@@ -1,9 +1,10 @@
-"""The evaluation of expressions that raise an error for some rows: the innermost part that fails is NULL there.
+"""The evaluation of expressions that raise an error for some rows. For these rows, the innermost part that fails is
+NULL.
 
-All rows are evaluated at once inside of DuckDB's TRY, and only those that fail part by part (`tolerant`): each part
-that can fail is put inside of TRY, and the parts around it see its NULL. If no part fails on which a row's value
-depends, the value is the same as without TRY: it never depends on other rows. A part always has the same value inside
-of a larger expression as in a column of a subquery.
+All rows are evaluated at once inside DuckDB's TRY. Only failing rows are then evaluated part by part (`tolerant`): each
+part that can fail is inside its own TRY, and the parts around it read NULL if it fails. If all parts on which a row's
+value depends succeed, the value is the same as without TRY; it never depends on other rows. A part always has the same
+value in a larger expression as in a column of a subquery.
 
 Expressions are trees of DuckDB's own parser, as `json_serialize_sql` returns them.
 """
@@ -40,7 +41,7 @@ Tree = dict[str, Any]
 #: Above this number of parts, errors are counted for the whole expression only.
 _MOST_PARTS: Final = 200
 
-#: Classes and types of nodes that never fail by themselves, or have no value.
+#: Classes and types of nodes that never raise an error themselves, or have no value.
 _SAFE: Final = frozenset(
     {"COLUMN_REF", "CONSTANT", "CONJUNCTION", "LAMBDA"}
     | {"OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_NOT", "OPERATOR_TRY"}
@@ -54,8 +55,8 @@ _VOLATILE: Final = frozenset({"error", "gen_random_uuid", "nextval", "random", "
 class Part:
     """A part of an expression that can fail by itself.
 
-    node: the part. written: its SQL. tried: the same with NULL for failing inner parts, so that only the part itself
-    can fail. reached: the condition for rows whose value depends on the part. opaque: TRY does not accept it.
+    node: the part. written: its SQL. tried: its SQL with NULL for failing inner parts, so that only the part itself can
+    fail. reached: the condition for rows whose value depends on the part. opaque: whether TRY does not accept it.
     """
 
     node: Tree
@@ -66,12 +67,12 @@ class Part:
 
     @property
     def status(self) -> str:
-        """True where the part is reached and fails by itself."""
+        """SQL that is true where the part is reached and fails itself."""
         return f"CASE WHEN {self.reached} THEN {boxed(self.tried)} IS NULL ELSE false END"
 
     @property
     def where_reached(self) -> str:
-        """The value of the part, which may fail, where it is reached."""
+        """SQL for the value of the part where it is reached; it may fail."""
         return f"CASE WHEN {self.reached} THEN {self.tried} END"
 
 
@@ -79,8 +80,8 @@ class Part:
 class Tolerant:
     """An expression prepared for evaluation with errors.
 
-    sql: the expression. tried: the same with NULL for failing parts. opaque: whether TRY does not accept the whole
-    expression. parts: the parts that can fail, the innermost first.
+    sql: the expression. tried: the expression with NULL for failing parts. opaque: whether TRY does not accept the
+    whole expression. parts: the parts that can fail, the innermost first.
     """
 
     tree: Tree
@@ -91,7 +92,7 @@ class Tolerant:
 
 
 def boxed(sql: str) -> str:
-    """A struct with the value of an expression, NULL where the expression fails."""
+    """SQL for a struct with the value of an expression; NULL where the expression fails."""
     return f"TRY({{'v': {sql}}})"
 
 
@@ -182,7 +183,7 @@ def _children(node: Tree) -> list[Tree]:
 
 
 def _tried(node: Tree) -> Tree:
-    """The expression with each part that can fail inside of TRY."""
+    """The expression, in which each part that can fail is inside TRY."""
     if node["type"] == "OPERATOR_TRY":
         return node
     made = _with_children(node, _tried)
@@ -191,14 +192,14 @@ def _tried(node: Tree) -> Tree:
     return {
         "class": "OPERATOR",
         "type": "OPERATOR_TRY",
-        "alias": node["alias"],  # the name of a field where the parent makes a struct
+        "alias": node["alias"],  # the name of a field if the parent is a struct
         "query_location": node["query_location"],
         "children": [{**made, "alias": ""}],
     }
 
 
 def _within(node: Tree) -> Tree:
-    """The node with operands that do not fail. An error inside of a lambda is an error of the node."""
+    """The node with operands that do not fail. An error inside a lambda is an error of the node."""
     return _with_children(node, lambda child: child if child["class"] == "LAMBDA" else _tried(child))
 
 
@@ -235,7 +236,7 @@ class _Parts:
         if node["class"] == "CASE":
             self._visit_case(node, reached)
         elif node["class"] == "CONJUNCTION":
-            # A failing operand counts unless another one decides.
+            # A failing operand counts unless another operand determines the result.
             undecided = "coalesce({}, true)" if node["type"] == "CONJUNCTION_AND" else "NOT coalesce({}, false)"
             others = [(undecided, _tried(child)) for child in node["children"]]
             for i, child in enumerate(node["children"]):
@@ -284,9 +285,8 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Given:
-    """Rows to evaluate, and where their errors are counted: for an output column, None for a predicate.
-
-    rows: their positions in the first table. failed: positions of rows with an error, in any order.
+    """Rows to evaluate, and the output column for which their errors are counted (None for a predicate). rows: their
+    positions in the first table. failed: positions of rows with an error, in any order.
     """
 
     table: pa.Table
@@ -307,8 +307,8 @@ class _Given:
 
 
 class Recovery:
-    """Evaluates expressions with errors, in a DuckDB of its own without optimizer: that would compute equal parts of
-    two TRYs once, outside of both.
+    """Evaluates expressions with errors, in a separate DuckDB without optimizer, which would compute equal parts of two
+    TRYs once, outside of both.
     """
 
     def __init__(self, memory_limit_bytes: int | None) -> None:
@@ -328,8 +328,8 @@ class Recovery:
     ) -> tuple[Columns, Rows | None]:
         """The values of `exprs` in the rows where `predicate` is true, and the positions of these rows.
 
-        exprs: positions in the output, for the counters; expressions; types.
-        required: positions in the output; rows in which one is NULL because of an error are dropped.
+        exprs: (position in the output for the counters, expression, type). required: positions in the output that must
+        not be NULL because of an error: such rows are dropped.
         """
         given, rows = _Given(table, count, counters, None, np.arange(count)), None
         if predicate is not None:
@@ -359,7 +359,7 @@ class Recovery:
         if plan is None:
             try:
                 plan = self._planned(names, types, kind, parse(self._connection, cast_to(sql, kind)))
-            except VALUE_ERRORS as cause:  # in a constant that DuckDB evaluates while it plans
+            except VALUE_ERRORS as cause:  # raised by a constant, which DuckDB evaluates while it plans
                 given.fail(sql, _reason(cause), np.arange(given.count))
                 return pa.chunked_array([pa.nulls(given.count, kind.arrow)])
             self._plans[key] = plan
@@ -396,7 +396,7 @@ class Recovery:
         return _together(pieces)
 
     def _values_by_parts(self, plan: _Plan, given: _Given) -> pa.ChunkedArray:
-        """The value of each row, with NULL for the innermost parts that fail; counts these."""
+        """The value of each row, with NULL for its innermost failing parts. Counts their errors."""
         if plan.by_parts is None:
             parts = [plan.tolerant.parts[i] for i in plan.reported]
             items = [plan.tolerant.tried, *(part.status for part in parts)]
@@ -472,7 +472,7 @@ class Recovery:
         return np.concatenate(ran), together, escaped
 
     def _count(self, plan: _Plan, i: int, given: _Given, rows: Rows) -> None:
-        """Counts the errors of a part. The reason is that of the first row that fails."""
+        """Counts the errors of a part. The recorded reason is that of the first failing row."""
         part, reason = plan.tolerant.parts[i], ""
         if (given.column, part.written) not in given.counters.failures:
             statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])

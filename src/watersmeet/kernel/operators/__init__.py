@@ -15,12 +15,12 @@ from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.state import State
 
-#: Outputs of operators: joins read arrangements; all others read changes, in slices if they are too many for memory.
+#: The output of an operator. Joins read arrangements; all others read changes, in slices if memory can't hold them.
 OperatorOutput = Delta | Arranged | Sliced
 
 Step = Callable[[Any, Sequence[Any], State, StepContext], OperatorOutput]
 
-#: By kind. The executor runs scans, exchanges and sinks.
+#: The step of each kind of operator. The executor itself runs scans, exchanges and sinks.
 STEPS: Final[dict[str, Step]] = {
     "aggregate": aggregate.step,
     "arrange": arrange.step,
@@ -49,16 +49,16 @@ STEPS: Final[dict[str, Step]] = {
     "window": window.step,
 }
 
-#: Kinds with state.
+#: The kinds of operators with state.
 STATEFUL: Final = frozenset(
     {"aggregate", "arrange", "dynamicfilter", "temporal", "timefilter", "topn", "upsert", "versions"}
 )
 
-#: Kinds of one input that work on single rows: they run slice by slice.
+#: The kinds that have one input and process single rows: they run slice by slice.
 PIECEWISE: Final = frozenset({"cut", "map", "laterowfilter", "repeat", "unnest"})
 
-#: Kinds that accept slices. All others get their input at once.
+#: The kinds that accept slices. All others receive their input in one piece.
 TAKE_SLICES: Final = frozenset({"aggregate", "arrange"})
 
-#: Kinds that run in every epoch, like timed ones: arrangements output their content.
+#: The kinds that run in every epoch, like timed ones, because arrangements output their content.
 UNPROMPTED: Final = frozenset({"arrange", "versions"})

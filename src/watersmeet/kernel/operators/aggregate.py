@@ -1,13 +1,14 @@
 """GROUP BY over changes: aggregate functions with FILTER and DISTINCT, and distinct rows.
 
-Aggregates that add up are kept in accumulators, one row for each group in the trace `groups`, whose newest row of a key
-counts. An epoch adds its changes to the rows of its groups; where a result changes, the output has the old row with
-diff -1 and the new one with diff 1. All accumulators are integers, so results never depend on the order of the input or
-on deleted values. Per epoch and group, sums are exact while the diffs' absolute values add up to less than 2^31.
+Aggregates that add up are kept in accumulators: the trace `groups` has a row for each group, and the newest row of a
+key counts. An epoch adds its changes to the rows of its groups; where a result changes, the output contains the old row
+with diff -1 and the new one with diff 1. All accumulators are integers, so results never depend on the order of the
+input or on deleted values. Per epoch and group, sums are exact while the diffs' absolute values add up to less than
+2^31.
 
 Aggregates that need all values of a group (lists, texts, first and last values, modes, percentiles, bits, jsonb) are
-computed again for the touched groups. Their arguments are arranged by group, and sorted before and after the epoch by
-the call's order, then by the arguments themselves, so that the order of arrival never shows.
+computed again for the groups that the epoch changes. Their arguments are arranged by group, and sorted before and after
+the epoch by the call's order, then by the arguments themselves, so that the order of arrival never has an effect.
 
 min and max: a group keeps its extremes. If the input can retract, all values are kept as well, in runs sorted by a word
 that has the top half of the group's hash above 32 bits that rise with the value. When an extreme is deleted, the next
@@ -47,7 +48,7 @@ Sides = tuple[pa.Array, pa.Array]
 
 @dataclass(frozen=True)
 class _Source:
-    """The input rows of a call: these columns, where `filter` is true; each row once if `distinct`."""
+    """The input rows of a call: the given columns where `filter` is true; each row once if `distinct`."""
 
     columns: tuple[int, ...]
     filter: int | None
@@ -93,7 +94,7 @@ def _times(counts: Ints, source: _Source) -> Ints:
 
 
 def _order(call: AggregateSpec, place: dict[int, int], rows: Touched) -> tuple[SortKey, ...]:
-    """The call's order over the columns of `rows`. Only rows with the same arguments are peers."""
+    """The call's order over the columns of `rows`, extended so that only rows with the same arguments are peers."""
     assert call.argument is not None
     wanted = [*call.order, *(SortKey(c) for c in (call.argument, *call.extra))]
     keys = {place[k.column]: SortKey(place[k.column], k.descending, k.nulls_first) for k in reversed(wanted)}
@@ -102,7 +103,7 @@ def _order(call: AggregateSpec, place: dict[int, int], rows: Touched) -> tuple[S
 
 
 def _touched(source: _Source, feeder: Feeder) -> Touched:
-    """The rows of the touched groups, keys first; adds the epoch's to the trace."""
+    """The rows of the changed groups, with the keys first. Adds the epoch's rows to the trace."""
     delta, groups = feeder.delta, feeder.groups
     wanted = delta.diff != 0
     if source.filter is not None:
@@ -126,9 +127,8 @@ def _touched(source: _Source, feeder: Feeder) -> Touched:
 
 @dataclass(frozen=True, eq=False)
 class _Members:
-    """The members of all groups, in order.
-
-    places: rows of `rows`, group by group; column c of the input is at place[c].
+    """The members of all groups, in order. places: their indices in `rows`, group by group. Column c of the input is
+    column place[c] of `rows`.
     """
 
     rows: Touched
@@ -158,11 +158,11 @@ class _Members:
         return self if valid is None else self.only(valid[self.places])
 
     def only(self, kept: col.Mask) -> _Members:
-        """Some of the members."""
+        """The members at the given indices."""
         return _Members(self.rows, self.places[kept], self.num_groups, self.place)
 
     def at(self, column: int | None, offset: Ints) -> pa.Array:
-        """Per group the value of its member number `offset` (in range); NULL for groups without members."""
+        """For each group the value of its member number `offset` (in range); NULL for groups without members."""
         assert column is not None
         filled = self.filled
         index = np.full(self.num_groups, -1, np.int64)
@@ -185,7 +185,7 @@ class _Members:
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~self.filled))
 
     def leads(self, values: pa.Array) -> col.Mask:
-        """Where a member's group or value differs from that of the previous member."""
+        """The mask of members whose group or value differs from that of the previous member."""
         found = np.ones(len(self.places), np.bool_)
         later = np.arange(1, len(self.places))
         same = col.equal(col.gather(values, later - 1), col.gather(values, later), as_key=True)
@@ -198,7 +198,9 @@ def _array_agg(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _string_agg(members: _Members, call: AggregateSpec) -> pa.Array:
-    """Each value except the first of a group follows the delimiter of its own row; a NULL delimiter is empty."""
+    """The concatenated values. Before each value except the first of a group stands the delimiter of its row; a NULL
+    delimiter is empty.
+    """
     members = members.present(call.argument)
     values = members.values(call.argument)
     empty = pa.scalar("" if pa.types.is_string(values.type) else b"", values.type)
@@ -249,7 +251,7 @@ def _last_value(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _mode(members: _Members, call: AggregateSpec) -> pa.Array:
-    """The most frequent value; of several the first in the call's order."""
+    """The most frequent value; if several are, the first in the call's order."""
     members = members.present(call.argument)
     starts = np.flatnonzero(members.leads(members.values(call.argument)))
     lengths = np.diff(starts, append=len(members.places))
@@ -269,7 +271,7 @@ def _percentile_disc(members: _Members, call: AggregateSpec) -> pa.Array:
 
 
 def _percentile_cont(members: _Members, call: AggregateSpec) -> pa.Array:
-    """The value at place fraction * (n - 1), between two values in proportion. The argument is a float64."""
+    """The value at position fraction * (n - 1), interpolated between two values. The argument is a float64."""
     assert isinstance(call.constant, float)
     members = members.present(call.argument)
     place = call.constant * np.maximum(members.counts - 1, 0)
@@ -313,7 +315,9 @@ _PIECE_ROWS: Final = 1 << 20
 def update_extremes(
     feed: Feed, parts: Sequence[Part], old: Sequence[pa.Array], feeder: Feeder, *, append_only: bool
 ) -> list[pa.Array]:
-    """The new extremes of one feed: for each of `parts` (min, max) its value per group; `old` are those before."""
+    """The new extremes of one feed: for each of `parts` (min, max) the value of each group. old: the values before the
+    epoch.
+    """
     assert feed.argument is not None
     groups = feeder.groups
     rows, diff = feeder.rows(feed)
@@ -367,7 +371,7 @@ class _Search:
     largest: bool
 
     def nearest(self, wanted: Ints) -> list[tuple[Ints, pa.Array]]:
-        """(group, value) pairs of the groups `wanted`; the extreme of each group that has values is among them."""
+        """Pairs (group, value) of the groups `wanted`, including the extreme of each group that has values."""
         found: list[tuple[Ints, pa.Array]] = []
         most = FIRST_ROWS
         while self.runs and len(wanted):
@@ -378,11 +382,11 @@ class _Search:
         return found
 
     def _outermost(self, wanted: Ints, most: int) -> tuple[Ints, pa.Array, col.Mask]:
-        """Reads the outermost `most` entries of each run: the present values, by index in `wanted`; and which groups
-        are done.
+        """Reads the outermost `most` entries of each run. Returns the present values, by index in `wanted`, and which
+        groups are done.
         """
         base = self.groups.hashes[wanted] & ~_LOW
-        # Some run has not been read beyond the horizon, so values there may have further changes.
+        # Beyond the horizon some run has not been read, so those values may have further changes.
         horizon = np.zeros(len(wanted), np.uint64) if self.largest else np.full(len(wanted), ~np.uint64(0))
         complete = np.ones(len(wanted), np.bool_)
         taken = []
@@ -430,7 +434,7 @@ def _present(owner: Ints, values: pa.Array, diff: Ints) -> tuple[Ints, pa.Array]
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The touched groups before or after the epoch. exists: whether the group has a row in the result."""
+    """The changed groups before or after the epoch. exists: whether each group has a row in the result."""
 
     state: list[pa.Array]
     exists: col.Mask

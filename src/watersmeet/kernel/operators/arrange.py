@@ -1,4 +1,4 @@
-"""Arrangements: the one trace of a relation by a key, which any number of joins read."""
+"""Arrangements: one trace of a relation by a key, for any number of joins."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ ROWS: Final = "rows"
 
 
 def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Arranged:
-    """The change and the content before it. When this returns, the state contains the change, without rows that are not
-    needed.
-
-    If nothing changes, the state is not loaded: it is read when a join requests it. All rows of the change are output,
-    also those not needed after the epoch: they may be later than the watermarks before it.
+    """The change and the content before it. When this returns, the state contains the change, except for rows that are
+    not needed. If nothing changes, the state is only loaded when a join requests it. The output contains all rows of
+    the change, including those not needed after the epoch, because they may be later than the watermarks before it.
     """
     change, null_keys = _taken(op, inputs[0], ctx.slicing)
     ctx.counters.busiest = busiest_of(change)
@@ -51,13 +49,13 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
 
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:
-    """(changes of the rows that can match as a run, changes of those with a NULL in the key)."""
+    """(the changes of rows that can match, as a run; the changes of rows with a NULL in the key)."""
     matching, null_keys = _parted(delta, keys, null_safe)
     return arrange(matching, tuple(keys)), null_keys
 
 
 def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Delta, Delta]:
-    """(changes of the rows that can match, changes of those with a NULL in the key)."""
+    """(the changes of rows that can match, the changes of rows with a NULL in the key)."""
     null_keys = np.zeros(delta.num_rows, np.bool_)
     for position, safe in zip(keys, null_safe, strict=True):
         column = delta.columns.column(position)
@@ -68,7 +66,7 @@ def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tup
 
 
 def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run, Delta]:
-    """As `split`. For slices, the rows that can match are sorted in a file, which then is the run."""
+    """Like `split`, but slices are sorted in a file, which then is the run of the rows that can match."""
     if isinstance(changes, Delta):
         return split(changes, op.keys, op.null_safe)
     none = Delta.none(op.schema)
@@ -87,7 +85,7 @@ def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run,
 
 
 def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: Arranged) -> tuple[Arranged, Arranged]:
-    """Changes of rows that are not kept as one side of a join, and the `other` side, whose changes all precede them."""
+    """One side of a join whose rows are not kept, and the `other` side, whose changes all precede these rows."""
     change, null_keys = split(delta, keys, null_safe)
     nothing = other.null_keys.take(np.zeros(0, np.int64))
     return (
@@ -100,9 +98,9 @@ def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets:
     """Snapshot replay: outputs the content to new readers in `parts` epochs, as if it were new. The state is unchanged.
 
     The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part` is all rows whose key hash
-    is in the part-th range of a bucket: so all rows of a key are output together, in the same epoch for all
-    arrangements, and epochs have similar sizes. From epoch `parts` on all rows are content from before. Rows with a
-    NULL in the key are not kept, and not replayed.
+    is in range number `part` of a bucket. So all arrangements output all rows of a key in the same epoch, and epochs
+    have similar sizes. From epoch `parts` on, all rows are earlier content. Rows with a NULL in the key are not kept,
+    and not replayed.
     """
     none = Delta.none(op.schema)
     runs = state.trace(op.id, ROWS).runs
@@ -115,7 +113,8 @@ def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets:
 
 
 def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
-    """The rows in the ranges of hashes [which[0], which[1]) of `parts` of each bucket, without empty ranges.
+    """For each bucket, the rows in the ranges of hashes number [which[0], which[1]) of its `parts` ranges. Empty ranges
+    are omitted.
 
     The hashes of a run are those of one bucket if it is sorted by the key that determines the bucket, else of several.
     """
@@ -129,7 +128,7 @@ def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[
 
 
 def _places(run: Run, parts: Sequence[int], count: int) -> list[int]:
-    """The first rows of the ranges of hashes with these numbers, of `count` ranges; number `count` is the end."""
+    """The first row of each range of hashes with these numbers, out of `count` ranges; number `count` is the end."""
     starts = np.array([bucket_start(p, count) for p in parts if p < count], np.uint64)
     found: list[int] = np.searchsorted(run.hash, starts).tolist()
     return [*found, *[run.num_rows for p in parts if p >= count]]

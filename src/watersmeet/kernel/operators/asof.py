@@ -1,11 +1,9 @@
 """ASOF joins: each left row with the nearest right row of its key, revised when either side changes.
 
-With m(x, R) the nearest partner of x in R (none if the residual is not true for it), the output changes by
-
-    dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
-
-in which only left rows whose key is in dR can differ. Both terms are linear in the entries of L, so its runs need no
-consolidation; R's rows of the affected keys are consolidated first, because the nearest row is not linear in them.
+Let m(x, R) be the nearest partner of x in R (none if the residual is not true for it). The output then changes by dL *
+m(., R + dR) + L * (m(., R + dR) - m(., R)) in which only left rows whose key is in dR can differ. Both terms are linear
+in the entries of L, so its runs need no consolidation; R's rows of the affected keys are consolidated first, because
+the nearest row does not depend on them linearly.
 """
 
 from __future__ import annotations
@@ -30,18 +28,17 @@ from watersmeet.kernel.runs.matching import Arranged, Probe, near_changes
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 
-#: No partner.
+#: The index that stands for no partner.
 NONE: Final = np.int64(-1)
 
 _MOST: Final = 1 << 62
 
 
 class Candidates:
-    """The rows of some keys that can be partners, each once: of equal values of one key only the first by `ties`.
-
-    Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
-    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
-    depth: only the `depth` rows of a key with the greatest values count; None: all. Group g is the g-th key of the
+    """The rows of some keys that can be partners, each once; of rows with equal key and value, only the first by
+    `ties`. Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions
+    of columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
+    depth: only the `depth` rows of a key with the greatest values count; None for all. Group g is the g-th key of the
     probe. Rows stay in their runs until they are chosen.
     """
 
@@ -50,7 +47,7 @@ class Candidates:
     ) -> None:
         self._runs = list(runs)
         self._value = value
-        #: Whether candidates are rows of the given runs, because no run retracts a row of another.
+        #: Whether candidates are rows of the given runs: true if no run retracts a row of another.
         self.plain = not any(run.has_negative for run in self._runs)
         found = self._in_runs(probe) if self.plain else self._summed(probe)
         self.groups, self._of_run, self._rows, counts = found
@@ -81,7 +78,7 @@ class Candidates:
         return sides[0] if len(sides) == 1 else self._nearer(values, *sides)
 
     def _among(self, groups: col.Positions, values: pa.Array, places: col.Positions) -> col.Positions:
-        """The candidates at `places` that exist and belong to the group; otherwise, and for NULLs, NONE."""
+        """The candidates at `places`; NONE where there is none in the group, and for NULLs."""
         inside = (places >= 0) & (places < len(self._rows))
         inside &= self.groups[np.where(inside, places, 0)] == groups
         valid = col.validity(values)
@@ -90,7 +87,9 @@ class Candidates:
         return np.where(inside, places, NONE)
 
     def _nearer(self, values: pa.Array, before: col.Positions, after: col.Positions) -> col.Positions:
-        """The nearer of two candidates, one not above the value and one not below it, or the only one."""
+        """The nearer of two candidates, of which one is not above the value and one not below it; or the only
+        candidate.
+        """
         found = np.where(before == NONE, after, before)
         both = np.flatnonzero((before != NONE) & (after != NONE) & (before != after))
         if len(both):
@@ -100,7 +99,7 @@ class Candidates:
         return found
 
     def chosen(self, found: col.Positions) -> tuple[Run | None, col.Positions]:
-        """The candidates `found` as a run, and the row in it of each, or NONE; without candidates no run."""
+        """The candidates `found` as a run (None without candidates), and the row of each in it, or NONE."""
         met = found != NONE
         marked = np.zeros(len(self._rows), np.bool_)
         marked[found[met]] = True
@@ -115,7 +114,9 @@ class Candidates:
         return run, np.where(met, place[np.where(met, found, 0)], NONE)
 
     def differ(self, mine: col.Positions, other: Candidates, theirs: col.Positions) -> col.Mask:
-        """The mask of candidates that differ from those of `other`, whose runs begin with the runs of this one."""
+        """The mask of the found candidates that differ from those found in `other`, whose runs begin with the runs of
+        this one.
+        """
         differs: col.Mask = (mine == NONE) != (theirs == NONE)
         both = np.flatnonzero((mine != NONE) & (theirs != NONE))
         if not len(both):
@@ -145,7 +146,7 @@ class Candidates:
         return groups, numbers, rows, diffs
 
     def _summed(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
-        """The same for one run that replaces all, without retracted rows."""
+        """The same, in one run without retracted rows, which replaces all runs."""
         found = probe.content(self._runs)
         if found is None:
             none = np.zeros(0, np.int64)
@@ -161,7 +162,7 @@ class Candidates:
         self.values = col.gather(self.values, kept)
 
     def _column(self, position: int, some: col.Positions) -> pa.Array:
-        """The values of column `position` of `some` rows, which are ordered by run."""
+        """The values of column `position` in the rows `some`, which are ordered by run."""
         starts = np.searchsorted(self._of_run[some], np.arange(len(self._runs) + 1))
         found = [
             col.gather(run.arrays[position], self._rows[some[start:stop]])
@@ -171,9 +172,8 @@ class Candidates:
         return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
     def _placed(self, groups: col.Positions, keys: col.Positions) -> tuple[col.Positions, col.Positions]:
-        """Numbers that order the candidates, and (group, value) among them.
-
-        keys: of the candidates' values, then of others.
+        """Numbers that order the candidates and further pairs (group, value). keys: the order keys of the candidates'
+        values, followed by those of the further values.
         """
         count = len(self.values)
         low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
@@ -185,7 +185,7 @@ class Candidates:
         return self.groups * width + ranks[:count], groups * width + ranks[count:]
 
     def _first(self, ties: Sequence[int], counts: Diffs, depth: int | None) -> col.Positions:
-        """The rows that are first of their group and value and within the depth, by group and value."""
+        """The first row of each group and value within the depth, ordered by group and value."""
         keys = order_keys(self.values)
         rows = np.lexsort((keys, self.groups))
         groups, keys = self.groups[rows], keys[rows]
@@ -236,14 +236,13 @@ class Candidates:
 
 
 def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask:
-    """Where `above` is nearer to the value than `below`; false where both are equally near.
-
-    Each is a number, a date or a time; none is NULL; below <= value <= above. Differences are exact, for floats as
-    doubles; NaN is the greatest.
+    """The mask where `above` is nearer to the value than `below`; false where both are equally near. All are numbers,
+    dates or times, none is NULL, and below <= value <= above. Differences are exact, those of floats are doubles; NaN
+    is the greatest value.
     """
     kind = values.type
     if pa.types.is_decimal(kind):
-        wide = pa.decimal256(kind.precision, kind.scale)  # room for the difference of any two
+        wide = pa.decimal256(kind.precision, kind.scale)  # wide enough for the difference of any two values
         value, low, high = (a.cast(wide) for a in (values, below, above))
         return np.asarray(pc.less(pc.subtract(high, value), pc.subtract(value, low)))
     if pa.types.is_floating(kind):
@@ -262,8 +261,8 @@ def _measured(differences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    A row has at most one partner, so each left row with a changed key counts as output, before and after. The number of
-    actual changes is known only later, so it can't be limited for a view.
+    The output of a view can't be limited by its actual changes, whose number is known only later. A row has at most one
+    partner, so each left row with a changed key counts twice: before and after.
     """
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)
@@ -276,7 +275,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
 
 
 def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limit: int) -> Iterator[Found]:
-    """All that the join finds, about `limit` rows at a time."""
+    """The matches of the join, about `limit` rows at a time."""
     paired = _Paired(op, None if op.residual is None else Residual(op, ctx))
     depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
     for probe in left.probes:
@@ -288,7 +287,7 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
             found, without = paired.partners(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
             yield found
             alone.append(rows[without])
-        # After all that have a partner, so that the order does not depend on the cuts.
+        # They follow all rows that have a partner, so that the order does not depend on the slices.
         for rows in cut(np.concatenate(alone), limit):
             yield from paired.alone(probe.run, rows, probe.run.diff[rows])
     for probe in right.probes:
@@ -307,7 +306,7 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
 
 
 class _Paired:
-    """Rows with their partner, or without if such rows are output. residual: decides whether a nearest row is a
+    """Left rows with their partner, or without one if such rows are output. residual: whether a nearest row is a
     partner.
     """
 

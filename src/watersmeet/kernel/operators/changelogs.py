@@ -1,14 +1,14 @@
-"""From records to tables and back: upserts, changes with their times, records of a topic, versions of rows.
+"""Conversions between records and tables: upserts, changes with their times, records of a topic, versions of rows.
 
 An upsert keeps the last row of each key, and outputs a retracting changelog.
 
 Versions are the rows of a table by key and by the time from which they are valid, for joins as of an earlier time. An
 inserted row, even if it replaces another, is the version from its own time on; a deleted row leaves a mark from its own
-time on. For one key and time the last change counts, in the order of `_seq`. A row that another one of the same
-transaction replaces has no effect: the earlier version stays, unless both have the same time. A change whose time is
-below the watermark is late. Versions below the watermark are final, so a late change counts from the watermark on,
-unless a version of a later time is valid there already. Rows in a backfill are content, not history: each is a version,
-and their order does not count.
+time on. Of several changes with one key and time, the last in the order of `_seq` counts. A row that is replaced within
+its transaction has no effect: the earlier version stays, unless both have the same time. A change whose time is below
+the watermark is late. Versions below the watermark are final, so a late change counts from the watermark on, unless a
+version of a later time is already valid at the watermark. Rows of a backfill are content, not history: each is a
+version, and their order does not matter.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from watersmeet.values.watermarks import value
 def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
     """Retracts old rows and outputs new ones, consolidated; a row that is written again unchanged has no output.
 
-    The input's last column is `_seq`: of the rows of one key in this step the one with the highest counts; if its diff
-    is negative, the key's row is deleted. NULL equals NULL in keys. A partial upsert first completes its rows.
+    The input's last column is `_seq`: of the rows of one key in this step, the one with the highest `_seq` counts; if
+    its diff is negative, the key's row is deleted. NULL equals NULL in keys. A partial upsert first completes its rows.
     """
     delta = inputs[0]
     if not delta.num_rows:
@@ -80,7 +80,7 @@ def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:
 
 
 def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
-    """The rows by key, those of one key in the order of the last column, `_seq`."""
+    """The rows ordered by key, and those of one key by the last column, `_seq`."""
     arrays = [col.one_form(c) for c in delta.columns.columns]
     hashes = _hashes(delta, keys)
     by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
@@ -91,10 +91,8 @@ def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
 
 
 def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
-    """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them).
-
-    Rows from before the last time that the table was emptied are dropped, but updates without a row among them are
-    orphans.
+    """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them). Changes
+    before the last emptying of the table are dropped, but updates among them that find no row are orphans.
     """
     width = len(op.schema)
     kept = col.flat(delta.columns.column(width))
@@ -112,18 +110,18 @@ def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list
 
 
 def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[Run], orphans: list[Orphan]) -> Delta:
-    """The rows of a probe, with the kept values of updates filled in. moments: when the table was emptied."""
+    """The rows of a probe, in which the kept values of updates are filled in. moments: when the table was emptied."""
     run, width = probe.run, len(op.schema)
     arrays, rows = run.arrays, np.arange(run.num_rows)
     parents, places = (f(arrays[width]).to_numpy() for f in (pc.list_parent_indices, pc.list_flatten))
     update = np.bincount(parents, minlength=len(rows)) > 0
     groups = probe.of_rows(np.arange(probe.num_groups))
     eras = np.searchsorted(moments, col.words(arrays[-1]))
-    # A chain: rows of one key between which the table is not emptied.
+    # A chain consists of rows of one key between which the table is not emptied.
     first = np.ones(len(rows), np.bool_)
     first[1:] = (groups[1:] != groups[:-1]) | (eras[1:] != eras[:-1])
     begins = np.maximum.accumulate(np.where(first, rows, 0))
-    # The row on which an update builds: the last whole row or deletion before it in its chain, or else the stored row.
+    # The base of an update: the last whole row or deletion before it in its chain, or else the stored row.
     base = np.maximum.accumulate(np.where(update, -1, rows))
     from_state = update & (base < begins) & (eras == 0)
     old, stored = _stored(probe, distinct(groups[from_state]), old_runs)
@@ -145,7 +143,7 @@ def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[
 
 
 def _stored(probe: Probe, groups: Positions, old_runs: Sequence[Run]) -> tuple[list[pa.Array] | None, Positions]:
-    """(the stored rows of some groups, by group the index of its row among them or -1)."""
+    """(the stored rows of some groups, for each group the index of its row among them or -1)."""
     place = np.full(probe.num_groups, -1, np.int64)
     content = Probe(probe.run.take(probe.starts[groups]), exact=False).content(old_runs) if len(groups) else None
     if content is None:
@@ -156,7 +154,7 @@ def _stored(probe: Probe, groups: Positions, old_runs: Sequence[Run]) -> tuple[l
 
 
 def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The epoch's rows, with a positive diff each."""
+    """The epoch's changes as rows, each with a positive diff."""
     delta = without_cancelling(inputs[0])
     arrays = [col.flat(c) for c in delta.columns.columns]
     went = delta.diff < 0
@@ -171,7 +169,7 @@ def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext
 def _changes_of(
     cause: CauseSpec, arrays: Sequence[pa.Array], new: col.Mask, sources: Sequence[Delta], number: int
 ) -> tuple[Sequence[col.Column], Ints]:
-    """The changes of a side: the columns that match, and the times."""
+    """The changes of one side: the matching columns, and the times."""
     if sources:
         *matches, time = sources[number].columns.columns
         return matches, times_us(time)
@@ -204,7 +202,7 @@ def _present(array: pa.Array) -> col.Mask:
 
 
 def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The epoch's records: those with a value, then those without."""
+    """The epoch's records: those with a value, then tombstones."""
     if op.keys is None:
         delta = without_cancelling(inputs[0])
         new = np.flatnonzero(delta.diff > 0)
@@ -233,7 +231,7 @@ def _records(columns: Sequence[pa.Array], tombstones: int, diff: Ints, ctx: Step
 
 
 def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
-    """The rows with more insertions than deletions (diff above 0) or fewer, and their times."""
+    """The rows with a net diff, above 0 or below 0, and their times."""
     *columns, went, at = [col.flat(c) for c in changes.columns.columns]
     left, times = np.asarray(went.to_numpy(zero_copy_only=False), np.bool_), times_us(at)
     if not left.any():
@@ -273,7 +271,7 @@ Content = tuple[Ints, list[pa.Array], Diffs]
 
 
 def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
-    """The changes of the versions, and the versions before; the state has the changes when this returns."""
+    """The changes of the versions, and the versions before. When this returns, the state contains the changes."""
     none = Delta.none(op.schema)
     exact = is_exact(op)
     delta = inputs[0]
@@ -299,8 +297,8 @@ def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: Step
 
 @dataclass(frozen=True, eq=False)
 class _Said:
-    """Changes of keys: rows of a run (later ones are newer), with the group and time of each, and the time from which
-    it is valid.
+    """Changes of keys: rows of a run (later ones are newer), with the group and time of each and the time from which it
+    counts.
     """
 
     rows: Ints
@@ -319,7 +317,7 @@ class _Said:
 
 
 def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) -> list[Delta]:
-    """The changes of the versions by the rows of `probe`. bound: times below it are late."""
+    """The changes that the rows of `probe` make to the versions. bound: times below it are late."""
     run = probe.run
     content = probe.content(old)
     said = _said(op, probe)
@@ -401,7 +399,7 @@ def _made(op: Versions, arrays: Sequence[pa.Array], rows: Ints, since: Ints, liv
 
 
 def _ends(*columns: Ints) -> Ints:
-    """The last places of the stretches of equal values."""
+    """The last position of each stretch of equal values."""
     count = len(columns[0])
     if not count:
         return np.zeros(0, np.int64)

@@ -1,24 +1,23 @@
-"""Filters by a bound that moves: time filters, dynamic filters, late-row filters.
+"""Filters by a moving bound: time filters, dynamic filters, late-row filters.
 
-Time filter: compares a time with a bound that never falls: a watermark, or the clock. The rows that the bound has not
-passed yet are kept in runs sorted by their time, so that a moving bound reads only the rows between the old and the new
-one:
+A time filter compares a time with a bound that never decreases: a watermark, or the clock. The rows that the bound has
+not passed yet are kept in runs sorted by their time, so that a moving bound reads only the rows between the old and the
+new one:
 
     `<`, `<=`:  dL that the new bound has passed         +   L between the bounds
     `>`, `>=`:  dL that the new bound has not passed yet  -   L between the bounds
 
-Rows that the bound has passed are removed: at once from small runs, from large ones when they are half of them, so that
-a row is rewritten about once. The trace `passed` stores the bound up to which remaining rows count as removed; it is
-empty if there are none.
+Rows that the bound has passed are removed: from small runs at once, from large ones when they are half of the run, so
+that a row is rewritten about once. The trace `passed` stores the bound up to which remaining rows count as removed; it
+is empty if there are none.
 
-Dynamic filter: compares with one value that changes. The rows of the left input are kept in runs sorted by the compared
+A dynamic filter compares with one changing value. The rows of the left input are kept in runs sorted by the compared
 value, so that a moving bound reads and outputs only the rows between the old and the new one:
 
     dL where it passes the new bound   +   L where (passes the new bound) differs from (passes the old one)
 
-A bound that is NULL or missing passes nothing; a NULL on the left never passes and is not kept.
-
-Late-row filter: drops late rows, counted as the difference of input and output.
+Without a bound, or with a NULL, no row passes; a NULL on the left never passes and is not kept. A late-row filter drops
+late rows; their number is that of input rows minus output rows.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from watersmeet.values.times import DAY_US
 
 
 def by_value(delta: Delta, column: int) -> Run:
-    """The changes of rows whose `column` is not NULL, consolidated and sorted by it.
+    """The changes of rows whose `column` is not NULL, consolidated and sorted by this column.
 
     The run's hashes are the column's `order_words`, so that `merge_runs` and a trace keep the order; it has no keys.
     """
@@ -67,7 +66,7 @@ SMALL_ROWS: Final = 4096
 def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
     """The changes of the rows that pass, without rows that cancel each other.
 
-    INTERNAL_ERROR if an append-only output would retract rows: then an input broke its watermark's promise.
+    Raises INTERNAL_ERROR if an append-only output would retract rows: then an input broke its watermark's promise.
     """
     rows = state.trace(op.id, "rows")
     nothing = Delta.none(op.schema)
@@ -102,10 +101,8 @@ def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: Step
 
 
 class _Line:
-    """The bound, before this epoch and now.
-
-    passed: the trace with the earlier bound, if it is stored. unit_us: the microseconds of 1 in the words of the
-    column.
+    """The bound before this epoch and now. passed: the trace with the earlier bound, if it is stored. unit_us: the
+    microseconds per unit of the column.
     """
 
     def __init__(self, op: TimeFilter, passed: Trace, unit_us: int) -> None:
@@ -115,16 +112,16 @@ class _Line:
         self._now_us = self._old_us
 
     def move(self, bound_us: int | None) -> None:
-        """Moves the bound to `bound_us`; it never falls."""
+        """Moves the bound to `bound_us`; it never decreases."""
         if bound_us is not None:
             self._now_us = bound_us if self._now_us is None else max(self._now_us, bound_us)
 
     def before(self, run: Run) -> int:
-        """The number of the run's first rows that the bound had passed before the epoch."""
+        """The number of rows, the run's first ones, that the bound had passed before the epoch."""
         return self._place(run, self._old_us)
 
     def now(self, run: Run) -> int:
-        """The number of the run's first rows that the bound has passed."""
+        """The number of rows, the run's first ones, that the bound has passed."""
         return self._place(run, self._now_us)
 
     def next_us(self, rows: Trace) -> int | None:
@@ -148,7 +145,7 @@ class _Line:
 
 
 def _keep(rows: Trace, change: Run, line: _Line) -> None:
-    """Puts the change into the trace, without rows that the bound has passed."""
+    """Adds the change to the trace, without rows that the bound has passed."""
     kept = []
     for run in rows.runs:
         expired_rows = line.now(run)
@@ -171,7 +168,7 @@ _LAST: Final = ~np.uint64(0)
 def dynamic_filter(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
     """The changes of the rows that pass, without rows that cancel each other.
 
-    INTERNAL_ERROR if there is more than one bound.
+    Raises INTERNAL_ERROR if there is more than one bound.
     """
     left, right = inputs
     nothing = Delta.none(op.schema)
@@ -195,7 +192,7 @@ def dynamic_filter(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx
 
 
 def _bound(runs: Sequence[Run], right: Delta) -> pa.Array:
-    """The one value in the runs; an array without values if it is NULL or missing."""
+    """An array with the one value in the runs; empty if it is NULL or missing."""
     if not runs:
         return right.arrays[0].slice(0, 0)
     now = consolidate(Delta.concat([r.delta() for r in runs]))
@@ -205,7 +202,7 @@ def _bound(runs: Sequence[Run], right: Delta) -> pa.Array:
 
 
 def passes(values: pa.Array, bound: pa.Array, comparison: str) -> col.Mask:
-    """The mask of `values`, none NULL, that pass the comparison with the only value of `bound`."""
+    """The mask of `values` (none is NULL) that pass the comparison with the only value of `bound`."""
     if not len(bound) or not len(values):
         return np.zeros(len(values), np.bool_)
     keys = order_keys(pa.concat_arrays([values, bound]))
@@ -216,12 +213,12 @@ def passes(values: pa.Array, bound: pa.Array, comparison: str) -> col.Mask:
 
 
 def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) -> Iterator[Run]:
-    """The parts of `runs` where passing `old` and passing `new` can differ: those between the two bounds."""
+    """The parts of `runs` between the two bounds: only there can passing `old` and passing `new` differ."""
     words = [order_words(b) for b in (old, new) if len(b)]
     if not words or (len(words) == 2 and old.equals(new)):
         return
     low, high = min(words)[0], max(words)[0]
-    if len(words) == 1:  # the bound appears or disappears: all rows on the side that passes
+    if len(words) == 1:  # the bound appears or disappears: all rows that pass the existing one
         low, high = (np.uint64(0), high) if comparison[0] == "<" else (low, _LAST)
     for run in runs:
         start, stop = np.searchsorted(run.hash, low), np.searchsorted(run.hash, high, side="right")
@@ -230,7 +227,7 @@ def between(runs: Sequence[Run], old: pa.Array, new: pa.Array, comparison: str) 
 
 
 def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes that are not late by the watermarks of the previous epochs, or the late ones."""
+    """The changes that are not late by the watermarks after the previous epoch; or the late ones."""
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if op.age and delta.num_rows:
@@ -245,7 +242,7 @@ def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ct
 
 
 def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None) -> col.Mask:
-    """Rows below the bound, or below that of an older row; and those without a time."""
+    """The mask of late rows: those below the bound or below the time of an older row, and those without a time."""
     times, valid = microseconds(delta.columns.column(op.column))
     timed = np.ones(len(times), np.bool_) if valid is None else valid
     times = np.where(timed, times, np.iinfo(np.int64).min)

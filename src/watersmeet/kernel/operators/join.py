@@ -1,7 +1,7 @@
 """Regular joins: every kind, with retractions on both sides; inner joins of many inputs; joins decided on arrival.
 
-The two inputs are arrangements by the join's key. With L, R their contents before the epoch and dL, dR their changes,
-the joined pairs change by
+The two inputs are arrangements by the join's key. Let L and R be their contents before the epoch and dL and dR their
+changes. Then the joined pairs change by
 
     dL * (R + dR)  +  L * dR
 
@@ -14,18 +14,18 @@ in which only rows of L whose key is in dR can differ; a semi join has [c > 0] i
 terms are linear in the entries of L, so its runs need no consolidation first. Without a residual c depends only on the
 key and is counted per distinct key, never by forming pairs.
 
-Joins that are never revised (EMIT ON ARRIVAL) have the first of the two terms only, on both sides: new left rows are
-joined with R + dR and new right rows with L + dL, so rows of one epoch find each other in any order. If only left rows
-are decided (ASOF, semi and anti joins), none of them is kept.
+Joins that are never revised (EMIT ON ARRIVAL) only have the first of the two terms, on both sides: new left rows are
+joined with R + dR and new right rows with L + dL, so rows of one epoch match in any order. ASOF, semi and anti joins
+only decide on left rows, so they keep none.
 
-Inner joins of many inputs by one key, without intermediate results: with R_i the content of input i before the epoch,
-d_i its change and N_i = R_i + d_i, the result changes by
+Inner joins of many inputs by one key have no intermediate results. Let R_i be the content of input i before the epoch,
+d_i its change and N_i = R_i + d_i. Then the result changes by
 
     d_1 * R_2 * R_3 …  +  N_1 * d_2 * R_3 …  +  N_1 * N_2 * d_3 …  + …
 
 (the rule of delta joins). Each term starts from the keys of its change; keys missing in some other input are dropped
-first, so that nothing is gathered for them. The results of a key are numbered: combination number t is the mixed-radix
-number of one row of each input, so that a result of any size is made in pieces.
+first, so that nothing is gathered for them. The results of a key are numbered: combination number t, as a mixed-radix
+number, selects one row of each input. So a result of any size is made in pieces.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
         return Delta.none(op.schema)
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
-    # A side's own keys matter where partners of the other side's rows are counted, before and after.
+    # A side's own keys matter if partners of the other side's rows are counted, before and after the epoch.
     inputs = near_changes(inputs, (right_sign != 0, left_sign != 0))
     left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))
     return production(op, left, right, ctx).made(ctx.slicing, *inputs)
@@ -82,7 +82,7 @@ def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: St
     """The size of the join's output and how to compute it, before any row exists. Raises TooManyRowsError."""
     joining = _Joining(op, left, right, ctx)
     ctx.expect(joining.amplification)
-    # New rows without partner: no more than the input, but they are output as well.
+    # New rows without partner are also output, no more than the input has.
     alone = sum(side.arranged.num_rows for side in (left, right) if side.sign)
     types = [f.type.arrow for f in op.schema]
     return Production(
@@ -98,9 +98,8 @@ def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: Pai
 
 @dataclass(frozen=True, eq=False)
 class _Flips:
-    """Keys of a side whose first partner arrives or last partner is deleted.
-
-    groups: of `probe`, the change of the other side. signs: by group, +1 if the rows are output now, -1 if retracted.
+    """Keys of a side whose first partner arrives or last partner is deleted. groups: those in `probe`, the change of
+    the other side. signs: for each group, +1 if its rows are now output, -1 if they are retracted.
     """
 
     probe: Probe
@@ -109,7 +108,7 @@ class _Flips:
 
 
 class _Joining:
-    """The terms of one step of a join: their number of rows, and the rows."""
+    """The terms of one step of a join: the number of their rows, and the rows themselves."""
 
     def __init__(self, op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: StepContext) -> None:
         self._op, self._left, self._right, self._ctx = op, left, right, ctx
@@ -160,7 +159,9 @@ class _Joining:
 def _unpaired(
     side: JoinSide, other: JoinSide, flipped: Sequence[_Flips], limit: int
 ) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """Changes of the rows of `side` that are output because of having, or not having, partners: (run, rows, diffs)."""
+    """The changes (run, rows, diffs) of the rows of `side` that are output because they have, or don't have,
+    partners.
+    """
     for probe in side.probes if side.sign else ():
         alone = np.flatnonzero(probe.of_rows(present(probe.counts(other.new), side.sign)))
         for rows in cut(alone, limit):
@@ -172,14 +173,14 @@ def _unpaired(
 
 
 def arrival_join(op: ArrivalJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext) -> Delta | Sliced:
-    """The output for this epoch's rows; for semi and anti joins the left input is a delta."""
+    """The output for this epoch's rows. The left input of semi and anti joins is a delta."""
     return step(op, _sides(op, inputs), state, ctx)
 
 
 def arrival_asof(
     op: ArrivalAsofJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext
 ) -> Delta | Sliced:
-    """The left rows of this epoch with their partners as of now; the left input is a delta."""
+    """The left rows of this epoch with their current partners. The left input is a delta."""
     return asof.step(op, _sides(op, inputs), state, ctx)
 
 
@@ -243,7 +244,7 @@ def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) 
 
 def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
     """The approximate bytes of an output row, from those of its input rows."""
-    total = 8.0  # the diff
+    total = 8.0  # the size of the diff
     for c in op.output:
         runs = inputs[c.input].changes or inputs[c.input].old
         total += sum(r.columns.column(c.column).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
@@ -252,10 +253,9 @@ def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Term:
-    """The change of one input times the content of the others.
-
-    changed: the number of the input. others: runs by input. keys: groups of the probe that all others have. counts: by
-    input and group, the number of rows.
+    """The product of the change of one input and the contents of the others. changed: the number of that input. others:
+    the runs of each other input. keys: groups of the probe that all others have. counts: the number of rows for each
+    input and group.
     """
 
     changed: int
@@ -265,7 +265,7 @@ class _Term:
     counts: dict[int, col.Positions]
 
     def made(self) -> np.ndarray:
-        """The approximate number of combinations by group, because products of many counts may exceed 64 bits."""
+        """The number of combinations of each group; approximate, because products of many counts may exceed 64 bits."""
         found = np.zeros(self.probe.num_groups)
         found[self.keys] = self.probe.lengths[self.keys]
         for counts in self.counts.values():
@@ -295,9 +295,8 @@ def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of one input for some keys: those of key k are [starts[k], starts[k] + counts[k]).
-
-    order: the index of each of them in the concatenated rows of all `pieces` (run, rows).
+    """The rows of one input for some keys: key k has the rows [starts[k], starts[k] + counts[k]). order: the index of
+    each row in the concatenated rows of all `pieces` (run, rows).
     """
 
     pieces: list[tuple[Run, col.Positions]]
@@ -314,7 +313,7 @@ class _Rows:
 
     @cached_property
     def diff(self) -> Diffs | None:
-        """None if all are 1."""
+        """The diffs; None if all are 1."""
         if all(run.all_ones for run, _ in self.pieces):
             return None
         return np.concatenate([run.diff[rows] for run, rows in self.pieces])
@@ -328,13 +327,15 @@ class _Matches:
         self._columns: dict[tuple[int, int], pa.Array] = {}
 
     def column(self, side: int, index: int) -> pa.Array:
-        """A column of an input, as `at` numbers its rows."""
+        """A column of an input, for the row numbers `at`."""
         if (side, index) not in self._columns:
             self._columns[side, index] = self.inputs[side].column(index)
         return self._columns[side, index]
 
     def combinations(self, limit: int) -> Iterator[np.ndarray]:
-        """All combinations of rows with equal keys, at most `limit` at a time: a matrix, row i is of input i."""
+        """All combinations of rows with equal keys, at most `limit` at a time, as a matrix whose row i is for input
+        i.
+        """
         sizes = self.inputs[0].counts.copy()
         for rows in self.inputs[1:]:
             sizes *= rows.counts
@@ -357,7 +358,7 @@ class _Matches:
 
 
 def _matched(term: _Term) -> Iterator[_Matches]:
-    """The keys of the change that all others have too, some at a time."""
+    """The keys of the change that all other inputs also have, some at a time."""
     probe, keys = term.probe, term.keys
     weights = np.cumsum(probe.lengths[keys] + sum(counts[keys] for counts in term.counts.values()))
     begin = 0
@@ -372,7 +373,7 @@ def _matched(term: _Term) -> Iterator[_Matches]:
 
 
 def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positions]]) -> _Rows:
-    """found: for each run, where the rows of all keys begin and end."""
+    """The rows of an input for some keys. found: for each run, where the rows of all keys begin and end."""
     parts, owners = [], []
     for run, low, high in found:
         for index, rows in pieces(low[keys], (high - low)[keys], PIECE_ROWS):
@@ -384,7 +385,7 @@ def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positio
 
 
 def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) -> np.ndarray:
-    """The combinations for which the residual is true; an error in it counts as false."""
+    """The combinations for which the residual is true; errors count as false."""
     if op.residual is None or not rows.shape[1]:
         return rows
     tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})

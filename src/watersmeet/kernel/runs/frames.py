@@ -232,7 +232,7 @@ def whole(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta
 def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta:
     """As `whole`, with one array for each column: memory for one column at a time.
 
-    INTERNAL_ERROR if the strings of a column do not fit in one array (2 GiB).
+    Raises INTERNAL_ERROR if the strings of a column do not fit in one array (2 GiB).
     """
     chunked = whole(slices, schema, slicing)
     spool = Spool(slicing.directory)

@@ -262,7 +262,7 @@ class Run:
         return Delta(self.columns, self.diff)
 
     def expect(self, hashes: Hashes) -> None:
-        """INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may be missing (`cold.near`)."""
+        """Raises INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may be missing (`cold.near`)."""
 
     def stored(self, *, filters: bool = False) -> Pieces:
         """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1. Columns are not
@@ -288,7 +288,9 @@ class Run:
 
     @staticmethod
     def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
-        """The inverse of `stored`; the columns point into `buffer` (preferably aligned to 64 bytes). STATE_DAMAGED."""
+        """The inverse of `stored`; the columns point into `buffer` (preferably aligned to 64 bytes). Raises
+        STATE_DAMAGED.
+        """
         try:
             with pa.ipc.open_stream(pa.BufferReader(buffer)) as reader:
                 meta = json.loads(reader.schema.metadata[_META])

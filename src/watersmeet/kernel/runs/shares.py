@@ -226,7 +226,7 @@ class RunRef(NamedTuple):
 def load(ref: RunRef, buffer: pa.Buffer) -> Run:
     """The run of a reference from the bytes of its blob. Selected rows are not stored yet.
 
-    STATE_DAMAGED if the bytes are not that run.
+    Raises STATE_DAMAGED if the bytes are not that run.
     """
     return shared(ref, Run.from_ipc(buffer, ref))
 

@@ -47,7 +47,7 @@ class StateManifest:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> StateManifest:
-        """The inverse of `to_json`. STATE_MISMATCH for another state format."""
+        """The inverse of `to_json`. Raises STATE_MISMATCH for another state format."""
         if value.get("format") != STATE_FORMAT_VERSION:
             raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
         return StateManifest(
@@ -84,7 +84,7 @@ class BlobStore(Protocol):
     """The source of stored runs."""
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """The bytes of `ref`, preferably without a copy. STATE_DAMAGED if they are missing."""
+        """The bytes of `ref`, preferably without a copy. Raises STATE_DAMAGED if they are missing."""
         ...
 
 
