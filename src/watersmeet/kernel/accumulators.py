@@ -1,7 +1,8 @@
-"""Accumulators: the state of a group, one row from which all its aggregates are computed. A layout lists the
-accumulators of an `Aggregate`; equal ones are kept once. Except for extremes (`operators.aggregate`), all are integers
-that add up: counts, limbs of exact sums, digits of exact float sums. So results never depend on the order or grouping
-of the input.
+"""Accumulators: the state of a group, one row from which all its aggregates are computed.
+
+A layout lists the accumulators of an `Aggregate`; equal ones are kept once. Except for extremes
+(`operators.aggregate`), all are integers that add up: counts, limbs of exact sums, digits of exact float sums. So
+results never depend on the order or grouping of the input.
 
 `Feeder` adds an epoch's changes to the accumulators of their groups; `result` computes the results of aggregate calls.
 """
@@ -125,8 +126,9 @@ def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
 
 @dataclass(frozen=True, eq=False)
 class Fed:
-    """The input of a feed in one epoch: values with weights (0 where they do not count), by ascending group. groups:
-    that of each row. starts: the first row of each group. num_groups: the number of groups of the epoch.
+    """The input of a feed in one epoch: values with weights (0 where they do not count), by ascending group.
+
+    groups: that of each row. starts: the first row of each group. num_groups: the number of groups of the epoch.
     """
 
     groups: Ints

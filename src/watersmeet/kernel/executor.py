@@ -220,8 +220,9 @@ def run_stage(
 
 
 class _Tally(Worker):
-    """Counts one operator's input rows, output rows and time. Slices are counted when they are read. place: where the
-    operator runs, for errors.
+    """Counts one operator's input rows, output rows and time. Slices are counted when they are read.
+
+    place: where the operator runs, for errors.
     """
 
     def __init__(self, operator: Operator, place: str, watch: Stopwatch) -> None:

@@ -32,7 +32,9 @@ from watersmeet.values.types import Schema
 @dataclass(frozen=True, kw_only=True)
 class Clause:
     """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. Its name and those of the options are in
-    lower case. span: that of the call. own: a source of this call is a relation of this database.
+    lower case.
+
+    span: that of the call. own: a source of this call is a relation of this database.
     """
 
     name: str

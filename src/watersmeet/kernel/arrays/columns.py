@@ -136,8 +136,9 @@ def struct_fields(array: pa.Array) -> list[pa.Array]:
 
 
 def equal(left: pa.Array, right: pa.Array, *, as_key: bool = False) -> Mask:
-    """The mask of equal values of two arrays of one type and length. as_key: intervals compare as in SQL ('1 month' =
-    '30 days'); otherwise by their parts.
+    """The mask of equal values of two arrays of one type and length.
+
+    as_key: intervals compare as in SQL ('1 month' = '30 days'); otherwise by their parts.
     """
     same = _equal_values(left, right, as_key=as_key)
     left_valid, right_valid = validity(left), validity(right)
@@ -303,8 +304,9 @@ MOST_DAYS: Final = np.iinfo(np.int64).max // DAY_US
 
 
 def microseconds(column: Column) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    """For a timestamp or date column: (microseconds since 1970, UTC, 0 where NULL; its `validity`). Dates beyond
-    timestamps, such as infinity, become the nearest day.
+    """For a timestamp or date column: (microseconds since 1970, UTC, 0 where NULL; its `validity`).
+
+    Dates beyond timestamps, such as infinity, become the nearest day.
     """
     array = flat(column)
     valid = validity(array)

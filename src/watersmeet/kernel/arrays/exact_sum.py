@@ -63,7 +63,9 @@ def carried(limbs: Limbs) -> Limbs:
 
 def scaled(limbs: Limbs, power: int, *divisors: npt.NDArray[np.int64]) -> tuple[Words, col.Mask]:
     """The numbers value * 10^power / (product of divisors), rounded half away from zero: their magnitudes, and the mask
-    of negative ones. divisors: each above 0.
+    of negative ones.
+
+    divisors: each above 0.
     """
     normal = carried(limbs)
     negative: col.Mask = normal[-1] < 0
@@ -261,6 +263,8 @@ class Table:
 
 def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tuple[Table, ...]]:
     """Dense sums of rows 0 to num_rows - 1, for some rows at a time: table i has the sums of parts[0] to parts[i].
+
+
     bins: the maximum number of bins.
     """
     used = [p.bins for p in parts if p.bins.size]
@@ -295,8 +299,9 @@ def carry(digits: Ints) -> None:
 
 
 def rounded(digits: Ints, first: int, precision: int, one: int = _ONE) -> Floats:
-    """Digits in normal form from bin `first` on, rounded to `precision` bits, half to even. one: the number of binary
-    places below 1.0.
+    """Digits in normal form from bin `first` on, rounded to `precision` bits, half to even.
+
+    one: the number of binary places below 1.0.
     """
     width, count = digits.shape
     columns = np.arange(count)
@@ -395,8 +400,10 @@ def _squared(limbs: Words) -> Words:
 def float_numerators(
     counts: Ints, sums: tuple[pa.Array, pa.Array], squares: tuple[pa.Array, pa.Array]
 ) -> tuple[Floats, Ints]:
-    """The numerator of each group as (f, p), meaning f * 2^p with f correctly rounded. Sums and squares are in their
-    stored form (first bin, digits). p is 0, or `_FAR` or -`_FAR` where the numerator is not a normal float.
+    """The numerator of each group as (f, p), meaning f * 2^p with f correctly rounded.
+
+    Sums and squares are in their stored form (first bin, digits). p is 0, or `_FAR` or -`_FAR` where the numerator is
+    not a normal float.
     """
     pieces = [(np.zeros(0), np.zeros(0, np.int64))]
     for piece in _pieces(len(counts)):

@@ -307,8 +307,9 @@ def order_prefixes(array: pa.Array) -> Hashes:
 
 def order_words(array: pa.Array) -> Hashes:
     """Numbers in [0, 2^64) that never decrease with increasing values; different values may have equal numbers. Stable
-    for ever; no value is NULL. Different integers, times and floats have different numbers; those of texts depend on
-    their first 8 bytes.
+    for ever; no value is NULL.
+
+    Different integers, times and floats have different numbers; those of texts depend on their first 8 bytes.
     """
     kind = array.type
     t = pa.types

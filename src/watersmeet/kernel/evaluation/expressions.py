@@ -58,10 +58,11 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How each output column is computed. outputs: for each column its kind and, depending on it, a position in the
-    input, a value, or a position in `computed`. computed: the expressions for DuckDB, with their positions in the
-    output. statement: computes these; None if there are none, or if a constant raises an error (`broken`): then each
-    cell is evaluated separately.
+    """How each output column is computed.
+
+    outputs: for each column its kind and, depending on it, a position in the input, a value, or a position in
+    `computed`. computed: the expressions for DuckDB, with their positions in the output. statement: computes these;
+    None if there are none, or if a constant raises an error (`broken`): then each cell is evaluated separately.
     """
 
     outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]

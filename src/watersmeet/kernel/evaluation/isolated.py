@@ -131,8 +131,9 @@ _WAIT_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a query, in bytes. result_bytes: 0 for no limit. ending: like `Cancellation.within`. check: raises
-    an error if the statement has ended.
+    """The limits of a query, in bytes. result_bytes: 0 for no limit.
+
+    ending: like `Cancellation.within`. check: raises an error if the statement has ended.
     """
 
     memory_bytes: int
@@ -203,8 +204,8 @@ _places: Final = threading.BoundedSemaphore(max(2, cores()))
 def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget) -> pa.Table:
     """The rows of a query over the views of a connection, computed in a separate process.
 
-    Raises duckdb.Error, RESULT_LIMIT, DISK_FULL, the errors of `budget.check`, and OUT_OF_MEMORY if the query needs more
-    than its budget.
+    Raises duckdb.Error, RESULT_LIMIT, DISK_FULL, the errors of `budget.check`, and OUT_OF_MEMORY if the query needs
+    more than its budget.
     """
     with scratch_folder("query") as folder:
         with budget.ending(connection.interrupt):

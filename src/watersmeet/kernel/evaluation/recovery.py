@@ -285,8 +285,9 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Given:
-    """Rows to evaluate, and the output column for which their errors are counted (None for a predicate). rows: their
-    positions in the first table. failed: positions of rows with an error, in any order.
+    """Rows to evaluate, and the output column for which their errors are counted (None for a predicate).
+
+    rows: their positions in the first table. failed: positions of rows with an error, in any order.
     """
 
     table: pa.Table

@@ -127,8 +127,9 @@ def _touched(source: _Source, feeder: Feeder) -> Touched:
 
 @dataclass(frozen=True, eq=False)
 class _Members:
-    """The members of all groups, in order. places: their indices in `rows`, group by group. Column c of the input is
-    column place[c] of `rows`.
+    """The members of all groups, in order.
+
+    places: their indices in `rows`, group by group. Column c of the input is column place[c] of `rows`.
     """
 
     rows: Touched

@@ -26,8 +26,10 @@ ROWS: Final = "rows"
 
 def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Arranged:
     """The change and the content before it. When this returns, the state contains the change, except for rows that are
-    not needed. If nothing changes, the state is only loaded when a join requests it. The output contains all rows of
-    the change, including those not needed after the epoch, because they may be later than the watermarks before it.
+    not needed.
+
+    If nothing changes, the state is only loaded when a join requests it. The output contains all rows of the change,
+    including those not needed after the epoch, because they may be later than the watermarks before it.
     """
     change, null_keys = _taken(op, inputs[0], ctx.slicing)
     ctx.counters.busiest = busiest_of(change)

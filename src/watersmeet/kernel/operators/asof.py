@@ -1,9 +1,12 @@
 """ASOF joins: each left row with the nearest right row of its key, revised when either side changes.
 
-Let m(x, R) be the nearest partner of x in R (none if the residual is not true for it). The output then changes by dL *
-m(., R + dR) + L * (m(., R + dR) - m(., R)) in which only left rows whose key is in dR can differ. Both terms are linear
-in the entries of L, so its runs need no consolidation; R's rows of the affected keys are consolidated first, because
-the nearest row does not depend on them linearly.
+Let m(x, R) be the nearest partner of x in R (none if the residual is not true for it). The output then changes by
+
+    dL * m(., R + dR)   +   L * (m(., R + dR) - m(., R))
+
+in which only left rows whose key is in dR can differ. Both terms are linear in the entries of L, so its runs need no
+consolidation. R's rows of the affected keys are consolidated first, because the nearest row does not depend on them
+linearly.
 """
 
 from __future__ import annotations
@@ -36,8 +39,10 @@ _MOST: Final = 1 << 62
 
 class Candidates:
     """The rows of some keys that can be partners, each once; of rows with equal key and value, only the first by
-    `ties`. Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions
-    of columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
+    `ties`.
+
+    Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
+    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
     depth: only the `depth` rows of a key with the greatest values count; None for all. Group g is the g-th key of the
     probe. Rows stay in their runs until they are chosen.
     """
@@ -172,8 +177,9 @@ class Candidates:
         return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
     def _placed(self, groups: col.Positions, keys: col.Positions) -> tuple[col.Positions, col.Positions]:
-        """Numbers that order the candidates and further pairs (group, value). keys: the order keys of the candidates'
-        values, followed by those of the further values.
+        """Numbers that order the candidates and further pairs (group, value).
+
+        keys: the order keys of the candidates' values, followed by those of the further values.
         """
         count = len(self.values)
         low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
@@ -236,9 +242,10 @@ class Candidates:
 
 
 def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask:
-    """The mask where `above` is nearer to the value than `below`; false where both are equally near. All are numbers,
-    dates or times, none is NULL, and below <= value <= above. Differences are exact, those of floats are doubles; NaN
-    is the greatest value.
+    """The mask where `above` is nearer to the value than `below`; false where both are equally near.
+
+    All are numbers, dates or times, none is NULL, and below <= value <= above. Differences are exact, those of floats
+    are doubles; NaN is the greatest value.
     """
     kind = values.type
     if pa.types.is_decimal(kind):

@@ -91,8 +91,9 @@ def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
 
 
 def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
-    """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them). Changes
-    before the last emptying of the table are dropped, but updates among them that find no row are orphans.
+    """(whole rows and deletions without `_kept`, whether the table was emptied before the first of them).
+
+    Changes before the last emptying of the table are dropped, but updates among them that find no row are orphans.
     """
     width = len(op.schema)
     kept = col.flat(delta.columns.column(width))

@@ -16,8 +16,9 @@ value, so that a moving bound reads and outputs only the rows between the old an
 
     dL where it passes the new bound   +   L where (passes the new bound) differs from (passes the old one)
 
-Without a bound, or with a NULL, no row passes; a NULL on the left never passes and is not kept. A late-row filter drops
-late rows; their number is that of input rows minus output rows.
+Without a bound, or with a NULL, no row passes; a NULL on the left never passes and is not kept.
+
+A late-row filter drops late rows; their number is that of input rows minus output rows.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def time_filter(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: Step
 
 
 class _Line:
-    """The bound before this epoch and now. passed: the trace with the earlier bound, if it is stored. unit_us: the
-    microseconds per unit of the column.
+    """The bound before this epoch and now.
+
+    passed: the trace with the earlier bound, if it is stored. unit_us: the microseconds per unit of the column.
     """
 
     def __init__(self, op: TimeFilter, passed: Trace, unit_us: int) -> None:

@@ -98,8 +98,10 @@ def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: Pai
 
 @dataclass(frozen=True, eq=False)
 class _Flips:
-    """Keys of a side whose first partner arrives or last partner is deleted. groups: those in `probe`, the change of
-    the other side. signs: for each group, +1 if its rows are now output, -1 if they are retracted.
+    """Keys of a side whose first partner arrives or last partner is deleted.
+
+    groups: those in `probe`, the change of the other side. signs: for each group, +1 if its rows are now output, -1 if
+    they are retracted.
     """
 
     probe: Probe
@@ -253,9 +255,10 @@ def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Term:
-    """The product of the change of one input and the contents of the others. changed: the number of that input. others:
-    the runs of each other input. keys: groups of the probe that all others have. counts: the number of rows for each
-    input and group.
+    """The product of the change of one input and the contents of the others.
+
+    changed: the number of that input. others: the runs of each other input. keys: groups of the probe that all others
+    have. counts: the number of rows for each input and group.
     """
 
     changed: int
@@ -295,8 +298,9 @@ def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows of one input for some keys: key k has the rows [starts[k], starts[k] + counts[k]). order: the index of
-    each row in the concatenated rows of all `pieces` (run, rows).
+    """The rows of one input for some keys: key k has the rows [starts[k], starts[k] + counts[k]).
+
+    order: the index of each row in the concatenated rows of all `pieces` (run, rows).
     """
 
     pieces: list[tuple[Run, col.Positions]]

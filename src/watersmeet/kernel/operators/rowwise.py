@@ -1,4 +1,4 @@
-"""Operators on single rows, or without state: map, cut, union, constant, sort, repeat, arrivals, unnest."""
+"""Operators that process single rows, or have no state: map, cut, union, constant, sort, repeat, arrivals, unnest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watersmeet.values.packing import offsets
 
 
 def map_rows(op: Map, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The input's rows where the predicate is true and no required column fails, projected. Order and diffs stay."""
+    """The projected input rows where the predicate is true and no required column fails, with their order and diffs."""
     delta = inputs[0]
     columns, rows = ctx.evaluator.project(
         delta.columns, ctx.schemas[0], op.exprs, op.schema, op.predicate, ctx.counters, delta.num_rows, op.required
@@ -32,7 +32,7 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 def cut(op: Cut, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """All changes of the epoch, or none. A backfill reads the history, every other epoch later changes."""
+    """All changes of the epoch, or none: a backfill reads the history, every other epoch reads later changes."""
     delta = inputs[0]
     return delta if ctx.filling == (op.keeps == "before") else delta.take(_NO_ROWS)
 
@@ -43,14 +43,14 @@ def union(op: Union, inputs: Sequence[Delta], state: State, ctx: StepContext) ->
 
 
 def constant(op: Constant, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The rows, in the first epoch of the state and in bucket 0; otherwise nothing."""
+    """The constant rows in bucket 0 in the state's first epoch; otherwise nothing."""
     if not (ctx.initial and ctx.bucket == 0):
         return Delta.none(op.schema)
     return Delta(ctx.evaluator.rows(op.rows_sql, op.schema, ctx.counters), np.ones(len(op.rows_sql), np.int64))
 
 
 def sort(op: Sort, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes in the order of the operator. Stable."""
+    """The changes, stably sorted by the operator's order."""
     delta = inputs[0]
     keys = [(f"c{i}", "descending" if k.descending else "ascending") for i, k in enumerate(op.order)]
     by = pa.table({f"c{i}": col.flat(delta.columns.column(k.column)) for i, k in enumerate(op.order)})
@@ -59,7 +59,9 @@ def sort(op: Sort, inputs: Sequence[Delta], state: State, ctx: StepContext) -> D
 
 
 def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The changes, each diff multiplied; not consolidated: a changed number has its old and its new rows."""
+    """The changes with multiplied diffs, not consolidated: if a row's number changes, the output has its old and its
+    new rows.
+    """
     delta = inputs[0]
     times = col.flat(delta.columns.column(len(op.schema)))
     factor = np.maximum(col.words(times), 0)
@@ -72,8 +74,8 @@ def repeat(op: Repeat, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 
 def arrivals(op: Arrivals, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The inserted rows, including those that a later row of the same epoch replaces, so that the boundaries of epochs
-    have no effect.
+    """The inserted rows, including those that a later row of the same epoch replaces, so that the bounds of epochs have
+    no effect.
     """
     delta = inputs[0]
     kept = delta.take(np.flatnonzero(delta.diff > 0))
@@ -107,7 +109,9 @@ def _slices(
     ctx: StepContext,
     limit: int,
 ) -> Iterator[Delta]:
-    """The results, at most `limit` rows with elements at a time; finally the rows without any, if they are output."""
+    """The results: rows with elements, at most `limit` at a time; then the rows without elements, if they are
+    output.
+    """
     met = np.zeros(delta.num_rows, np.bool_)
     for parents, numbers in pieces(np.zeros(delta.num_rows, np.int64), counts, limit):
         rows, made = parents, _made(op, lists, parents, numbers)
@@ -121,7 +125,7 @@ def _slices(
 
 
 class _Lists:
-    """An array column: its elements, where those of each row start and how many there are (NULL: none)."""
+    """An array column: its elements, and for each row where its elements start and how many they are (0 for NULL)."""
 
     def __init__(self, array: pa.Array) -> None:
         bounds = offsets(array)
@@ -132,7 +136,7 @@ class _Lists:
         self.elements: pa.Array = array.values
 
     def take(self, parents: Positions, numbers: Positions) -> pa.Array:
-        """Element `numbers[i]` (from 0) of row `parents[i]`; NULL if it has fewer."""
+        """For each i, element `numbers[i]` (from 0) of row `parents[i]`; NULL if the row has fewer."""
         places = self.starts[parents] + numbers
         short = numbers >= self.lengths[parents]
         if not short.any():
@@ -148,7 +152,9 @@ def _made(op: Unnest, lists: Sequence[_Lists], parents: Positions, numbers: Posi
 def _mask(
     op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array], ctx: StepContext
 ) -> col.Mask:
-    """The results for which the condition is true; errors count as false. Gathers only the columns that it mentions."""
+    """The mask of results for which the condition is true; errors count as false. Gathers only the columns that it
+    mentions.
+    """
     assert op.condition is not None
     mentioned = sorted({(side, int(i)) for side, i in _COLUMN.findall(op.condition)})
     fields = {"l": ctx.schemas[0], "r": op.schema[len(op.keep) :]}
@@ -163,7 +169,7 @@ def _delta(op: Unnest, delta: Delta, arrays: Sequence[pa.Array], rows: Positions
 
 
 def _table(op: Unnest, arrays: Sequence[pa.Array], rows: Positions, made: Sequence[pa.Array]) -> pa.Table:
-    """The table of the results of `rows`; made: the columns after those that are kept."""
+    """The table of the results of `rows`. made: the columns that follow the kept ones."""
     fields = op.schema[len(op.keep) :]
     kept = col.gather_all([arrays[i] for i in op.keep], rows)
     return col.positional(

@@ -1,18 +1,21 @@
-"""Process-time temporal joins: each left row with the right rows of its key at the time it arrives.
+"""Process-time temporal joins: each left row is joined with the right rows of its key at the time of its arrival.
 
-Within an epoch the right side changes first: with R, dR its content and change, new left rows are joined with R + dR,
-and dR has no further effect. So rows that arrive together match, whatever the boundaries of epochs.
 
-Append-only left rows need no state. If they can be deleted, a memo keeps the matches of each, to be retracted (`Memo`).
+Within an epoch the right side changes first: if R is its content and dR its change, new left rows are joined with R +
+dR, and dR has no further effect. So rows that arrive together match, whatever the bounds of epochs.
+
+Append-only left rows need no state. If left rows can be deleted, a memo keeps the matches of each, so that they can be
+retracted (`Memo`).
 
 Left rows that wait for their first match are kept until the end of the first epoch in which a right row matches them
 (`UnmatchedBuffer`), and are then output once with all matching right rows. So the waiting rows are those without a
 match at the end of any epoch since they arrived: a right row that is inserted and deleted within one epoch does not
 count.
 
-Answers of look-ups are reused for a while, even if the right side changes (Timeplus, "Multi-JOINs and ASOF JOINs",
-"Dictionary", "Direct JOIN with Dictionary"). A key without rows is looked up each time. A trace of the join contains
-the answers with the time of the epoch of their look-up. Within an epoch all rows of a key have the same answer.
+Answers of look-ups can be reused for a set time, even if the right side changes (Timeplus, "Multi-JOINs and ASOF
+JOINs", "Dictionary", "Direct JOIN with Dictionary"). A key without rows is looked up each time. A trace of the join
+contains the answers with the time of the epoch of their look-up. Within an epoch all rows of a key have the same
+answer.
 """
 
 from __future__ import annotations
@@ -50,9 +53,9 @@ Ints = npt.NDArray[np.int64]
 class Memo:
     """The memo of a temporal join in one epoch.
 
-    A row of it has the left columns that identify a left row, the output columns of the right row, whether there was a
-    match, the epoch of the look-up, and the number of equal left rows in that epoch (copies); its diff is copies times
-    the right row's. Of equal left rows the oldest are retracted first. width: the number of left columns.
+    Each of its rows has the left columns that identify a left row, the output columns of the right row, whether there
+    was a match, the epoch of the look-up, and the number of equal left rows in that epoch (copies); its diff is copies
+    times the right row's diff. Of equal left rows the oldest are retracted first. width: the number of left columns.
     """
 
     def __init__(self, op: TemporalJoin, state: State, width: int, epoch: int) -> None:
@@ -96,7 +99,7 @@ class Memo:
                 self._shrink(*found, deleted)
 
     def changes(self) -> Delta:
-        """The output's changes. The memo contains them all when this returns."""
+        """The output's changes. When this returns, the memo contains them."""
         if not self._changes:
             return Delta.none(self._op.schema)
         change = Delta.concat(self._changes)
@@ -137,7 +140,7 @@ class Memo:
 
 
 class _Met:
-    """Receives left rows, their copies and the right columns: of pairs, and of rows without match."""
+    """Receives left rows with their copies and right columns, for pairs and for rows without match."""
 
     def __init__(self, op: TemporalJoin, left: pa.Schema, kept: Sequence[int], right: list[InputColumn]) -> None:
         of_right = {c: f.type.arrow for c, f in zip(op.output, op.schema, strict=True)}
@@ -160,14 +163,15 @@ class _Met:
 #: The trace of the rows that wait, by the left keys.
 WAITING: Final = "waiting"
 
-#: Looks left rows up in the current right side: adds pairs, and rows without match; returns those that can't match.
+#: A function that looks up left rows in the current right side: it adds pairs and rows without match, and returns the
+#: rows that can't match.
 LookUp = Callable[[Delta, PairOutput], Delta]
 
 
 class UnmatchedBuffer:
     """The waiting rows of a look-up join in one epoch. Only rows with keys that can match wait.
 
-    left: Arrow types of left rows.
+    left: the Arrow types of left rows.
     """
 
     def __init__(self, op: TemporalJoin, state: State, left: list[pa.DataType], out: JoinOutput) -> None:
@@ -194,21 +198,21 @@ class UnmatchedBuffer:
             self._changes += [rows.negated(), met.alone.delta()]
 
     def look_up(self, rows: Delta, look_up: LookUp) -> Delta:
-        """Looks up new rows; those without match wait, in a left join after they were output with NULLs."""
+        """Looks up new rows. Those without match wait; a left join first outputs them with NULLs."""
         met = _Split(self._out, self._left, shown=self._op.join_kind == "left")
         null_keys = look_up(rows, met)
         self._changes.append(met.alone.delta())
         return null_keys
 
     def keep(self) -> None:
-        """Puts the changes into the state."""
+        """Adds the changes to the state."""
         changes = [c for c in self._changes if c.num_rows]
         if changes:
             self._trace.append(arrange(Delta.concat(changes), self._op.left_keys))
 
 
 class _Split:
-    """Passes pairs on, and collects the left rows without match. shown: also pass these on."""
+    """Passes on pairs, and collects the left rows without match. shown: also pass on those."""
 
     def __init__(self, out: JoinOutput, left: list[pa.DataType], *, shown: bool = False) -> None:
         self._out = out
@@ -230,17 +234,17 @@ class _Split:
             self.alone.add(left, left_rows, None, None, diff)
 
 
-#: The trace of answers: the right side's columns, and the time of the look-up.
+#: The trace of answers, with the right side's columns and the time of the look-up.
 ANSWERS: Final = "answers"
 
 _Found = list[tuple[list[pa.Array], npt.NDArray[np.int64]]]
 
 
 def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, now_us: int) -> Arranged:
-    """The answers to the changes of `left`, in place of the changes of `right`; the state contains them when this
-    returns.
+    """The answers to the new rows `left`, to be used instead of `right`.
 
-    left: new rows; right: all its changes precede them. now_us: the time of the epoch.
+    When this returns, the state contains them. right: all its changes precede the new rows. now_us: the time of the
+    epoch.
     """
     assert op.ttl_us is not None
     bound_us = now_us - op.ttl_us + 1  # an answer expires exactly at the end of its time
@@ -287,7 +291,8 @@ def _one(found: _Found, none: Delta) -> Delta:
 def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext) -> Delta | Sliced:
     """The changes of the output: current matches of new or waiting left rows, and earlier matches of deleted ones.
 
-    TooManyRowsError before the first look-up; the changed state must then be discarded.
+
+    Raises TooManyRowsError before the first look-up; then the changed state must be discarded.
     """
     delta: Delta = inputs[0]
     right: Arranged = inputs[1]
@@ -300,11 +305,11 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
         out = JoinOutput(op.output, [f.type.arrow for f in op.schema])
         _wait(op, delta, right, out, state, ctx)
         return out.delta()
-    # An update that leaves a row unchanged is no change: rows are summed before they are looked up.
+    # An update that does not change a row has no effect, because rows are consolidated before they are looked up.
     rows = arrange(delta, tuple(range(delta.columns.num_columns)))
     memo = Memo(op, state, len(ctx.schemas[0]), ctx.epoch)
     came = np.flatnonzero(rows.diff > 0)
-    every = replace(op, join_kind="left")  # rows without a match are also remembered
+    every = replace(op, join_kind="left")  # also remembers rows without a match
     memo.remember(rows.take(came), lambda some, met: _look_up(every, some, right, met, state, ctx))
     memo.take_back(rows.take(np.flatnonzero(rows.diff < 0)))
     return memo.changes()
@@ -312,7 +317,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
 
 def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, state: State, ctx: StepContext) -> None:
     """Adds the matches of new and waiting left rows."""
-    every = replace(op, join_kind="left")  # rows without a match wait, also in an inner join
+    every = replace(op, join_kind="left")  # rows without a match wait, even in an inner join
 
     def look_up(rows: Delta, met: PairOutput) -> Delta:
         left, still = near_changes(unkept(rows, op.left_keys, op.null_safe, right), (False, False))
@@ -324,12 +329,12 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
     if delta.num_rows:
         null_keys = unmatched.look_up(delta, look_up)
         if op.join_kind == "left":
-            _add_alone(null_keys, out)  # it can't match: no need to wait
+            _add_alone(null_keys, out)  # these rows can't match, so they need not wait
     unmatched.keep()
 
 
 def _look_up(op: TemporalJoin, delta: Delta, right: Arranged, out: PairOutput, state: State, ctx: StepContext) -> None:
-    """Adds the matches of the rows of `delta`, in a left join also the rows without match."""
+    """Adds the matches of the rows of `delta`, and in a left join the rows without match."""
     left, still = _sides(op, delta, right, state, ctx)
     for found in _production(op, left, still, ctx).find(PIECE_ROWS):
         out.add(*found)
@@ -344,7 +349,7 @@ def _sides(
     left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right), (False, False))
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
-    ):  # history has no times, so each of its rows is looked up
+    ):  # history has no times of arrival, so each of its rows is looked up
         still = answered(op, left, still, state, now_us)
     return left, still
 

@@ -1,8 +1,8 @@
 """The best rows of each key: ORDER BY … LIMIT, and the rows whose row_number (or rank) is at most N.
 
-All rows are kept, in runs sorted by key and order: by a word with the top half of the key's hash above 32 bits that
-rise along the order. For a touched key only the first rows of each run are read: as many as its best rows before and
-after the epoch need. Append-only input keeps only the best rows.
+All rows are kept, in runs sorted by key and order: by a word of the top half of the key's hash, followed by 32 bits
+that increase along the order. For a changed key, each run is only read up to the last of its best rows before and after
+the epoch. Append-only input keeps only the best rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
 from watersmeet.values import watermarks
 
-#: Entries of a run that are read beyond the rows wanted, and the factor by which more are read if that is not enough.
+#: The number of entries of a run that are read beyond the wanted rows, and the factor by which it grows if they are not
+#: enough.
 FIRST_ROWS: Final = 16
 _FURTHER: Final = 8
 _LOW: Final = np.uint64(0xFFFFFFFF)
@@ -48,7 +49,9 @@ _PIECE_ROWS: Final = 1 << 20
 
 
 def step(op: TopN, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
-    """The changes of the best rows: each row once, by the hash of its key and then in the order of the key's rows."""
+    """The changes of the best rows, each row once, ordered by the hash of its key and then by the order of the key's
+    rows.
+    """
     out = _changed(op, inputs[0], state, ctx)
     bound = watermarks.value(op.retain, ctx.watermarks)
     if bound is not None and op.time is not None:
@@ -86,14 +89,14 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
 
 
 def _words(op: TopN, arrays: Sequence[pa.Array], hashes: Hashes) -> Hashes:
-    """The words by which runs are sorted."""
+    """The words by which the runs are sorted."""
     first = leading([a.type for a in arrays], op.order)
     base = hashes & ~_LOW
     return base if first is None else base | prefixes(arrays[first.column], first)
 
 
 def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
-    """For each row, in the ranking's order, the number of its copies between `offset` and the limit."""
+    """For each row, in the order of the ranking, the number of its copies between `offset` and the limit."""
     groups = ranking.groups
     total = np.cumsum(counts)
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
@@ -115,7 +118,7 @@ def _chosen(op: TopN, ranking: Ranking, counts: Ints, offset: int) -> Ints:
 
 
 def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: Groups) -> None:
-    """Writes the rows that can be output from now on, and deletes the others."""
+    """Writes the rows that later epochs can output, and deletes the others."""
     old, new = (_chosen(op, ranking, counts[ranking.order], 0) for counts in (rows.before, rows.after))
     moved = np.flatnonzero(new != old)
     arrays = col.gather_all(rows.arrays, ranking.order[moved])
@@ -128,8 +131,8 @@ def _keep_best(op: TopN, trace: Trace, rows: Touched, ranking: Ranking, groups: 
 class _Best:
     """The first rows of groups.
 
-    entries: pairs of groups and rows. They contain all rows of the groups in the mask `complete`; of each other group,
-    the rows whose sort word is below `horizon`.
+    entries: pairs of groups and rows. For groups in the mask `complete` they contain all rows; for other groups, the
+    rows whose sort word is below the group's `horizon`.
     """
 
     entries: list[tuple[Ints, Delta]]
@@ -139,14 +142,14 @@ class _Best:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Finds the first rows of groups in `runs`, whose columns `keys` are those of the groups."""
+    """Finds the first rows of groups in `runs`. keys: the key columns of the runs."""
 
     runs: Sequence[Run]
     groups: Groups
     keys: tuple[int, ...]
 
     def best(self, wanted: Ints) -> _Best:
-        """Entries of each group that make at least `wanted` rows, copies counted, or all that it has."""
+        """For each group, entries with at least `wanted` rows (counting copies), or all of its entries."""
         horizon = np.zeros(self.groups.count, np.uint64)
         complete = np.ones(self.groups.count, np.bool_)
         entries: list[tuple[Ints, Delta]] = []
@@ -173,7 +176,9 @@ class _Search:
         return np.searchsorted(run.hash, base), np.searchsorted(run.hash, base | _LOW, side="right")
 
     def _bounds(self, wanted: Ints, most: Ints) -> tuple[Hashes, col.Mask]:
-        """The lowest word beyond the first `most` entries of some run; and which groups have none."""
+        """For each group, the lowest sort word beyond the first `most` entries of a run; and the mask of groups without
+        one.
+        """
         bound = np.full(len(wanted), ~np.uint64(0))
         whole = np.ones(len(wanted), np.bool_)
         for run in self.runs:
@@ -184,7 +189,9 @@ class _Search:
         return bound, whole
 
     def _entries(self, wanted: Ints, bound: Hashes, whole: col.Mask) -> list[tuple[Ints, Delta]]:
-        """All entries of groups that are `whole`, and those with words below `bound`: (index in `wanted`, rows)."""
+        """The entries (index in `wanted`, rows): all those of groups that are `whole`, and otherwise those with words
+        below `bound`.
+        """
         found = []
         for run in self.runs:
             low, high = self._ranges(run, wanted)

@@ -1,8 +1,9 @@
-"""Window functions: the rows of touched keys are computed before and after the epoch, and the differences are output.
+"""Window functions: the values of changed keys are computed as of before and after the epoch; the output is the
+difference.
 
 The only state is the input's arrangement by key. A function's values depend only on the rows of its key: rows have a
-total order, and sums are exact. Frames are stretches of places in the order of a window; aggregates over them are
-differences of running sums of integer accumulators, so a sum depends only on the rows of its frame.
+total order, and sums are exact. Frames are stretches of positions ("places") in the order of a window. Aggregates over
+them are differences of running sums of integer accumulators, so a sum depends only on the rows of its frame.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
 from watersmeet.values.types import Schema
 
-#: Stretches of places: [low, high) of each row, not empty where low < high.
+#: A stretch of places [low, high) for each row, not empty where low < high.
 Stretch = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Rows in the order of a window, partition after partition.
+    """The places of rows in the order of a window, partition after partition.
 
-    partition: of each place, ascending. leads: places where the peers of a row begin.
+    partition: that of each place, ascending. leads: the mask of places that are the first of their peers.
     """
 
     partition: Ints
@@ -53,17 +54,17 @@ class Places:
 
     @cached_property
     def here(self) -> Ints:
-        """Each place."""
+        """The numbers of all places."""
         return np.arange(self.count)
 
     @cached_property
     def bounds(self) -> Stretch:
-        """The partition of each place."""
+        """The stretch of each place's partition."""
         return _stretches(np.flatnonzero(np.diff(self.partition, prepend=-1)), self.count)
 
     @cached_property
     def peers(self) -> Stretch:
-        """The peers of each place, itself among them."""
+        """The stretch of each place's peers, which includes the place itself."""
         return _stretches(np.flatnonzero(self.leads), self.count)
 
     @cached_property
@@ -119,7 +120,9 @@ def _ends(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order:
 
 
 def _of_peers(places: Places, distance: int) -> Stretch:
-    """The group of peers at that distance; an empty stretch at the partition's end if there is none."""
+    """For each place, the group of peers at the given distance; an empty stretch at the partition's end if there is
+    none.
+    """
     starts = np.flatnonzero(places.leads)
     ends = np.append(starts[1:], places.count)
     number = places.peer_number + distance
@@ -134,7 +137,7 @@ def _of_peers(places: Places, distance: int) -> Stretch:
 def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, *, low: bool) -> Ints:
     """For each place, the first position in its partition at which a value reaches the target of the place.
 
-    low: whether a value equal to the target counts; otherwise the value must be beyond it.
+    low: whether a value equal to the target reaches it; otherwise the value must be beyond it.
     """
     count = places.count
     words = order_keys(pa.concat_arrays([values, targets]))
@@ -151,7 +154,7 @@ def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, 
     begin, end = _known_stretch(places, known)
     counted = np.cumsum(known) - known
     result = np.array(places.peers[0 if low else 1])
-    lost = np.flatnonzero(known & ~aimed)  # the target exceeds its type: all rows on that side
+    lost = np.flatnonzero(known & ~aimed)  # the target exceeds its type, so all rows are on that side
     result[lost] = (begin if low else end)[lost]
     at = aims[order[~is_value] - len(rows)]
     result[at] = begin[at] + passed - counted[begin[at]]
@@ -159,7 +162,7 @@ def _reached(places: Places, values: pa.Array, targets: pa.Array, key: SortKey, 
 
 
 def _known_stretch(places: Places, known: col.Mask) -> Stretch:
-    """Where in its partition the values that are not NULL begin and end."""
+    """For each place, the stretch of the non-NULL values in its partition."""
     first, last = places.bounds
     total = np.concatenate(([0], np.cumsum(known)))
     nulls_first = ~known[first]
@@ -200,7 +203,7 @@ def _cume_dist(_spec: WindowSpec, rows: Rows) -> pa.Array:
 
 
 def _ntile(spec: WindowSpec, rows: Rows) -> pa.Array:
-    """Buckets of equal size; the first ones have one more row if it does not divide."""
+    """The numbers of buckets of equal size; if the rows don't divide evenly, the first buckets have one more row."""
     first, last = rows.places.bounds
     place = rows.places.here - first
     size, larger = np.divmod(last - first, spec.number)
@@ -224,7 +227,7 @@ def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
     return value
 
 
-#: Functions without a frame.
+#: The functions without a frame.
 UNFRAMED: Final[dict[str, Callable[[WindowSpec, Rows], pa.Array]]] = {
     "row_number": _row_number,
     "rank": _rank,
@@ -245,7 +248,7 @@ def pick(values: pa.Array, at: Ints, there: col.Mask) -> pa.Array:
 
 
 def nth(values: pa.Array, frame: Sequence[Stretch], number: int, *, backwards: bool = False) -> pa.Array:
-    """The value of the row that is number `number` (from 1) of each frame, counted from its end if `backwards`."""
+    """The value of row number `number` (from 1) of each frame, counted from its end if `backwards`."""
     count = len(frame[0][0])
     at, there = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     left = np.full(count, number - 1, np.int64)
@@ -259,7 +262,7 @@ def nth(values: pa.Array, frame: Sequence[Stretch], number: int, *, backwards: b
 
 
 def positional_value(spec: WindowSpec, values: pa.Array, frame: Sequence[Stretch]) -> pa.Array:
-    """first_value, last_value and nth_value."""
+    """The values of first_value, last_value and nth_value."""
     if spec.function == "nth_value":
         return nth(values, frame, spec.number)
     if spec.function in ("first_value", "last_value"):
@@ -273,9 +276,10 @@ _GREATEST: Final = np.iinfo(np.int64).max
 def framed(
     op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
-    """The single call of `op` over each frame as `kind`, and the mask of values that are too large, and so NULL.
+    """The values of the single call of `op` over each frame as `kind`, and the mask of values that are NULL because
+    they are too large.
 
-    arrays, schema: of the rows in the order of the window.
+    arrays, schema: those of the rows in the order of the window.
     """
     (call,) = op.calls
     plan = accumulators_of(op, schema)
@@ -299,7 +303,7 @@ def framed(
 
 
 def _accumulated(part: Part, values: pa.Array | None, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
-    """The accumulator's columns, a row for each frame."""
+    """The accumulator's columns, with a row for each frame."""
     if part.kind == "count":
         return [pa.array(_sums(weights.astype(np.int64), frame))]
     assert values is not None
@@ -328,7 +332,7 @@ def _limb_sums(limbs: exact_sum.Limbs, weights: col.Mask, frame: Sequence[Stretc
 
 
 def _float_sums(kind: str, values: Floats, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
-    """Columns as in `accumulators`, of kind `float` or `squares`."""
+    """The columns of an accumulator of kind `float` or `squares`, with a row for each frame."""
     rows = np.flatnonzero(weights & np.isfinite(values) & (values != 0))
     ones = np.ones(len(rows), np.int64)
     if kind == "squares":
@@ -339,7 +343,7 @@ def _float_sums(kind: str, values: Floats, weights: col.Mask, frame: Sequence[St
 
 
 def _digit_sums(digits: exact_sum.Digits, count: int, frame: Sequence[Stretch], bins: int) -> list[pa.Array]:
-    """First bin and digits of each frame's sum."""
+    """The first bin and the digits of each frame's sum."""
     sums = []
     for number in np.unique(digits.bins):
         mine = digits.bins == number
@@ -363,8 +367,8 @@ def _extreme(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, l
 
 
 def _least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for empty
-    ones.
+    """The smallest of values[low:high] for each pair, computed by stretches of doubling length; the greatest integer if
+    it is empty.
     """
     result = np.full(len(low), _GREATEST)
     lengths = high - low
@@ -406,7 +410,7 @@ def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext)
 
 
 def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list[tuple[Ints, Delta]]:
-    """All entries of the groups: (groups, rows)."""
+    """All entries of the groups, as (groups, rows)."""
     found = []
     for run in runs:
         for owner, row in groups.find(run.hash):
@@ -418,11 +422,12 @@ def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """The values of window functions for each copy of each row, as of the start and as of the end of the epoch.
+    """The values of window functions for each copy of each row, first as of the start and then as of the end of the
+    epoch.
 
-    A row that occurs n times has n copies. The first `split` values are as of the start. rows: the row of each copy;
-    the copies of a row are adjacent. numbers: the number of the copy. columns: one for each function. large: for each
-    function, the mask of values that are too large, and therefore NULL.
+    A row that occurs n times has n copies. split: the number of values as of the start. rows: the row of each copy; the
+    copies of a row are adjacent. numbers: the number of each copy of its row. columns: one for each function. large:
+    for each function, the mask of values that are too large, and therefore NULL.
     """
 
     rows: Ints
@@ -441,7 +446,7 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
     for order in dict.fromkeys(f.order for f in op.functions):
         ranking = rank(rows.groups, rows.arrays, order)
         sides = [_copies(ranking.order, counts[ranking.order]) for counts in (rows.before, rows.after)]
-        # The first copy of the first present row of some peers leads them.
+        # The first copy of the first existing row among peers is their lead.
         peers = np.cumsum(ranking.leads)
         of_place = np.empty(len(peers), np.int64)
         of_place[ranking.order] = peers
@@ -469,7 +474,7 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
 
 
 def _copies(order: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Each row of `order` as often as `counts` says: (row, which copy it is)."""
+    """Each row of `order` repeated `counts` times, as (row, number of the copy)."""
     starts = np.cumsum(counts) - counts
     return np.repeat(order, counts), np.arange(int(counts.sum())) - np.repeat(starts, counts)
 
@@ -489,7 +494,7 @@ def _value(
 
 
 def _difference(op: Window, rows: Touched, values: _Values, counters: Counters) -> Delta:
-    """The copies that differ between before and after. Copy k before is compared with copy k after."""
+    """The copies that differ before and after the epoch. Copy k before is compared with copy k after."""
     split, count = values.split, len(values.rows)
     pairs = np.minimum(rows.before, rows.after)
     paired = np.flatnonzero(values.numbers < pairs[values.rows])

@@ -1,1 +1,1 @@
-"""Changes as sorted runs: made, merged, probed by key, kept as state, forgotten."""
+"""Changes as sorted runs: creating, merging, probing by key, storing as state, and cleaning them."""

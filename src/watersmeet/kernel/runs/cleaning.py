@@ -1,17 +1,17 @@
-"""Cleaning: removing rows from traces that are no longer needed.
+"""Cleaning removes rows from traces that are no longer needed.
 
-Rows that are not needed change no result, so they are removed when it costs little: when runs are merged, and when
-enough of a run is not needed. The rules depend only on the runs and the bound, so that every replay cleans alike.
+Such rows change no result, so they are removed when it costs little: when runs are merged, and when enough of a run is
+not needed. The rules depend only on the runs and the bound, so that every replay removes the same rows.
 
-`Retention`: all rows that a watermark has passed. A run with all times below the bound is dropped unread, a small one
-is rewritten as soon as it has such a row, a large one when a sample of its times shows that half of it is not needed.
-So a row is rewritten about once, and at most about half of a trace is not needed.
+`Retention` removes all rows that a watermark has passed. A run with all times below the bound is dropped unread, a
+small run is rewritten as soon as it has such a row, a large run when a sample of its times shows that half of it is not
+needed. So a row is rewritten about once, and at most about half of a trace is not needed.
 
-`Newest`: of the rows below the bound only the newest of each key are needed: the right side of ASOF joins, versions of
-rows. Each run stores samples of its times, so only they are read in an epoch. A trace without new rows ends with at
-most about two rows a key (one in a small trace).
+`Newest` only keeps the newest of each key's rows below the bound: for the right side of ASOF joins, and versions of
+rows. Each run stores samples of its times, and an epoch only reads these. A trace without new rows ends with at most
+about two rows a key (one in a small trace).
 
-`Best`: only the best rows of each key of an append-only relation are needed: the versions of an ASOF join with a depth.
+`Best` only keeps the best rows of each key of an append-only relation: for the versions of an ASOF join with a depth.
 All runs together have at most a few times the needed rows, as in every trace.
 """
 
@@ -38,7 +38,7 @@ SMALL_ROWS: Final = 1024
 #: A trace of at most this many rows is rewritten as soon as it has a row that is not needed.
 SMALL_TRACE_ROWS: Final = 1024
 
-#: The size of the sample of times of a large run.
+#: The number of times in the sample of a large run.
 SAMPLE_ROWS: Final = 1024
 
 Ints = npt.NDArray[np.int64]
@@ -56,20 +56,20 @@ class Retention:
     nulls: bool = False
 
     def live(self, run: Run) -> Run:
-        """Exactly the rows of the run that are needed."""
+        """The run with exactly its needed rows."""
         if not run.num_rows or self._span(run)[0] >= self.bound_us:
             return run
         return run.take(np.flatnonzero(self._values(run) >= self.bound_us))
 
     def clean(self, trace: Trace) -> None:
-        """Removes rows that are not needed from the trace where it costs little."""
+        """Removes unneeded rows from the trace where it costs little."""
         runs = [self._cleaned(run) for run in trace.runs]
         if any(new is not old for new, old in zip(runs, trace.runs, strict=True)):
             trace.replace(r for r in runs if r.num_rows)
         self._note(trace)
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Cleans the trace and adds the needed rows of the change."""
+        """Cleans the trace, and adds the needed rows of the change."""
         self.clean(trace)
         trace.append(self.live(change), self.merge)
         self._note(trace)
@@ -81,7 +81,7 @@ class Retention:
             return runs[0].slice(0, 0)
         merged = merge_runs(live, whole=whole)
         if merged.num_rows:
-            self._span(merged)  # it may be stored before `_note`
+            self._span(merged)  # the run may be stored before `_note`
         return merged
 
     def _cleaned(self, run: Run) -> Run:
@@ -97,7 +97,7 @@ class Retention:
         return self.live(run)
 
     def _span(self, run: Run) -> tuple[int, int]:
-        """The least and the greatest time of a non-empty run; stored with it, so that it need not be read."""
+        """The least and the greatest time of a non-empty run; stored with the run, whose rows are then not read."""
         if run.note is None:
             values = self._values(run)
             run.note = [int(values.min()), int(values.max())]
@@ -111,7 +111,7 @@ class Retention:
                 self._span(run)
 
     def _values(self, run: Run) -> Ints:
-        """The times in microseconds; for NULL one below, or above, every bound."""
+        """The times in microseconds; NULL becomes a time below or above every bound."""
         values, valid = microseconds(run.arrays[self.column])
         limits = np.iinfo(np.int64)
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
@@ -125,10 +125,10 @@ _NEVER: Final = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Newest:
-    """Needed are rows whose `column` (a date or timestamp) is not below `bound_us`, and the `depth` newest others of
-    each key.
+    """Rows are needed if their `column` (a date or timestamp) is not below `bound_us`, or if they are among the `depth`
+    newest others of their key, or as new as the last of these.
 
-    Rows with the same time as the last of these are needed, too. Rows with NULL in the column are not.
+    Rows with NULL in the column are not needed.
     """
 
     column: int
@@ -136,7 +136,7 @@ class Newest:
     depth: int = 1
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Adds changes to the trace, and removes rows that are not needed if there are enough of them."""
+        """Adds changes to the trace, and removes unneeded rows if they are many enough."""
         run = self._pruned(change)
         self._samples(run)
         trace.append(run, self.merge)
@@ -161,11 +161,11 @@ class Newest:
         return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
 
     def _pruned(self, run: Run, above: Sequence[Run] = ()) -> Run:
-        """The run without rows that are not needed. above: all newer runs of the trace."""
+        """The run without its unneeded rows. above: all newer runs of the trace."""
         times, known = microseconds(run.arrays[self.column])
         kept = np.ones(run.num_rows, np.bool_) if known is None else known.copy()
         if run.pure and run.num_rows:
-            # A positive diff that no newer run retracts is final: no row below the bound is deleted any more.
+            # A positive diff that no newer run retracts is final, because rows below the bound are no longer deleted.
             passed = kept & (times < self.bound_us) & (run.diff > 0)
             for newer in above:
                 if newer.has_negative:
@@ -180,7 +180,7 @@ class Newest:
         return run if kept.all() else run.take(np.flatnonzero(kept))
 
     def _samples(self, run: Run) -> _Samples:
-        """The run's samples; computed once, stored with it."""
+        """The run's samples, which are computed once and stored with it."""
         if run.note is None:
             times, known = microseconds(run.arrays[self.column])
             there = run.diff > 0 if known is None else known & (run.diff > 0)
@@ -191,10 +191,10 @@ class Newest:
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
-    """Samples of a run's times, ascending, and the number of rows for each.
+    """Ascending samples of a run's times, and the numbers of rows that they stand for.
 
-    times: of all rows; successors: the times from which rows are not needed: that of the next newer row of the key, or
-    of the one `depth` places newer.
+    times, rows: for all rows. successors, succeeded: for rows with enough newer ones of their key, the time of the row
+    `depth` positions newer; a row is not needed once the bound exceeds this time.
     """
 
     times: Ints
@@ -207,7 +207,7 @@ class _Samples:
         return _below(self.times, self.rows, bound_us)
 
     def dead(self, bound_us: int) -> int:
-        """The approximate number of rows older than enough others of their key below the bound; 0 only if there is
+        """The approximate number of rows with enough newer ones of their key below the bound; 0 only if there is
         none.
         """
         return _below(self.successors, self.succeeded, bound_us)
@@ -218,7 +218,7 @@ def _below(sample: Ints, count: int, bound_us: int) -> int:
 
 
 def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
-    """The fields of `_Samples`, as they are stored."""
+    """The fields of `_Samples` in stored form."""
     order = np.lexsort((times, hashes))
     hashes, times = hashes[order], times[order]
     ends = _ends(hashes, times)
@@ -247,19 +247,21 @@ def _ends(hashes: Hashes, times: Ints) -> Ints:
 
 
 def _sample(ordered: Ints) -> Ints:
-    """The least, the greatest and some between."""
+    """The least value, the greatest, and some between them."""
     return ordered[np.linspace(0, len(ordered) - 1, min(_SAMPLES, len(ordered))).astype(np.int64)]
 
 
 @dataclass(frozen=True)
 class Best:
-    """Needed are the first `depth` rows of each key in `order`, and those equal in it to the last of these."""
+    """Rows are needed if they are among the first `depth` of their key in `order`, or equal to the last of these in
+    it.
+    """
 
     order: tuple[SortKey, ...]
     depth: int
 
     def take_in(self, trace: Trace, change: Run) -> None:
-        """Adds rows to the trace; merges remove rows that are not needed."""
+        """Adds rows to the trace; merges remove unneeded rows."""
         trace.append(self._pruned(change), self.merge, replacing=True)
 
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - rows only come
@@ -269,7 +271,7 @@ class Best:
     def _pruned(self, run: Run) -> Run:
         starts, lengths = stretches(run.hash)
         crowded = np.repeat(lengths > self.depth, lengths)
-        if not run.pure or not crowded.any():  # different keys with the same hash keep all rows
+        if not run.pure or not crowded.any():  # if different keys have the same hash, all rows are kept
             return run
         rows = np.flatnonzero(crowded)
         groups = np.repeat(np.arange(len(starts)), lengths)[rows]

@@ -1,14 +1,14 @@
-"""Runs whose bytes are not in memory: their index (`run`) finds the rows of some keys, and only these are read.
+"""Runs whose bytes are not in memory. Their index (`run`) locates the rows of given keys, so that only these are read.
 
 A remote run (in an object store) behaves like any other run: reading its rows fetches all of them. `near` returns an
-ordinary run of the rows with some hashes. The facts that decide about merging (rows, bytes, negative diffs) are known
-without the rows, so merges are the same. Code that waits for bytes is a generator of the byte ranges it needs next, so
-that many runs wait `together`.
+ordinary run of the rows with some hashes. All that merging depends on (numbers of rows and bytes, negative diffs) is
+known without reading the rows, so merges are the same as for local runs. Code that needs bytes is a generator of the
+byte ranges that it needs next, so that many runs can wait `together`.
 
-A streamed run is a mapped run in a state larger than memory. Each epoch probes all runs in the order of hashes; with
-the machine's cache, which keeps the most recent pages, no page would be in memory when it is needed again. So the
-smallest runs stay in memory, and the needed rows of the others are read in pieces into the worker's own memory, past
-the machine's cache of files (`directfiles`), and copied.
+A streamed run is a mapped run in a state larger than memory. Each epoch probes all runs in the order of hashes, and the
+machine's page cache keeps the most recent pages, so no page would still be in memory when it is needed again. Therefore
+the smallest runs stay in memory. The needed rows of the others are read in pieces into the worker's own memory,
+bypassing the page cache (`directfiles`), and copied.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: 
         or col.is_interval(kind)
     ):
         wanted.append(_bits_of(buffers[1], begins, ends, kind.bit_width, base))
-    else:  # structs and similar types, which are rare: all of it
+    else:  # structs and similar types are rare: all their bytes
         wanted = [np.array([[b.address, b.address + b.size]]) - base for b in buffers if b is not None]
     if wanted:
         yield np.concatenate(wanted)
@@ -72,7 +72,7 @@ def _bits_of(buffer: pa.Buffer, begins: col.Positions, ends: col.Positions, widt
 
 Result = TypeVar("Result")
 
-#: Yields the bytes that it needs to continue; returns the result.
+#: A generator that yields the byte ranges that it needs to continue, and returns a result.
 Waiting = Generator[tuple[BlobParts, Ranges], None, Result]
 
 _HASH_BYTES: Final = 8
@@ -80,15 +80,15 @@ _HASH_BYTES: Final = 8
 #: A message of an IPC stream begins with a marker and its length.
 _PREFIX_BYTES: Final = 8
 
-#: The filters are read first if they cost no more than this fraction of the bytes that they may save.
+#: The filters are read first if their bytes times this number are at most the bytes that they may save.
 _FILTER_GAIN: Final = 2
 
-#: If more than this fraction of the blocks are needed, the whole run is fetched.
+#: If more than one in this many blocks is needed, the whole run is fetched.
 _WHOLE: Final = 2
 
 
 def together(works: Sequence[Waiting[Result]]) -> list[Result]:
-    """The results of all works; the bytes that several of them wait for are fetched together."""
+    """The results of all works. The bytes that they wait for are fetched in common requests."""
     results: dict[int, Result] = {}
     waiting = dict(enumerate(works))
     while waiting:
@@ -105,9 +105,11 @@ def together(works: Sequence[Waiting[Result]]) -> list[Result]:
 
 
 def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> list[Run]:
-    """Runs with at least the rows of `runs` that have one of the hashes; runs without any may be omitted.
+    """Runs that contain at least those rows of `runs` that have one of the hashes; runs without such rows may be
+    omitted.
 
-    hashes: in any order; called only if a run is not local. spread: for each hash h all from h to h | spread.
+    hashes: returns them in any order; only called if a run is not local. spread: for each hash h, also ask for all
+    hashes from h to h | spread.
     """
     runs = list(runs)
     if all(_is_here(run) for run in runs):
@@ -130,7 +132,7 @@ def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
 
 
 def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
-    """The run in a blob; its rows are fetched when they are read, if it has an index."""
+    """The run in a blob. If it has an index, its rows are fetched when they are read."""
     size = parts.buffer.size
     yield parts, _range(max(0, size - END_BYTES), size)
     end = parts.buffer.slice(max(0, size - END_BYTES)).to_pybytes()
@@ -140,7 +142,7 @@ def opened(parts: BlobParts, ref: Any) -> Waiting[Run]:
         return Run.from_ipc(parts.buffer, ref)
     yield parts, _range(index.hashes_at, size)
     place = 0
-    for _ in range(2):  # the schema, and where the columns of the one batch are
+    for _ in range(2):  # the schema, and the positions of the columns of the only batch
         yield parts, _range(place, place + _PREFIX_BYTES)
         length = int.from_bytes(parts.buffer.slice(place + 4, 4).to_pybytes(), "little")
         end_of_message = place + _PREFIX_BYTES + length
@@ -155,7 +157,7 @@ class RemoteRun(Run):
     """A run in an object store. All its rows are fetched as soon as they are read."""
 
     def __init__(self, sparse: Run, parts: BlobParts, index: IndexLayout) -> None:
-        """sparse: the run over bytes most of which have not been fetched."""
+        """sparse: the run over its bytes, most of which are not fetched yet."""
         self.keys = sparse.keys
         self.pure = sparse.pure
         self.ref = sparse.ref
@@ -172,7 +174,7 @@ class RemoteRun(Run):
         self._firsts = np.frombuffer(parts.buffer, np.uint64, index.blocks, index.hashes_at).copy()
 
     def __getattr__(self, name: str) -> Any:
-        """hash, columns, weights: unset before they are first read."""
+        """Fetches all rows when `hash`, `columns` or `weights` is first read."""
         if name not in ("hash", "columns", "weights"):
             raise AttributeError(name)
         together([self._all()])
@@ -207,7 +209,7 @@ class RemoteRun(Run):
         return Nearby(self.sparse, self.sparse.take(rows), None if spread else hashes)
 
     def _blocks(self, hashes: Hashes, last_hashes: Hashes) -> tuple[col.Positions, col.Positions]:
-        """For each range of hashes the blocks [first, last] that may contain it; none if last is below first."""
+        """For each range of hashes, the blocks [first, last] that may contain it; no block if last is below first."""
         first = np.maximum(np.searchsorted(self._firsts, hashes) - 1, 0)
         return first, np.searchsorted(self._firsts, last_hashes, side="right") - 1
 
@@ -218,7 +220,9 @@ class RemoteRun(Run):
         return self
 
     def _filtered(self, hashes: Hashes, block: col.Positions) -> Waiting[col.Positions]:
-        """The blocks of pairs of a hash and a block that may be in the run, if that is cheap to determine."""
+        """The blocks in which the filters don't exclude the hashes, or all the given blocks if reading the filters
+        costs too much.
+        """
         width = self.index.filter_bytes
         begins = self.index.filters_at + distinct(block) * width
         filters = np.stack([begins, begins + width], axis=1)
@@ -251,7 +255,7 @@ class RemoteRun(Run):
         return rows[np.cumsum(wanted[:-1]) > 0]
 
     def _columns(self, rows: col.Positions) -> Waiting[None]:
-        """Fetches the columns of rows, ascending."""
+        """Fetches the columns of the rows, which ascend."""
         if not len(rows):
             return
         starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
@@ -269,11 +273,11 @@ class RemoteRun(Run):
 
 
 class Nearby(Run):
-    """Some rows of a run. asked: hashes of which it contains all rows; None if that is not checked."""
+    """A run of some rows of another. asked: the hashes of which it contains all rows; None if that is not checked."""
 
     def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:
         super().__init__(some.hash, some.columns, some.weights, whole.keys, pure=whole.pure)
-        self.has_negative = whole.has_negative  # so that merges treat it like the whole run
+        self.has_negative = whole.has_negative  # merges treat it like the whole run
         self._asked = asked
 
     def expect(self, hashes: Hashes) -> None:
@@ -282,7 +286,7 @@ class Nearby(Run):
 
 
 def _are_among(hashes: Hashes, others: Hashes) -> bool:
-    """Whether all of some are among others; both are sorted."""
+    """Whether all of the first hashes are among the others; both are sorted."""
     if not len(hashes) or not len(others):
         return not len(hashes)
     places = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
@@ -297,18 +301,18 @@ def _range(begin: int, end: int) -> Ranges:
     return np.array([[begin, end]], np.int64)
 
 
-#: The approximate bytes of a run that are read at a time.
+#: The approximate number of bytes of a run that are read at a time.
 _PIECE_BYTES: Final = 16 << 20
 
-#: If more than one in this many rows are needed, they are not copied: that would take memory.
+#: If more than one in this many rows are needed, they are not copied, because copies would take memory.
 _MOST_COPIED: Final = 8
 
 
 class StreamedRun(RemoteRun):
-    """A mapped run that does not stay in memory. All of its rows are read through the mapping.
+    """A mapped run that does not stay in memory. Reading all of its rows uses the mapping.
 
-    whole: the run in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, for reads
-    past the cache.
+    whole: the mapped run in its blob. run: the whole run, or consecutive rows of it. cold, blob: the whole run, for
+    reads that bypass the page cache.
     """
 
     def __init__(self, run: Run, whole: Run, cold: RemoteRun, blob: DirectBlob) -> None:
@@ -331,7 +335,7 @@ class StreamedRun(RemoteRun):
         return self.weights is None
 
     def nearby(self, hashes: Hashes, spread: int) -> Waiting[Run]:
-        """See `near`. The run itself, if a large part of it is needed."""
+        """See `near`. Returns the run itself if a large part of it is needed."""
         last_hashes = hashes | np.uint64(spread)
         first, last = self._blocks(hashes, last_hashes)
         found = [self.sparse.slice(0, 0)]
@@ -364,8 +368,8 @@ class StreamedRun(RemoteRun):
         first: col.Positions,
         last: col.Positions,
     ) -> Waiting[col.Positions]:
-        """The rows of this run in blocks [block, stop) that have one of the hashes, which are in blocks from `first` to
-        `last`.
+        """The rows of blocks [block, stop) that have one of the hashes. first, last: for each hash the blocks that may
+        contain it.
         """
         begins, ends = np.maximum(first, block) - block, np.minimum(last, stop - 1) + 1 - block
         some = begins < ends
@@ -391,7 +395,7 @@ class StreamedRun(RemoteRun):
 
 
 def _one(runs: list[Run]) -> Run:
-    """One run of the rows of neighboring runs."""
+    """The rows of neighboring runs, as one run."""
     hashes = np.concatenate([r.hash for r in runs])
     columns = pa.concat_tables([r.columns for r in runs]).combine_chunks()
     weights = None if runs[0].all_ones else np.concatenate([r.diff for r in runs])

@@ -1,6 +1,6 @@
 """Changes of a relation: `Delta`, its canonical order and form, and changes in slices, which need not fit in memory.
 
-Diffs are mostly all 1: then they take no memory, and no operation goes through them row by row.
+Usually all diffs are 1: then they take no memory, and operations skip them.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def _is_one_value(diff: Diffs) -> bool:
 def canonical_rows(
     arrays: Sequence[pa.Array], diff: Diffs, key_hash: Hashes, *, whole_row: bool
 ) -> tuple[col.Positions, Diffs]:
-    """(positions, diffs) of the consolidated changes in canonical order.
+    """The consolidated changes as (positions, diffs), in canonical order.
 
-    arrays: the columns in `one_form`. key_hash: of the key columns, or of the whole rows if
-    `whole_row`. Only rows with equal key hashes are hashed and compared as rows.
+    arrays: the columns in `one_form`. key_hash: the hash of the key columns, or of the whole rows if `whole_row`. Only
+    rows with equal key hashes are hashed and compared as rows.
     """
     n = len(diff)
     order = np.argsort(key_hash)
@@ -77,7 +77,7 @@ def canonical_rows(
     starts_row = np.ones(n, np.bool_)
     starts_row[places] = first
     starts = np.flatnonzero(starts_row)
-    if all_ones:  # equal rows only add up
+    if all_ones:  # equal rows add up
         return (order, diff) if len(starts) == n else (order[starts], np.diff(starts, append=n))
     order, sums = order[starts], np.add.reduceat(diff[order], starts)
     return (order, sums) if sums.all() else (order[sums != 0], sums[sums != 0])
@@ -99,7 +99,7 @@ def _same_as_next(values: Hashes) -> col.Mask:
 def _settle(
     arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *, whole_row: bool
 ) -> tuple[col.Positions, col.Mask]:
-    """Sorts `rows`, sorted by key hash and all tied in it, by row hash; marks the first of equal rows."""
+    """Sorts the tied `rows`, which are sorted by key hash, by row hash. Marks the first of equal rows."""
     groups = key_hash[rows]
     if whole_row:
         hashes = np.zeros(len(rows), np.uint64)
@@ -125,8 +125,8 @@ def _equal_to_next(arrays: Sequence[pa.Array], rows: col.Positions, at: col.Posi
 def _sorted_within(groups: Hashes, hashes: Hashes) -> col.Positions:
     """The positions that sort by (group, hash); `groups` is sorted already.
 
-    One argsort of a word with the group's number in the high bits and the top of the hash in the
-    low ones; only if that leaves ties undecided, both words are sorted by.
+    Sorts by one word, with the group's number in its high bits and the top of the hash in the low ones; only if that
+    leaves ties, by both words.
     """
     numbers = np.zeros(len(groups), np.uint64)
     np.cumsum(~_same_as_next(groups), out=numbers[1:])
@@ -160,7 +160,7 @@ def _settle_collisions(
 class Delta:
     """Rows, and the change of each row's multiplicity.
 
-    columns: c0, c1, … (possibly none: `diff` has the number of rows). diff: int64.
+    columns: c0, c1, …; there may be none, so `diff` determines the number of rows. diff: int64.
     """
 
     columns: pa.Table
@@ -184,12 +184,12 @@ class Delta:
     @staticmethod
     @lru_cache(maxsize=4096)  # most inputs of most epochs have no changes
     def none(schema: Schema) -> Delta:
-        """No changes of a relation with the columns `schema`. The same each time."""
+        """No changes of a relation with the columns `schema`. Always returns the same object."""
         return Delta.empty(arrow_schema(schema, positional=True))
 
     @staticmethod
     def concat(deltas: Sequence[Delta]) -> Delta:
-        """All changes of one or more deltas with equal column types, in order. ValueError if there are none."""
+        """All changes of one or more deltas with equal column types, in order. Raises ValueError without deltas."""
         if len(deltas) == 1:
             return deltas[0]
         return Delta(pa.concat_tables([d.columns for d in deltas]), joined([d.diff for d in deltas]))
@@ -208,9 +208,9 @@ class Delta:
 
 
 def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> Delta:
-    """The same changes with one row per distinct row, no diff 0, in canonical order.
+    """The same changes in canonical order, with each distinct row once and no diff 0.
 
-    Canonical order is by the hash of the key columns, then by row hash; without `key_positions` by row hash. Equal
+    Canonical order is by the hash of the key columns, then by row hash; without `key_positions`, by row hash. Equal
     multisets of changes give equal bytes: floats are in one form (0.0 for -0.0, one NaN).
     """
     arrays = [col.one_form(c) for c in delta.columns.columns]
@@ -233,10 +233,10 @@ def empties(delta: Delta) -> col.Mask:
 
 @dataclass(frozen=True)
 class Slicing:
-    """The size of slices, and the place of temporary files.
+    """The size of slices, and the folder of temporary files.
 
-    rows, bytes: output of more rows, or of about more bytes, is cut into slices of that size, whichever is less.
-    directory: None for the system's.
+    rows, bytes: output with more rows, or with approximately more bytes, is cut into slices of this size, whichever is
+    less. directory: None for the system's folder.
     """
 
     rows: int = 1 << 20
@@ -244,12 +244,12 @@ class Slicing:
     directory: str | None = None
 
     def rows_of(self, row_bytes: float) -> int:
-        """The rows of a slice whose rows have about that many bytes; at least 1."""
+        """The number of rows of a slice whose rows have about `row_bytes` bytes; at least 1."""
         return max(1, min(self.rows, int(self.bytes / max(row_bytes, 1.0))))
 
 
 class Sliced:
-    """Changes as slices, which are computed when they are read, each time again.
+    """Changes as slices, which are computed each time they are read.
 
     The concatenated slices are the changes in their order. Slices may be empty.
     """
@@ -266,7 +266,7 @@ def slices_of(changes: Delta | Sliced) -> Iterable[Delta]:
     return (changes,) if isinstance(changes, Delta) else changes
 
 
-#: The bits per hash of a set of hashes.
+#: The number of bits per hash in a set of hashes.
 _PLACES: Final = 16
 
 _MOST_BITS: Final = 25
@@ -289,10 +289,10 @@ def without_cancelling(delta: Delta) -> Delta:
 
 
 def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
-    """Rows, ascending, among them all that have an equal row of the other sign, and few others.
+    """Ascending rows, including all that have an equal row of the other sign and few others.
 
-    Column by column, rows drop out whose value does not occur with the other sign; cheap columns first, and later
-    columns first, as they are NULL in one sign where an outer join's row finds or loses a partner.
+    Column by column, rows are dropped whose value does not occur with the other sign. Cheap columns are first; then
+    later columns, which are NULL in one sign where a row of an outer join gets or loses a partner.
     """
     rows = np.arange(delta.num_rows)
     columns = delta.columns.columns
@@ -318,10 +318,10 @@ def _cost(kind: pa.DataType) -> int:
 
 
 def _on_both_sides(hashes: Hashes, negative: col.Mask) -> col.Mask:
-    """Marks, among all rows and with a few wrong ones, those whose hash occurs with both signs."""
+    """The mask of rows whose hash occurs with both signs, and of a few others."""
     few = min(np.count_nonzero(negative), np.count_nonzero(~negative))
     bits = min(_MOST_BITS, (int(few) * _PLACES).bit_length() + 1)
-    places = (hashes & np.uint64((1 << bits) - 1)).view(np.int64)  # the high bits may all be those of a bucket
+    places = (hashes & np.uint64((1 << bits) - 1)).view(np.int64)  # in a bucket, the high bits may all be equal
     marked = np.ones(len(hashes), np.bool_)
     for side in (negative, ~negative):
         known = np.zeros(1 << bits, np.bool_)

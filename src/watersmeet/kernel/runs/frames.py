@@ -1,6 +1,4 @@
-"""Frames move changes between the stages of an epoch; a spool keeps them in files without a name if memory is too
-small.
-"""
+"""Frames move changes between the stages of an epoch; a spool keeps them in unnamed files if memory is too small."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ from watersmeet.values.packing import has_texts, is_packed, pack_columns, unpack
 #: Bodies are cut to about this size: Spark copies a body several times, also in the JVM.
 FRAME_BYTES: Final = 16 << 20
 
-#: Smaller bodies are not packed: the description of the packed columns takes some hundred bytes.
+#: Smaller bodies are not packed, because the description of packed columns takes some hundred bytes.
 _PACKED_BYTES: Final = 16 << 10
 
-#: The size of larger bodies is computed before they are written, so that their memory need not grow.
+#: The size of larger bodies is computed in advance, so that their memory need not grow.
 _MEASURED_BYTES: Final = 64 << 10
 
-#: A sender numbers its frames of a channel from its own number times this.
+#: A sender numbers its frames of a channel, starting with its own number times this.
 _SENDER: Final = 1 << 32
 
 _DIFF: Final = "_diff"
@@ -41,7 +39,7 @@ _DIFF: Final = "_diff"
 class Frame:
     """A piece of an operator's output, sent to a bucket.
 
-    channel: the id of the operator, mostly an `Exchange`, or a word that later stages pass on. seq: orders the frames
+    channel: the id of the operator (usually an `Exchange`), or a word that later stages pass on. seq: orders the frames
     of a channel over all senders. body: see `encode`.
     """
 
@@ -52,9 +50,9 @@ class Frame:
 
 
 def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
-    """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1.
+    """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all diffs are 1.
 
-    packed: if it is large, in fewer bytes (`packing`), which may add a second stream.
+    packed: encode large batches in fewer bytes (`packing`), which may add a second stream.
     """
     arrays, names = delta.arrays, list(delta.columns.column_names)
     if not arrays or not are_ones(delta.diff):
@@ -101,11 +99,12 @@ def send(
     *,
     packed: bool = False,
 ) -> Iterator[Frame]:
-    """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
+    """The frames of a sender's changes: each row goes to the bucket of its keys, or to all buckets; without keys, to
+    bucket 0.
 
-    sender: number of the task or bucket. channel: default: the exchange. keys: the values of the keys, default:
-    columns. sent: by bucket, the number of frames sent on this channel before; increased. roles: for rows of split
-    keys. packed: as in `encode`.
+    sender: the number of the task or bucket. channel: by default, the exchange. keys: the values of the keys; by
+    default, the key columns. sent: for each bucket, the number of frames sent earlier on this channel, which this
+    function increases. roles: those for rows of split keys. packed: as in `encode`.
     """
     if delta.num_rows == 0:
         return
@@ -154,8 +153,8 @@ def _parts(
         rows = np.flatnonzero(np.isin(hashes, np.array(roles.split, np.uint64)))
         whole = hash_columns([col.gather(col.flat(c), rows) for c in delta.columns.columns], len(rows))
         targets[rows] = bucket_of(whole, buckets)
-    order = np.argsort(targets, kind="stable")  # 16 bits: a radix sort
-    delta = Delta(col.positional(delta.arrays), delta.diff)  # columns joined once, instead of for each bucket
+    order = np.argsort(targets, kind="stable")  # 16 bits, for a radix sort
+    delta = Delta(col.positional(delta.arrays), delta.diff)  # joins columns once instead of for each bucket
     stop = 0
     for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
         start, stop = stop, stop + count
@@ -176,14 +175,14 @@ def _pieces(delta: Delta) -> Iterator[Delta]:
 _HashesOf = Callable[[Delta], Hashes]
 _ALIGNMENT: Final = 64
 
-#: Equal ranges of hashes, of which neighboring ones are consolidated together.
+#: The number of equal ranges of hashes; neighboring ranges are consolidated together.
 _RANGES: Final = 1 << 12
 
 
 class Spool:
-    """One temporary file of blobs: `add`, then `buffers`, which maps them: they use disk, not memory.
+    """A temporary file of blobs: `add` writes them, then `buffers` maps them, so they take disk, not memory.
 
-    directory: None for the system's. The file has no name, so it is deleted with its last reader.
+    directory: None for the system's folder. The file has no name, so the system deletes it after its last reader.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -201,7 +200,7 @@ class Spool:
         return len(self._places) - 1
 
     def buffers(self) -> list[pa.Buffer]:
-        """The blobs in order; no more can be added."""
+        """The blobs in order. After this, none can be added."""
         with self._file:
             self._file.flush()
             if not self._end_bytes:
@@ -220,7 +219,7 @@ def spooled(slices: Iterable[Delta], slicing: Slicing) -> list[Delta]:
 
 
 def whole(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta:
-    """The changes of all slices, with columns in a file. schema: of the columns."""
+    """The changes of all slices, with columns in a file. schema: that of the columns."""
     found = spooled(slices, slicing)
     if not found:
         return Delta.empty(schema)
@@ -230,7 +229,7 @@ def whole(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta
 
 
 def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta:
-    """As `whole`, with one array for each column: memory for one column at a time.
+    """Like `whole`, with one array for each column. Needs memory for one column at a time.
 
     Raises INTERNAL_ERROR if the strings of a column do not fit in one array (2 GiB).
     """
@@ -244,10 +243,10 @@ def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> 
 
 
 def consolidated(slices: Iterable[Delta], keys: tuple[int, ...] | None, slicing: Slicing) -> Iterator[Delta]:
-    """The result of `consolidate` for all slices together, in slices, in its order: byte for byte the same.
+    """The result of `consolidate` for all slices together, in slices: the same bytes in the same order.
 
     Each slice is consolidated and put into a file; then the rows of all slices are read by ranges of hashes, those of a
-    hot key by ranges of row hashes. Memory: about a slice. keys: as in `consolidate`.
+    hot key by ranges of row hashes. Needs memory for about one slice. keys: as in `consolidate`.
     """
 
     def main_hashes(piece: Delta) -> Hashes:
@@ -265,12 +264,12 @@ def _hashes(piece: Delta, keys: tuple[int, ...] | None) -> Hashes:
 
 
 def _by_ranges(pieces: Sequence[Delta], hashes: _HashesOf, limit: int) -> Iterator[list[Delta]]:
-    """The rows of pieces that are sorted by `hashes`, by ranges of these: `limit` rows at a time, or a range."""
+    """The rows of pieces sorted by `hashes`, in ranges of hashes: about `limit` rows at a time, or one range."""
     if not pieces:
         return
     least = min(_hash_at(p, 0, hashes) for p in pieces)
     greatest = max(_hash_at(p, -1, hashes) for p in pieces)
-    # Ranges of the existing hashes: those of a bucket are only a part of all.
+    # Only the existing hashes are divided into ranges: those of a bucket are a part of all.
     bounds = np.array([least + (greatest + 1 - least) * i // _RANGES for i in range(1, _RANGES)], np.uint64)
     places = np.array([[0, *np.searchsorted(hashes(p), bounds).tolist(), p.num_rows] for p in pieces])
     ends = np.cumsum(np.diff(places, axis=1).sum(axis=0))
@@ -288,7 +287,9 @@ def _hash_at(piece: Delta, row: int, hashes: _HashesOf) -> int:
 
 
 def _without_hot(parts: list[Delta], hashes: _HashesOf, limit: int) -> Iterator[list[Delta]]:
-    """The same rows in the same order; if they are many, those of the hottest key apart, by ranges of row hashes."""
+    """The same rows in the same order. If they are many, those of the hottest key are separate, in ranges of row
+    hashes.
+    """
     if sum(p.num_rows for p in parts) <= 2 * limit:
         yield parts
         return

@@ -1,7 +1,8 @@
-"""Groups of changes by key: created, ranked, and found again in a trace.
+"""Groups of changes by key: creating and ranking them, and finding them in a trace.
 
-For the keys that an epoch touches: the multiplicities of their rows before and after, and the times of their causes.
-The total order of the rows of a key is ORDER BY, then the row itself, so that the order of arrival never shows.
+Also, for the keys that an epoch changes, the multiplicities of their rows before and after it, and the times of the
+changes that caused them. The total order of a key's rows is ORDER BY, then the row itself, so that the order of arrival
+never has an effect.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PIECE_ROWS: Final = 1 << 20
 class Groups:
     """The groups of some rows, by ascending hash of their keys.
 
-    order: the rows, group by group. starts: where in `order` each group starts. hashes, keys: of each group.
+    order: the rows, group by group. starts: where in `order` each group starts. hashes, keys: those of each group.
     """
 
     order: Ints
@@ -49,12 +50,12 @@ class Groups:
 
     @cached_property
     def of_ordered(self) -> Ints:
-        """For each row of `order`, its group."""
+        """The group of each row of `order`."""
         return np.repeat(np.arange(self.count), self.lengths)
 
     @cached_property
     def of_row(self) -> Ints:
-        """For each row, its group."""
+        """The group of each row."""
         result = np.empty(len(self.order), np.int64)
         result[self.order] = self.of_ordered
         return result
@@ -70,15 +71,17 @@ class Groups:
         return not bool((self.hashes[1:] == self.hashes[:-1]).any())
 
     def find(self, hashes: Hashes) -> Iterator[tuple[Ints, Ints]]:
-        """(group, index in `hashes`) for each pair with equal hashes, in pieces. `hashes` is sorted; compare keys!"""
+        """Each pair (group, index in `hashes`) with equal hashes, in pieces. `hashes` is sorted. The caller must
+        compare the keys.
+        """
         low = np.searchsorted(hashes, self.hashes)
         high = np.searchsorted(hashes, self.hashes, side="right")
         yield from pieces(low, high - low, _PIECE_ROWS)
 
     def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints, *, hashes_agree: bool = True) -> col.Mask:
-        """Whether the key of each group equals that of the row of `keys` next to it.
+        """For each pair of a group and a row of `keys`, whether the keys are equal.
 
-        hashes_agree: their hashes are known to be equal, all 64 bits of them.
+        hashes_agree: whether all 64 bits of their hashes are known to be equal.
         """
         if hashes_agree and self.trusted and all(k.null_count == 0 for k in keys):
             return np.ones(len(group), np.bool_)
@@ -87,7 +90,7 @@ class Groups:
         )
 
     def take(self, groups: Ints) -> tuple[Hashes, list[pa.Array]]:
-        """Hashes and keys of some groups."""
+        """The hashes and keys of some groups."""
         return self.hashes[groups], [col.gather(k, groups) for k in self.keys]
 
 
@@ -119,7 +122,7 @@ def _groups(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, starts: Ints
 
 
 def _settle(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, found: Groups, mixed: Ints) -> Groups:
-    """Splits the groups `mixed`, whose different keys have the same hash: about one in 2^64 pairs of keys."""
+    """Splits the groups `mixed`, in which different keys have the same hash: about one in 2^64 pairs of keys."""
     order = order.copy()
     begins = np.zeros(len(order), np.bool_)
     begins[found.starts] = True
@@ -135,7 +138,9 @@ def _settle(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, found: Group
 
 
 def key_form(column: col.Column) -> pa.Array:
-    """The column with equal values in equal bytes: floats in one form, intervals as whole months, days and the rest."""
+    """The column in a form in which equal values have equal bytes: floats in one form, intervals as whole months, days
+    and nanoseconds.
+    """
     array = col.flat(column)
     if not col.is_interval(array.type) or len(array) == 0:
         return col.one_form(array)
@@ -148,7 +153,7 @@ def key_form(column: col.Column) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(data)])
 
 
-#: Both counts of a row are in one integer, so that one consolidation adds them.
+#: One integer holds both counts of a row, so that one consolidation adds them.
 _SHIFT: Final = np.int64(32)
 
 _HALF: Final = np.int64(1 << 31)
@@ -157,7 +162,7 @@ _LOW: Final = np.int64(0xFFFFFFFF)
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """Distinct rows in canonical order. before, after: their multiplicities, each 0 or more and below 2^31."""
+    """Distinct rows in canonical order. before, after: their multiplicities, each from 0 to 2^31 - 1."""
 
     arrays: list[pa.Array]
     groups: Ints
@@ -166,9 +171,9 @@ class Touched:
 
 
 def touched(old: Sequence[tuple[Ints, Delta]], change: tuple[Ints, Delta], hashes: Hashes) -> Touched:
-    """Adds up the entries `old` and the changes: (group of each row, rows) each.
+    """Adds up the entries `old` and the changes, each as (group of each row, rows).
 
-    hashes: of each group; rows are returned by group in the order of these.
+    hashes: those of the groups, in whose order the rows are returned.
     """
     pieces = [*old, change]
     groups = np.concatenate([owner for owner, _ in pieces])
@@ -181,7 +186,7 @@ def touched(old: Sequence[tuple[Ints, Delta]], change: tuple[Ints, Delta], hashe
     return Touched(col.gather_all(arrays, places), groups[places], before, before + diff)
 
 
-#: Earlier than all times.
+#: Earlier than any time.
 NEVER: Final = np.iinfo(np.int64).min
 
 
@@ -199,9 +204,10 @@ def timestamps(times: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def greatest(rows: Sequence[col.Column], causes: Sequence[col.Column], times: Ints, count: int) -> Ints:
-    """For each of `count` rows the greatest of `times` among the causes that agree with it in all columns.
+    """For each of `count` rows, the greatest of `times` among the causes with equal values in all columns, or `NEVER`.
 
-    NULL agrees with NULL. `NEVER` if there is none.
+
+    NULL equals NULL.
     """
     if not len(times):
         return np.full(count, NEVER)
@@ -221,9 +227,9 @@ _HIGHEST: Final = np.uint64(0xFFFFFFFF)
 class Ranking:
     """The order of rows within groups.
 
-    order: the rows, group by group, each group in its total order. groups: for each place in `order` the row's group,
-    ascending. leads: the mask of places whose row differs from the previous one in its group or in a sort key: the
-    first of each set of peers.
+    order: the rows, group by group, each group in its total order. groups: for each position in `order` the row's
+    group, ascending. leads: the mask of positions whose row differs from the previous one in its group or in a sort
+    key, which are the first of their peers.
     """
 
     order: Ints
@@ -234,9 +240,9 @@ class Ranking:
 def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Ranking:
     """The ranking of distinct rows by group, then `order`, then the other columns: ascending, NULLs last.
 
-    arrays: all columns of the rows, floats in one form. Rows equal in `order` and in all columns with an order (arrays
-    and structs have none, and '1 month' equals '30 days') keep their order, so the rows of each group must be in
-    canonical order.
+    arrays: all columns of the rows, floats in one form. Rows that are equal in `order` and in all ordered columns keep
+    their order, so the rows of each group must be in canonical order. (Arrays and structs are not ordered, and '1
+    month' equals '30 days'.)
     """
     words = [groups]
     for key in order:
@@ -254,7 +260,7 @@ def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> 
 
 
 def prefixes(array: pa.Array, key: SortKey) -> Hashes:
-    """Numbers in [0, 2^32) that never fall along the order of `key`; stable for ever."""
+    """Numbers in [0, 2^32) that never decrease along the order of `key`; stable for ever."""
     valid = col.validity(array)
     rows = None if valid is None else np.flatnonzero(valid)
     found = order_prefixes(array if rows is None else col.gather(array, rows))
@@ -268,14 +274,14 @@ def prefixes(array: pa.Array, key: SortKey) -> Hashes:
 
 
 def leading(schema_types: Sequence[pa.DataType], order: Sequence[SortKey]) -> SortKey | None:
-    """The key that decides first: that of `order`, or else the first column that has an order."""
+    """The first sort key: that of `order`, or else the first ordered column."""
     if order:
         return order[0]
     return next((SortKey(i) for i, kind in enumerate(schema_types) if not kind.num_fields), None)
 
 
 def _words(array: pa.Array, key: SortKey) -> list[Ints]:
-    """Integers whose lexicographic order is that of `key`; equal ones mean equal values."""
+    """Integers whose lexicographic order is that of `key`; equal integers mean equal values."""
     values = order_keys(array)
     if key.descending:
         values = ~values
@@ -286,7 +292,7 @@ def _words(array: pa.Array, key: SortKey) -> list[Ints]:
 
 
 def _settled(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], done: set[int]) -> Ints:
-    """Orders each stretch of peers by the columns that are not `done`."""
+    """Orders each stretch of peers by the columns not in `done`."""
     tied = ~leads
     tied[:-1] |= tied[1:]
     places = np.flatnonzero(tied)

@@ -61,8 +61,9 @@ def execute_whole(
     session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
 ) -> Iterator[Result]:
     """Like `execute_each`, in one transaction. An error, or a caller that stops iterating, undoes everything since the
-    last FLUSH, which commits the statements before it. The error's detail reports this. A text with BEGIN, COMMIT or
-    ROLLBACK of its own is run as written; so is a text within a transaction.
+    last FLUSH, which commits the statements before it. The error's detail reports this.
+
+    A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
     """
     statements, script = _read(session, text, name, replaces=replaces)
     if session.transaction is not None or any(isinstance(s, CONTROL) for s in statements):

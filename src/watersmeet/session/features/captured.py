@@ -363,9 +363,11 @@ _COMMAND = "RESET SOURCE"
 
 @handles(ResetSource)
 def reset_source(session: Session, statement: ResetSource) -> Result:
-    """RESET SOURCE: one commit empties the tables and stores the position from which they are read again. A table of a
-    shared source can be reset without the others. Raises CATALOG_TYPE_MISMATCH for an object that is not captured;
-    UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if the server's table no longer fits; errors of the client.
+    """RESET SOURCE: one commit empties the tables and stores the position from which they are read again.
+
+    A table of a shared source can be reset without the others. Raises CATALOG_TYPE_MISMATCH for an object that is not
+    captured; UNDEFINED_COLUMN, DATATYPE_MISMATCH, UNDEFINED_OBJECT if the server's table no longer fits; errors of the
+    client.
     """
     session.require_writer(_COMMAND)
     session.require_definer(_COMMAND)

@@ -25,8 +25,9 @@ ALL_ROWS: Final = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class DeclareCursor(Statement):
-    """`DECLARE name CURSOR FOR query`: its rows are fixed at its declaration. binary: the protocol sends rows in binary
-    form. held: the cursor outlives its transaction.
+    """`DECLARE name CURSOR FOR query`: its rows are fixed at its declaration.
+
+    binary: the protocol sends rows in binary form. held: the cursor outlives its transaction.
     """
 
     takes: ClassVar[str | None] = None
@@ -50,7 +51,9 @@ class DeclareSubscriptionCursor(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Fetch(Statement):
-    """FETCH, and MOVE, which returns no rows. kind: the direction. count: the number of rows; None for all that follow.
+    """FETCH, and MOVE, which returns no rows.
+
+    kind: the direction. count: the number of rows; None for all that follow.
     timeout_s: how long to wait for rows of a running query; None for the cursor's default.
     """
 

@@ -377,6 +377,8 @@ def _layout(statement: CreateDictionary) -> str:
 
 def _check_key(statement: CreateDictionary, name: str) -> None:
     """Raises INVALID_PARAMETER for a key, or RANGE, that the layout does not support; DATATYPE_MISMATCH for its type.
+
+
     name: the layout without `complex_key_`. ClickHouse, "Dictionary Key".
     """
     layout, shown = statement.layout, statement.layout.name.upper()

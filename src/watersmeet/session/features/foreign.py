@@ -210,8 +210,9 @@ class CreateForeignStream(CreateRelation):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateForeignTable(CreateRelation):
-    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: like those of a server. spans:
-    those of the options. Without columns, the table has those of the server's table.
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: like those of a server.
+
+    spans: those of the options. Without columns, the table has those of the server's table.
     """
 
     takes: ClassVar[str | None] = ADMIN

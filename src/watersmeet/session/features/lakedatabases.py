@@ -101,8 +101,9 @@ def lake_of(session: Session, schema: str) -> NamedCollection | None:
 
 
 def take_over_tables(session: Session) -> bool:
-    """Adds relations for tables created in lake catalogs since the last call. Returns whether there were any. Skips
-    unreachable catalogs.
+    """Adds relations for tables created in lake catalogs since the last call.
+
+    Returns whether there were any. Skips unreachable catalogs.
     """
     if session.database.read_only or session.transaction is not None:
         return False

@@ -75,8 +75,10 @@ _OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAG
 
 @dataclass(frozen=True)
 class RoleOptions:
-    """The options of CREATE ROLE and ALTER ROLE; None if not given. password: plaintext or a verifier; empty to remove
-    it. connections: -1 for no limit. admin: whether the role is a member of `admin`. member_of, members: roles.
+    """The options of CREATE ROLE and ALTER ROLE; None if not given.
+
+    password: plaintext or a verifier; empty to remove it. connections: -1 for no limit. admin: whether the role is a
+    member of `admin`. member_of, members: roles.
     """
 
     login: bool | None = None

@@ -1,6 +1,7 @@
-"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements. A function has one definition in a
-schema. Views keep the definition with which they were created: a replaced one stays in the catalog for them, but
-statements can no longer call it.
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements.
+
+A function has one definition in a schema. Views keep the definition with which they were created: a replaced one stays
+in the catalog for them, but statements can no longer call it.
 """
 
 from __future__ import annotations

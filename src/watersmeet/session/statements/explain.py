@@ -62,8 +62,9 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
 
 
 def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
-    """The plan of a statement whose result follows its inputs: a view, a pump, a processor, a running query. None for
-    others.
+    """The plan of a statement whose result follows its inputs: a view, a pump, a processor, a running query.
+
+    None for others.
     """
     if isinstance(statement, (df.CreateMaterializedView, df.CreateProcessor)):
         return _lines(session, bind(session, statement), options)

@@ -262,8 +262,9 @@ def _target(statement: CreateProcessor) -> Name:
 
 
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
-    """The processor that the statement would create. Raises errors of the binder, with their positions, and
-    UNDEFINED_RELATION for a missing target.
+    """The processor that the statement would create.
+
+    Raises errors of the binder, with their positions, and UNDEFINED_RELATION for a missing target.
     """
     query = bound(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)

@@ -1,6 +1,7 @@
-"""CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started. A started pump is a
-materialized view whose rows are copied to its stream; a stopped one is only its text. A pump reads rows that arrive
-after its start, and writes everything that arrived before it was stopped.
+"""CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started.
+
+A started pump is a materialized view whose rows are copied to its stream; a stopped one is only its text. A pump reads
+rows that arrive after its start, and writes everything that arrived before it was stopped.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged. START begins with the pumps that
-    read the output of others, STOP with those that write it, so that no row between two pumps is lost, whatever the
-    order of their names.
+    """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged.
+
+    START begins with the pumps that read the output of others, STOP with those that write it, so that no row between
+    two pumps is lost, whatever the order of their names.
     """
     session.require_definer("ALTER PUMP")
     pumps = _in_flow_order(session.catalog, _altered(session, statement))

@@ -194,8 +194,10 @@ class RunningQuery:
 
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call, and how often each row was inserted (above 0) or deleted (below 0); never
-        waits. When all are returned, raises the error that stopped the query, if any. Raises QUERY_CANCELED after KILL
-        QUERY, PERMISSION_DENIED if its inputs may no longer be read.
+        waits.
+
+        When all are returned, raises the error that stopped the query, if any. Raises QUERY_CANCELED after KILL QUERY,
+        PERMISSION_DENIED if its inputs may no longer be read.
         """
         return self._take(kept=False)
 
@@ -218,8 +220,10 @@ class RunningQuery:
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
     def unread(self, rows: int) -> None:
-        """Records that of the rows from `take_kept`, as shown, only the last `rows` are not returned yet. Raises
-        QUERY_CANCELED or NO_RESULT if the subscription was ended meanwhile: the caller must not return further rows.
+        """Records that of the rows from `take_kept`, as shown, only the last `rows` are not returned yet.
+
+        Raises QUERY_CANCELED or NO_RESULT if the subscription was ended meanwhile: the caller must not return further
+        rows.
         """
         acknowledgements = self._resources.acknowledgements
         if acknowledgements is not None:

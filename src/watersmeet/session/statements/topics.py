@@ -143,11 +143,12 @@ def ensure_topic(
     compacted: bool | None = None,
     is_table: bool = False,
 ) -> tuple[int, dict[str, str]]:
-    """Creates the topic of a statement in Kafka, or uses an existing one unchanged. Returns its number of partitions
-    and, if it was created, further options of connector kafka, with which it is read from its start. partitions,
-    replication, compacted: by default, those of the settings. is_table: its records are the changes of a table, so it
-    is compacted unless a setting forbids it. Raises INVALID_PARAMETER if it exists with another number of partitions
-    than the statement requires, and errors of the connection.
+    """Creates the topic of a statement in Kafka, or uses an existing one unchanged.
+
+    Returns its number of partitions and, if it was created, further options of connector kafka, with which it is read
+    from its start. partitions, replication, compacted: by default, those of the settings. is_table: its records are the
+    changes of a table, so it is compacted unless a setting forbids it. Raises INVALID_PARAMETER if it exists with
+    another number of partitions than the statement requires, and errors of the connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
@@ -245,8 +246,10 @@ _COMPACTED: Final = (
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka, it is created in Kafka. OR REPLACE keeps the
-    topic in Kafka and its records, and reads it again.
+    """CREATE TABLE: a topic written by INSERT.
+
+    With a connection to Kafka, it is created in Kafka. OR REPLACE keeps the topic in Kafka and its records, and reads
+    it again.
     """
     with own_transaction(session):
         _create(session, statement)
