@@ -272,8 +272,8 @@ def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -
 def reset_clock(session: Session) -> None:
     """Sets the time of epochs back to the machine's clock if it is ahead, and refreshes the views that follow it.
 
-    Raises FEATURE_NOT_SUPPORTED, before any change, if the output of such a view is final or can't be computed again, or
-    if event times are those of the epochs. If refreshing fails, the views stay stopped.
+    Raises FEATURE_NOT_SUPPORTED, before any change, if the output of such a view is final or can't be computed again,
+    or if event times are those of the epochs. If refreshing fails, the views stay stopped.
     """
     database = session.database
     with database.guard:
