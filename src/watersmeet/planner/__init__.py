@@ -1,7 +1,7 @@
 """The planner turns a bound query into operators of a circuit, and into text that explains them.
 
 `compile_view` rewrites a tree of the algebra and lowers it; `assemble` joins the operators of all views of a database
-into one circuit; `explain` prints both. Everything is a pure function.
+into one circuit; `explain` prints both. All functions are pure.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ from watersmeet.values.watermarks import Watermark
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether these are the last rows of each key, in an order that is not read; only for rows that are never deleted
-    and whose order is known.
+    """Whether a node returns the last row of each key, by an order whose columns are not read.
 
-    In a backfill it does not hold if rows can be deleted: existing rows have no order.
+    The rows must be append-only and their order known. In a backfill this does not hold if rows can be deleted, because
+    existing rows have no order.
     """
     arrivals = arrivals_below(node.input)
     if arrivals is None or not (_is_cut(node.input) or (arrivals.scan.append_only and not arrivals.moment)):
@@ -38,10 +38,10 @@ def is_last_written(node: TopN, needed: _Ids) -> bool:
 
 
 def kept_versions(join: AsofJoin) -> TopN | None:
-    """The right side of a join on arrival, if it is the rows of each key with the greatest values, ties broken by
-    `ties`.
+    """The right side of a join on arrival, if only the rows of each key with the greatest values are needed; `ties`
+    breaks ties.
 
-    Only for rows that are never deleted: no other row can become a partner later.
+    The rows must never be deleted, so that no other row can become a partner later.
     """
     top = join.right
     if not join.arrival or not isinstance(top, TopN) or top.limit is None or top.offset or top.with_ties:
@@ -66,12 +66,12 @@ def _is_cut(node: Node) -> bool:
 
 _Ids = frozenset[str]
 
-#: The id of the compared value, on either side.
+#: The id of the compared value on both sides.
 _VALUE: Final = "$value"
 
 
 class AsofLowering(Arranging):
-    """Lowers ASOF joins of the view `view` into the builder."""
+    """Lowers the ASOF joins of the view `view` into the builder."""
 
     def __init__(
         self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, frozenset[str]], Stream], view: str
@@ -180,7 +180,9 @@ class AsofLowering(Arranging):
         )
 
     def _changes(self, scan: Scan) -> Operator:
-        """The additional input of an upsert if a connector feeds the table."""
+        """The scan of a table's changes in order. If a connector feeds the table, it is an additional input of an
+        upsert.
+        """
         fields = tuple(Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True))
         read = next(
             (
@@ -203,7 +205,7 @@ class AsofLowering(Arranging):
 
 
 def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
-    """The operator that arranges the rows still needed; None for one of all rows."""
+    """A function that adds the operator that arranges only needed rows; None if all rows are arranged."""
     if not bound:
         return None
 
@@ -239,7 +241,7 @@ _KEY_HINT: Final = (
 
 
 class TemporalLowering(Arranging):
-    """Lowers temporal joins of the view `view` into the builder."""
+    """Lowers the temporal joins of the view `view` into the builder."""
 
     def __init__(
         self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, _Ids], Stream], view: str
@@ -248,7 +250,7 @@ class TemporalLowering(Arranging):
         self.view = view
 
     def lower(self, node: TemporalJoin, needed: _Ids) -> Stream:
-        """The stream of `node` with at least the columns `needed`. TEMPORAL_KEY, TEMPORAL_KIND."""
+        """The stream of `node` with at least the columns `needed`. Raises TEMPORAL_KEY, TEMPORAL_KIND."""
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
@@ -258,7 +260,7 @@ class TemporalLowering(Arranging):
             self._input(node.right, reads, [k.right for k in pairs], movable=False),
         )
         memo = not inputs[0].stream.operator.append_only
-        assert whole or not memo  # otherwise pruning has removed columns that distinguish left rows
+        assert whole or not memo  # otherwise, pruning has removed columns that distinguish left rows
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",
@@ -315,7 +317,9 @@ class TemporalLowering(Arranging):
         return tuple(sorted(shown.union(left.positions[i] for i in found)))
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
-        """The right side in every bucket. The left side stays, but not in an earlier stage."""
+        """A join whose right side is copied to every bucket. The left side stays in its buckets, but in no earlier
+        stage.
+        """
         left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
         stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)

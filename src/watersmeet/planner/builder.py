@@ -7,13 +7,14 @@ An arrangement can serve any join that needs the same relation by the same key, 
 pick the columns they need, and filters can be applied to their output. The rules for a new arrangement are:
 
 - It has the columns that its view needs. A view that shares with no other never pays for sharing.
-- If there is an index by the join's key, further joins are expected: it has the index's columns (all without INCLUDE).
+- If there is an index by the join's key, further joins are expected, so it has the index's columns (all columns without
+  INCLUDE).
 - If another view keeps the same relation by the same key but lacks a column, it has all columns, and every later view
   reads it. So any number of views costs at most two copies.
-- One that deletes rows below a watermark serves only equal ones, which have the same operator anyway.
-- With a filter below the join, a view keeps only the rows that pass, in an arrangement of its own. It reads an
-  arrangement of all rows only if the key is unique in it: then at most one unneeded row matches each row of the other
-  side.
+- An arrangement that deletes rows below a watermark only serves joins that need an equal one, which is the same
+  operator.
+- With a filter below the join, a view keeps only the rows that pass, in a separate arrangement. It reads an arrangement
+  of all rows only if the key is unique in it, so that at most one unneeded row matches each row of the other side.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from watersmeet.values.watermarks import Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
-    """A schema with the names c0, c1, …, so that operators are equal whatever their columns are called."""
+    """A schema with the names c0, c1, …, so that the names of columns don't distinguish operators."""
     return tuple(Field(f"c{i}", kind, nullable) for i, (kind, nullable) in enumerate(fields))
 
 
 class Builder:
-    """Operators by id, and their placement.
+    """The operators by id, and their placement.
 
-    late: by relation, as in `Scan`, for new scans. left_out: late-row filters that have dropped rows or passed them as
-    late; new ones are different operators.
+    late: for new scans of each relation, the number in `Scan`. left_out: late-row filters that have dropped rows or
+    passed them as late; new filters are different operators.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Builder:
         self.placement = Placement(self.operators)
 
     def add(self, op: Operator) -> Operator:
-        """Adds the operator, and returns it or the equal one that exists."""
+        """Adds the operator. Returns it, or an equal existing one."""
         if isinstance(op, Scan) and op.relation_id in self.late:
             op = replace(op, late=self.late[op.relation_id])
         while isinstance(op, LateRowFilter) and op.id in self.left_out:
@@ -62,15 +63,17 @@ class Builder:
         return self.operators.setdefault(op.id, op)
 
     def exchange(self, op: Operator, keys: Sequence[int], mode: Literal["hash", "partial"] = "hash") -> Operator:
-        """`op` sent to the buckets of columns `keys`; no keys: all to bucket 0. mode: see `Exchange`."""
+        """`op`, whose rows are sent to the buckets of columns `keys`; without keys, all to bucket 0. mode: see
+        `Exchange`.
+        """
         return self.add(Exchange((op.id,), _canonical(op), op.append_only, tuple(keys), mode))
 
     def broadcast(self, op: Operator) -> Operator:
-        """`op` copied to every bucket."""
+        """`op`, whose rows are copied to every bucket."""
         return self.add(Exchange((op.id,), _canonical(op), op.append_only, (), "broadcast"))
 
     def spread(self, op: Operator) -> Operator:
-        """`op` spread evenly over the buckets, for consumers without a key."""
+        """`op`, whose rows are spread evenly over the buckets, for consumers without a key."""
         return self.exchange(op, range(len(op.schema)))
 
     def arrange(
@@ -107,7 +110,7 @@ class Builder:
         )
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
-        """`top` and all that it reads, inputs first."""
+        """`top` and all operators that it reads, inputs first."""
         found: dict[str, Operator] = {}
 
         def visit(op: Operator) -> None:
@@ -126,19 +129,21 @@ def _canonical(op: Operator) -> Schema:
 
 Wanted = tuple[str, str]
 
-"""An expression of a stream by text and type: the identity of a requested column."""
+"""An expression of a stream, as text and type: it identifies a requested column."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """values: for each column id of the tree, its scalar over c0, c1, … of `operator`. pending: filters over them."""
+    """A stream of rows. values: for each column id of the tree, its scalar over c0, c1, … of `operator`. pending:
+    filters over these columns.
+    """
 
     operator: Operator
     values: Mapping[str, Scalar]
     pending: tuple[Scalar, ...] = ()
 
     def resolve(self, scalar: Scalar) -> Scalar:
-        """A scalar over column ids as one over the operator's columns."""
+        """The scalar over the operator's columns that equals a scalar over column ids."""
         return scalar.substitute({i: v.expression for i, v in self.values.items()})
 
     def filtered(self, parts: Iterable[Scalar]) -> Stream:
@@ -147,7 +152,7 @@ class Stream:
 
 
 def of_operator(op: Operator, columns: Sequence[tuple[Column, int]]) -> Stream:
-    """The stream of an operator. columns: of the tree, with their positions."""
+    """The stream of an operator. columns: those of the tree, with their positions."""
     return Stream(op, {c.id: at(op, i) for c, i in columns})
 
 
@@ -157,14 +162,14 @@ def at(op: Operator, index: int) -> Scalar:
 
 
 def identity(scalar: Scalar) -> Wanted:
-    """The key by which two scalars are the same column."""
+    """The identity of a scalar: scalars with equal ones are the same column."""
     return sql(scalar.expression), repr(scalar.type)
 
 
 def emit(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> tuple[Operator, dict[Wanted, int]]:
     """An operator with exactly the `wanted` scalars (over the operator's columns) in any order, and their positions.
 
-    There is always a column, because rows must be counted: TRUE if nothing is wanted.
+    It has at least one column, because rows must be counted: TRUE if nothing is wanted.
     """
     distinct = {identity(w): w for w in wanted} or {identity(_TRUE): _TRUE}
     if not stream.pending:
@@ -185,7 +190,7 @@ def emit_exactly(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> 
 
 
 def settled(builder: Builder, stream: Stream) -> Stream:
-    """The same stream with nothing pending, so that no expression is computed twice downstream."""
+    """The same stream without pending filters and expressions, so that nothing is computed twice downstream."""
     op, positions = emit(builder, stream, list(stream.values.values()))
     return Stream(op, {i: at(op, positions[identity(v)]) for i, v in stream.values.items()})
 
@@ -194,7 +199,7 @@ _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
 
 def plain(op: Operator, scalar: Scalar) -> int | None:
-    """The position of a scalar that is just a column, of its own type."""
+    """The position of a scalar that is just a column, in the column's type."""
     if scalar.column is None:
         return None
     index = index_of(scalar.column)
@@ -202,7 +207,7 @@ def plain(op: Operator, scalar: Scalar) -> int | None:
 
 
 def _order(op: Operator, scalar: Scalar) -> tuple[int, Wanted]:
-    """Columns before expressions, in a fixed order, so that views with the same columns share the Map."""
+    """A sort key: columns precede expressions in a fixed order, so that views with the same columns share the Map."""
     index = plain(op, scalar)
     return (len(op.schema) if index is None else index), identity(scalar)
 
@@ -225,9 +230,9 @@ def _map(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> Operator
 
 @dataclass(frozen=True)
 class Side:
-    """One input of a join: the operator, the position of each column id, the positions of the keys.
+    """One input of a join: the operator, the position of each column id, and the positions of the keys.
 
-    pending: filters over the operator's columns that are still to be applied.
+    pending: filters over the operator's columns that must still be applied.
     """
 
     operator: Operator
@@ -257,8 +262,8 @@ class Sharing:
     """Finds arrangements among the operators of `builder`, including those of other views.
 
     produced: for operators that are the content of a relation, its id and its column names. catalog: keys, indexes and
-    columns of relations; unknown relations have none. enabled: False gives every view arrangements of its own (equal
-    ones are still the same operator).
+    columns of relations; unknown relations have none. enabled: if False, every view has separate arrangements (but
+    equal ones are still the same operator).
     """
 
     def __init__(
@@ -277,10 +282,10 @@ class Sharing:
     def find(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> list[Found]:
-        """The arrangements with all rows of `stream` by `keys` (over the operator's columns), and the columns `reads`,
-        the oldest first.
+        """The arrangements, oldest first, with all rows of `stream` by `keys` (over the operator's columns), and with
+        the columns `reads`.
 
-        Filters pending in the stream are pending in the side.
+        Pending filters of the stream are pending in the side.
         """
         wanted = self._wanted(stream, reads, keys)
         if wanted is None or (stream.pending and not self._is_unique(wanted)):
@@ -302,7 +307,9 @@ class Sharing:
     def widened(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> Side | None:
-        """The side with more columns than `reads`, so that other joins can use its arrangement; None without such."""
+        """The side with more columns than `reads`, so that other joins can use its arrangement; None if it needs no
+        others.
+        """
         wanted = None if stream.pending else self._wanted(stream, reads, keys)
         if wanted is None:
             return None
@@ -321,7 +328,7 @@ class Sharing:
         )
 
     def _wanted(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar]) -> _Wanted | None:
-        """The columns of a relation that a join needs; None if the stream is more than its rows and filters."""
+        """The columns of a relation that a join needs; None if the stream is not just filtered rows of a relation."""
         if not self._enabled or not keys:
             return None
         content = self._content(stream.operator)
@@ -380,7 +387,7 @@ class Sharing:
         return wanted.content.columns if relation is None else tuple(c.name for c in relation.columns)
 
     def _reading(self, op: Operator, columns: tuple[str, ...]) -> Operator:
-        """The rows of `op` with the given columns of its relation."""
+        """The operator that reads the rows of `op` with the given columns of its relation."""
         relation = self._catalog.relations.get(op.relation_id) if isinstance(op, Scan) else None
         if not isinstance(op, Scan) or relation is None:
             return op
@@ -388,7 +395,9 @@ class Sharing:
         return self._builder.add(Scan((), fields, op.append_only, op.relation_id, columns))
 
     def _content(self, op: Operator) -> _Content:
-        """The relation whose rows an operator has, maybe arranged, exchanged or with a selection of its columns."""
+        """The relation whose rows an operator has. They may be arranged, exchanged, or have only some of the
+        columns.
+        """
         chosen = list(range(len(op.schema)))
         while op.id not in self._produced:
             if isinstance(op, Map) and op.predicate is None and op.partitions is None:
@@ -407,7 +416,9 @@ class Sharing:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The columns of a relation that a join needs: by id, key columns in the join's order, columns of filters."""
+    """The columns of a relation that a join needs: those with an id, the key columns in the join's order, and those of
+    filters.
+    """
 
     content: _Content
     reads: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The texts of plans: stored expressions and their form in EXPLAIN, watermarks, and trees."""
+"""The texts of plans: stored expressions, their form in EXPLAIN, watermarks, and trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watersmeet.values.watermarks import NOW, MonthStep, Term, Watermark
 
 
 def position(index: int, side: str = "c") -> exp.Column:
-    """The expression that reads column `index` (of a join's left or right input: side `l`, `r`)."""
+    """The expression that reads column `index`; side `l` or `r` means a join's left or right input."""
     return exp.column(f"{side}{index}")
 
 
@@ -33,7 +33,7 @@ def column_at(text: str) -> int | None:
 
 
 def sql(node: exp.Expression) -> str:
-    """The text of an expression as an operator stores it, without parentheses around the whole."""
+    """The text of an expression, as an operator stores it, without outer parentheses."""
     return str(node.unnest().sql(dialect="duckdb"))
 
 
@@ -175,7 +175,7 @@ def _call(node: exp.Expression, names: Mapping[str, str]) -> str:
         parts = [p for i in node.args["ifs"] for p in (i.this, i.args["true"])]
         default = node.args.get("default")
         return f"Case({shown(*parts, *([default] if default is not None else []))})"
-    if isinstance(node, exp.DateBin):  # only TUMBLE and HOP make it, see algebra.timewindows
+    if isinstance(node, exp.DateBin):  # only TUMBLE and HOP create it (algebra.timewindows)
         return f"TumbleStart({shown(*_time_and_size(node))}{_offset(node)})"
     if isinstance(node, exp.GenerateSeries) and isinstance(node.args["end"], exp.DateBin):
         last = node.args["end"]
@@ -209,7 +209,7 @@ def _camel(name: str) -> str:
 
 
 def _as_sql(node: exp.Expression, names: Mapping[str, str]) -> str:
-    """An expression without a form of its own: DuckDB's SQL with the columns' names."""
+    """The text of any other expression: DuckDB's SQL with the columns' names."""
 
     def rename(part: exp.Expression) -> exp.Expression:
         return exp.Var(this=names.get(part.name, part.name)) if isinstance(part, exp.Column) else part
@@ -266,7 +266,7 @@ class PlanTree:
 
     @property
     def text(self) -> str:
-        """The line that shows the operator."""
+        """The line of the operator."""
         flags = f" [{', '.join(self.flags)}]" if self.flags else ""
         fields = ", ".join(f"{name}: {value}" for name, value in self.fields)
         return f"{self.name}{flags}" + (f" {{ {fields} }}" if fields else "")
@@ -303,7 +303,7 @@ class PlanTree:
         return self.name.endswith("Join")
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value, for programs: always with all keys."""
+        """The plan as a JSON value, for programs; it always has all keys."""
         return {
             "name": self.name,
             "flags": list(self.flags),
@@ -313,7 +313,7 @@ class PlanTree:
 
 
 def plan_diagram(plan: PlanTree) -> Diagram:
-    """The plan as a graph whose arrows follow the rows."""
+    """The plan as a graph, whose arrows point in the direction of the rows."""
     boxes: list[Box] = []
     arrows: list[Arrow] = []
 

@@ -1,11 +1,11 @@
-"""The distribution of the rows of an operator: the columns whose hash decided their buckets.
+"""The distribution of an operator's rows: the columns whose hash determines their buckets.
 
 A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class contains
-values that equal the key in every row, or equal it or are NULL (the right key of a LEFT JOIN). That is enough for a
+values that, in every row, equal the key, or equal it or are NULL (the right key of a LEFT JOIN). That suffices for a
 join in which NULL matches nothing. `()` means that all rows are in bucket 0; None means that nothing is known.
 
-For another number of buckets, the columns of a kept row must determine its bucket: the one in which later changes of
-the same row arrive, and in which operators that rely on the distribution expect it.
+If the number of buckets changes, the columns of a kept row must determine its bucket: later changes of the row arrive
+there, and operators that rely on the distribution expect the row there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Expression:
 
     @property
     def columns(self) -> frozenset[int]:
-        """The columns that it reads."""
+        """The columns that the expression reads."""
         return frozenset(map(index_of, columns_of(self.text)))
 
     def over(self, places: Mapping[int, int]) -> Expression:
@@ -67,7 +67,7 @@ class FirstNotNull:
         return frozenset([self.first, self.second])
 
     def over(self, places: Mapping[int, int]) -> FirstNotNull:
-        """The same for other columns."""
+        """The same over other columns."""
         return FirstNotNull(places[self.first], places[self.second])
 
 
@@ -108,7 +108,9 @@ class Placement:
         self._stages: dict[str, int] = {}
 
     def stage(self, operator_id: str) -> int:
-        """The most exchanges on a path from a source to the operator, or the stage in which an arrangement is kept."""
+        """The maximum number of exchanges on a path from a source to the operator, or the stage in which an arrangement
+        is kept.
+        """
         if operator_id not in self._stages:
             op = self._operators[operator_id]
             steps = [self.arrival(i) for i in op.inputs]
@@ -122,7 +124,7 @@ class Placement:
         return self.stage(operator_id) + isinstance(self._operators[operator_id], Exchange)
 
     def distribution(self, operator_id: str) -> Distribution | None:
-        """The distribution of the operator's output; for an exchange, after the rows have arrived."""
+        """The distribution of the operator's output; of an exchange, that after the rows have arrived."""
         if operator_id not in self._distributions:
             self._distributions[operator_id] = self._derive(self._operators[operator_id])
         return self._distributions[operator_id]
@@ -159,7 +161,7 @@ class Placement:
         return tuple(c | {Member(k)} for c, k in zip(found, op.keys, strict=True))
 
     def _joined(self, op: PairJoin) -> Distribution | None:
-        """Rows that match are in one bucket, so the keys of both sides determine it."""
+        """The distribution of a join: matching rows are in one bucket, so the keys of both sides determine it."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)
         if kind in ("inner", "semi") and left is not None:
@@ -196,7 +198,7 @@ class Placement:
 def translated(distribution: Distribution | None, outputs: Sequence[Value | None]) -> Distribution | None:
     """The distribution in terms of output columns; output column j is `outputs[j]`.
 
-    Classes may become empty; then no downstream operator can use the distribution. None stays None.
+    Classes may become empty; then no downstream operator can use the distribution.
     """
     if distribution is None:
         return None
@@ -216,9 +218,10 @@ def translated(distribution: Distribution | None, outputs: Sequence[Value | None
 def matching(
     distribution: Distribution | None, keys: Sequence[int], null_safe: Sequence[bool] | None = None
 ) -> list[int] | None:
-    """For each class, the index in `keys` (column positions) of a member; None if a class has none.
+    """For each class, the index in `keys` (column positions) of one member; None if a class has none there.
 
-    null_safe: for the keys of a join. Where it is False, rows with a NULL key may be in any bucket.
+    null_safe: for each key of a join, whether it matches NULL; where it is False, rows with a NULL key may be in any
+    bucket.
     """
     if distribution is None:
         return None
@@ -240,7 +243,7 @@ def matching(
 
 
 def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
-    """One column position for each class; None if a class has none."""
+    """The position of one column of each class; None if a class contains no column."""
     if distribution is None:
         return None
     found = []
@@ -255,9 +258,9 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
 def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Keys | None:
     """For each class, the columns whose first non-NULL value determines the bucket of a row.
 
-    None if the columns of a row do not determine it. If all of them are NULL, the row may be in any bucket, unless an
-    operator relies on their COALESCE: then it is in the bucket of NULL. exact: require the condition for every row,
-    also with NULLs.
+    None if the columns of a row do not determine its bucket. If all of them are NULL, the row may be in any bucket,
+    unless an operator relies on their COALESCE: then it is in the bucket of NULL. exact: require this for every row,
+    also for rows with NULLs.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
@@ -277,7 +280,7 @@ def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Ke
 
 
 def shows_place(distribution: Distribution | None, *, exact: bool = False) -> bool:
-    """Whether the columns of a row determine its bucket; or, unless `exact`, no operator relies on the bucket.
+    """Whether the columns of a row determine its bucket, or (unless `exact`) no operator relies on it.
 
     exact: as in `key_columns`.
     """
@@ -303,7 +306,7 @@ def _weak(members: Class) -> Class:
 
 
 def _coalesced(left: Class, right: Class) -> Class:
-    """FULL JOIN: the key of either side, so COALESCE of both, determines the bucket."""
+    """The distribution of a FULL JOIN: the key of either side, and so COALESCE of both, determines the bucket."""
     pairs = [(a, b) for a in _columns(left, or_null=False) for b in _columns(right, or_null=False)]
     return frozenset(Member(FirstNotNull(a, b)) for one, other in pairs for a, b in ((one, other), (other, one)))
 
@@ -320,7 +323,9 @@ _POOLED: Final = StateDistribution("pooled")
 
 
 class StateDistributions:
-    """The buckets of the rows of traces, derived from operators only. operators: by id, with all that they read."""
+    """The buckets of the rows of traces, derived from operators only. operators: by id, including all that they
+    read.
+    """
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
         self._operators = operators
@@ -328,7 +333,7 @@ class StateDistributions:
         self._copied: dict[str, bool] = {}
 
     def of(self, op: Operator) -> dict[str, StateDistribution | None]:
-        """By trace (or `OTHERS`), the distribution of its rows; None: their columns don't determine it.
+        """For each trace (or `OTHERS`), the distribution of its rows; None if their columns don't determine it.
 
         Empty for an operator without state.
         """
@@ -342,7 +347,7 @@ class StateDistributions:
         if isinstance(op, Versions):
             return {OTHERS: self._rows(op, columns=range(len(op.schema) - len(op.adds)))}
         if isinstance(op, TimeFilter):
-            # Final output can be retracted later, so the row must be found.
+            # Final output may be retracted later, so its row must be found.
             final = op.append_only and not self._operators[op.inputs[0]].append_only
             return {"passed": _POOLED, OTHERS: self._rows(op, anywhere=not final)}
         if isinstance(op, DynamicFilter):
@@ -366,8 +371,8 @@ class StateDistributions:
         """The distribution of an input's rows in a trace.
 
         columns: the input's columns that the trace contains; by default all, at their positions. keys, null_safe: the
-        trace omits rows with NULL in a key that is not null-safe. anywhere: whether a row may be in any bucket unless
-        an operator relies on its bucket.
+        trace omits rows with NULL in a key that is not null-safe. anywhere: whether rows on whose bucket no operator
+        relies may be in any bucket.
         """
         source = op.inputs[number]
         if self._is_copied(source):

@@ -44,7 +44,7 @@ from watersmeet.planner.lowering import Producers, assemble, compile_view
 from watersmeet.planner.names import Names, of_columns, window_text
 from watersmeet.planner.physical import PhysicalPrinter, distribution_text, listed
 
-#: By the comparison of a time filter, the comparison of its waiting rows with its bound.
+#: For each comparison of a time filter, how its waiting rows compare with its bound.
 _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 
 
@@ -52,7 +52,8 @@ _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 class Arrangement:
     """Rows that an operator keeps, ordered by key.
 
-    readers: the joins that read them. bound: the limit of their number. shared: the relations that already keep them.
+    readers: the joins that read them. bound: what limits their number.
+    shared: the relations that already keep them.
     """
 
     operator: str
@@ -103,12 +104,12 @@ class Footprint:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value, for programs: always with all keys."""
+        """The costs as a JSON value, for programs; it always has all keys."""
         return asdict(self)
 
 
 def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, ...]]) -> Footprint:
-    """The costs of a circuit. keepers: by operator, the relations that already keep it."""
+    """The costs of a circuit. keepers: for each operator, the relations that already keep its state."""
     stages = tuple(tuple(o.id for o in circuit.in_stage(n)) for n in range(circuit.last_stage + 1))
     transfers = []
     for op in circuit.operators:
@@ -130,7 +131,7 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         return
     is_content = isinstance(
         op, (Arrange, Versions, Upsert)
-    )  # its state is its output; other operators keep their input
+    )  # the state of this operator is its output; that of others is their input
     columns = names.columns(op.id if is_content else op.inputs[0])
     keys = (op.column,) if isinstance(op, (DynamicFilter, TimeFilter)) else op.keys  # type: ignore[attr-defined]
     yield Arrangement(
@@ -221,7 +222,7 @@ def _time_bound(op: TimeFilter, circuit: Circuit, names: Names) -> str:  # noqa:
     return f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}"
 
 
-#: By class of operators that keep rows by a key, the limit of their number.
+#: For each class of operators that keep rows by a key, what limits their number.
 _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,
@@ -240,7 +241,7 @@ JSON_VERSION: Final = 1
 class ExplainOptions:
     """Options of EXPLAIN. level: the rewritten algebra, the operators as a tree, or the operators by stage.
 
-    trace: also the algebra before and after each rewrite. format: `dot` has only the tree.
+    trace: also show the algebra before and after each rewrite. format: `dot` has only the tree.
     """
 
     verbose: bool = False
@@ -262,7 +263,7 @@ def explain(
 ) -> list[str]:
     """The lines of EXPLAIN for a view: the tree, an empty line, the stages and the state.
 
-    The tree shows exchanges even if `buckets` is 1; the lines after it are for `buckets`. Errors: those of
+    The tree always has the exchanges of several buckets; the lines after it are for `buckets`. Raises the errors of
     `compile_view`.
     """
     options = options or ExplainOptions()
@@ -317,7 +318,7 @@ def explain(
 
 
 def trace(tree: Node, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
-    """The tree as bound, and after each rewrite that changes its plan."""
+    """The bound tree, and the tree after each rewrite that changes its plan."""
     found = [("Begin", logical_tree(tree))]
     for name, changed in rewriting(tree, join_order):
         plan = logical_tree(changed)
@@ -350,8 +351,8 @@ def physical_plan(
 
 
 def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanTree:
-    """The operators of a view as they run, each with its id, including arrangements; the leaves are the relations that
-    it reads.
+    """The running operators of a view, including arrangements, each with its id; the leaves are the relations that it
+    reads.
     """
     by_id = {op.id: op for op in producers[view.id]}
     below = catalog.upstream(view.depends_on)
@@ -361,13 +362,15 @@ def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanT
 
 
 def _named(tree: Node, producers: Producers) -> Producers:
-    """The producers of the relations that the tree reads directly. Another view with the same plan is not a leaf."""
+    """The producers of the relations that the tree reads directly. A view that only has the same plan is not one of
+    them.
+    """
     read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
     return {i: ops for i, ops in producers.items() if i in read}
 
 
 def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:
-    """The names of the relations that already store the state of an operator, by operator."""
+    """For each operator, the names of the relations that already store its state."""
     found: dict[str, tuple[str, ...]] = {}
     for relation_id, ops in producers.items():
         if relation_id in catalog.relations:
@@ -390,7 +393,7 @@ _Cell = tuple[str, int]
 
 
 def generated_text(column: GeneratedColumn, sql: str) -> str:
-    """A part of the expression of a generated column."""
+    """The text of a part of a generated column's expression."""
     return display(parsed(sql), {f"c{i}": f.name for i, f in enumerate(column.reads)})
 
 
@@ -418,14 +421,14 @@ class Failures:
         return sorted(found)
 
     def columns(self, operator_id: str, column: int | None) -> list[str]:
-        """The view's columns that are computed from a column of an operator."""
+        """The columns of the view that are computed from a column of an operator."""
         if column is None:
             return []
         shown = [c.name for c in self._view.columns]
         return [shown[i] for i, cells in enumerate(self._reached[: len(shown)]) if (operator_id, column) in cells]
 
     def text(self, operator_id: str, column: int | None, sql: str) -> str:
-        """A part of an expression of an operator, or an aggregate."""
+        """The text of a part of an operator's expression, or of an aggregate."""
         op = self._operators[operator_id]
         if sql:
             return display(parsed(sql), self._by_name(op))
@@ -446,7 +449,7 @@ class Failures:
 
     @cached_property
     def _reached(self) -> list[set[_Cell]]:
-        """For each column of the view the columns of operators from which it is computed."""
+        """For each column of the view, the columns of operators from which it is computed."""
         found = []
         for i in range(len(self._sink.schema)):
             cells: set[_Cell] = set()

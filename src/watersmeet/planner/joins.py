@@ -1,4 +1,4 @@
-"""Lowering of regular joins: of two inputs, of many inputs with one key, and with chosen partners.
+"""Lowering of regular joins: of two inputs, of many inputs with one key, and with selected partners.
 
 Neighboring inner joins by one key become one join of many inputs: one stage, no intermediate rows. The key is one or
 several classes of equal expressions, and every input has one expression of each class. So `a JOIN b ON a.k = b.k JOIN c
@@ -32,9 +32,7 @@ _ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz
 
 @dataclass(frozen=True)
 class Compared:
-    """`left comparison right`: left over the join's left input, right over the right one, both of the same ordered
-    type.
-    """
+    """A condition `left comparison right`, with each operand over its input. Both have the same ordered type."""
 
     left: Scalar
     comparison: Comparison
@@ -42,7 +40,7 @@ class Compared:
 
 
 def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
-    """The comparisons of a join of which `needed` columns are read; None if it has any other condition."""
+    """The comparisons of a join of which the columns `needed` are read; None if it has any other condition."""
     if node.keys or not node.broadcast or node.residual is None or node.kind not in ("inner", "semi"):
         return None
     if (node.kind == "inner" and needed & node.right.ids) or not is_single_row(node.right):
@@ -72,10 +70,10 @@ def _compared(part: Scalar, left: Node, right: Node) -> Compared | None:
 
 _Ids = frozenset[str]
 
-#: Ids of columns that only determine where a row is sent.
+#: The ids of columns that only determine where a row is sent.
 _SCATTER: Final = "$scatter"
 
-#: Kinds of join for which a filter on columns of the left (right) input is equivalent above and below it.
+#: The kinds of join for which a filter on columns of the left (right) input can be above or below the join.
 _LEFT_STAYS: Final = ("inner", "left", "semi", "anti")
 
 _RIGHT_STAYS: Final = ("inner", "right")
@@ -92,7 +90,7 @@ _CONSTANT: Final = (
     "FROM (SELECT *, 1 AS one FROM a) AS a JOIN (SELECT *, 1 AS one FROM b) AS b ON a.one = b.one."
 )
 
-#: By kind of join: the form of a condition `a = b OR c = d`.
+#: For each kind of join, an equivalent form of the condition `a = b OR c = d`.
 _ALTERNATIVES: Final[dict[JoinKind, str]] = {
     "inner": "Write one join for each side of OR, and combine them with UNION.",
     "semi": "Write one subquery for each side of OR: EXISTS (…) OR EXISTS (…).",
@@ -106,7 +104,7 @@ class JoinLowering(Arranging):
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`.
 
-        JOIN_WITHOUT_EQUALITY for a nested-loop join.
+        Raises JOIN_WITHOUT_EQUALITY for a nested-loop join.
         """
         node = _with_broadcast(node)
         compared = comparisons(node, needed)
@@ -136,7 +134,7 @@ class JoinLowering(Arranging):
         if node.arrival:
             kind, append_only = operators.ArrivalJoin, left.operator.append_only
             if node.kind in ("semi", "anti"):
-                (below,) = left.operator.inputs  # rows decided on arrival are not kept
+                (below,) = left.operator.inputs  # such rows are not kept
         made = self.builder.add(
             kind(
                 (below, right.operator.id),
@@ -196,7 +194,7 @@ class JoinLowering(Arranging):
         )
 
     def _moves(self, left: Operator, right: Operator) -> bool:
-        """Whether the left side must move to the stage in which copies of the right side arrive."""
+        """Whether the left side must move to the stage in which the copies of the right side arrive."""
         placement = self.builder.placement
         return placement.stage(left.id) <= placement.stage(right.id)
 
@@ -210,7 +208,7 @@ class JoinLowering(Arranging):
         )
 
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
-        """Both sides of a join without keys, where their rows match."""
+        """Both sides of a join without keys, in the buckets in which their rows match."""
         if node.broadcast:
             scatter = [p for i, p in left.positions.items() if i.startswith(_SCATTER)]
             one, other = self._copied(left.operator, right.operator, scatter)
@@ -219,8 +217,8 @@ class JoinLowering(Arranging):
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket. The left side stays if possible; otherwise it is scattered, or sent by
-        its own distribution.
+        """Both sides, with the right side copied to every bucket. If possible, the left side stays; otherwise its rows
+        are scattered, or sent by their own distribution.
         """
         placement = self.builder.placement
         known = placement.distribution(left.id)
@@ -242,7 +240,7 @@ class JoinLowering(Arranging):
 
 
 def keeping(kept: Retention | None) -> Keep | None:
-    """Creates the operator that arranges only rows that are still needed; None if all rows are kept."""
+    """A function that adds the operator that arranges only needed rows; None if all rows are kept."""
     if kept is None:
         return None
 
@@ -258,7 +256,7 @@ def keeping(kept: Retention | None) -> Keep | None:
 
 
 def _with_broadcast(node: Join) -> Join:
-    """A join without keys with its right side copied, or the error that this is not possible."""
+    """A join without keys whose right side is copied. Raises an error if this is not possible."""
     if node.keys:
         return node
     if node.broadcast and node.kind not in ("right", "full"):
@@ -286,7 +284,7 @@ def _nested_loop(node: Join) -> Error:
 
 
 def _rewrite(node: Join) -> str:
-    """A hint with an equivalent form that has equalities."""
+    """The hint with an equivalent form that has equalities."""
     sides = [frozenset(c.id for c in side.columns) for side in (node.left, node.right)]
     if node.residual is None or any(node.residual.columns.isdisjoint(side) for side in sides):
         return _CONSTANT
@@ -304,7 +302,7 @@ def _alternatives(condition: exp.Expression) -> list[exp.Expression]:
 
 
 def _compares(part: exp.Expression, sides: Sequence[frozenset[str]]) -> bool:
-    """Whether part of a condition has an equality between the two sides."""
+    """Whether a part of the condition is an equality between the two sides."""
     equalities = [
         e for e in (part.flatten() if isinstance(part, exp.And) else [part]) if isinstance(e.unnest(), exp.EQ)
     ]
@@ -313,7 +311,7 @@ def _compares(part: exp.Expression, sides: Sequence[frozenset[str]]) -> bool:
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:
-    """The join's condition without the keys, with those filters of an input that determine matches instead of rows."""
+    """The join's condition without the keys, and with those filters of inputs that decide on matches, not on rows."""
     places = {i: position(p, "l") for i, p in left.positions.items()}
     places |= {i: position(p, "r") for i, p in right.positions.items()}
     parts = [] if node.residual is None else [node.residual.substitute(places)]
@@ -330,7 +328,7 @@ def _of_side(pending: Iterable[Scalar], side: str) -> list[Scalar]:
 
 
 def _above(pending: Iterable[Scalar], output: Sequence[InputColumn]) -> Iterator[Scalar]:
-    """Filters over `l0`, `r0` … as filters over the join's output columns."""
+    """The filters over `l0`, `r0`, … as filters over the join's output columns."""
     places = {c.name: position(i) for i, c in enumerate(output)}
     return (p.substitute(places) for p in pending)
 
@@ -340,7 +338,9 @@ def _output(
 ) -> tuple[tuple[InputColumn, ...], dict[str, int]]:
     """The output columns, each once, and the position of each needed column id among them.
 
-    filtered: the names that filters read. Of two columns that an inner join makes equal, only the left one is output.
+    Of two columns that an inner join makes equal, only the left one is output.
+
+    filtered: the names that filters read.
     """
     places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
     if node.kind not in ("semi", "anti"):
@@ -377,7 +377,7 @@ class PartneredLowering(JoinLowering):
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         wanted = [c for c in node.columns if c.id in needed] or [node.columns[0]]
-        # The pairs are last, because the last join determines which left and right rows a view keeps.
+        # The pairs are last, because the last join determines the left and right rows that a view keeps.
         parts = (
             [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
         )
@@ -417,7 +417,7 @@ class PartneredLowering(JoinLowering):
     def _alone(
         self, partner: Scalar, node: Join, pairs: Sequence[KeyPair], own: Side, other: Side, wanted: Sequence[Column]
     ) -> Operator:
-        """The rows of `own` that have no partner in `other`, with NULLs."""
+        """The rows of `own` that have no partner in `other`, extended by NULLs."""
         places = {c.id: InputColumn(0, own.positions[c.id]) for c in wanted if c.id in own.positions}
         output = tuple(dict.fromkeys(places.values())) or (InputColumn(0, own.keys[0]),)
         fields = [own.operator.schema[p.column] for p in output]
@@ -470,7 +470,7 @@ def cluster_of(node: Node) -> Cluster | None:
     if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
         return None
     if any(of_join(node)):
-        return None  # it has its own limit of state, and a watermark for joins above it
+        return None  # this join limits its own state, and has a watermark for joins above it
     sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
     parts = [
         _aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
@@ -484,7 +484,7 @@ def cluster_of(node: Node) -> Cluster | None:
 
 
 def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
-    """The cluster with its key classes in the order of `keys`, one class for each; None if the keys are different."""
+    """The cluster with its key classes in the order of `keys`; None if they are not the same keys."""
     if cluster is None or len(keys) != len(cluster.keys[0]):
         return None
     classes = list(zip(*cluster.keys, strict=True))
@@ -569,8 +569,8 @@ class MultiwayLowering(JoinLowering):
         return arranged
 
     def _meeting_place(self, sides: Sequence[Side], wanted: list[int]) -> tuple[int, list[int]]:
-        """The stage of the join and the keys by which rows are spread there: the earliest stage, then the fewest
-        exchanges, then all keys or `wanted`.
+        """The stage of the join and the keys by which rows are spread: prefers the earliest stage, then the fewest
+        exchanges, then `wanted` or all keys.
         """
         placement = self.builder.placement
         safe = [False] * len(sides[0].keys)

@@ -69,7 +69,7 @@ _Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Producer:
-    """A relation that the circuit computes: the operator with its content, and the names of its columns."""
+    """A relation that the circuit computes: the operator that outputs its content, and the names of its columns."""
 
     operator: Operator
     names: tuple[str, ...]
@@ -78,8 +78,8 @@ class Producer:
 class Lowering:
     """Lowers one view into `builder`.
 
-    producers: relations that are read from operators, by id. sharing: finds arrangements for joins. view: the view's
-    id. multiway: whether inner joins by one key become one operator.
+    producers: by id, the relations that are read from operators. sharing: finds arrangements for joins. view: the
+    view's id. multiway: whether inner joins by one key become one operator.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Lowering:
         relation_id, append_only = node.relation_id, node.append_only
         fields = {n: Field(n, c.type, c.nullable) for c, n in columns}
         if producer is not None:
-            # A view that only copies a relation: its reader scans that relation, with only the columns that it needs.
+            # A view that only copies a relation: its reader scans the relation, and only the columns that it needs.
             source = producer.operator
             assert isinstance(source, operators.Scan)
             relation_id, append_only = source.relation_id, source.append_only
@@ -119,12 +119,12 @@ class Lowering:
         return of_operator(op, [(c, names.index(n)) for c, n in columns])
 
     def _only_copies(self, op: Operator) -> bool:
-        """Whether a view is a copy of its relation: not if late rows were dropped since it was created."""
+        """Whether a view is a copy of its relation: it is not if late rows were dropped after its creation."""
         return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
 
     def _spread_by_row(self, op: Operator) -> Operator:
-        """A view's operator, spread so that a row's columns determine its bucket: its reader may be filled from the
-        view's content.
+        """A view's operator, spread so that a row's columns determine its bucket, because the view's content may fill
+        its reader.
         """
         return op if shows_place(self.builder.placement.distribution(op.id)) else self.builder.spread(op)
 
@@ -293,7 +293,7 @@ class Lowering:
         )
 
     def _cause(self, node: Node, types: Sequence[SqlType]) -> Operator:
-        """All columns of `node`, the first ones converted to `types`."""
+        """An operator with all columns of `node`, of which the first ones are converted to `types`."""
         below = self.lower(node, node.ids)
         kinds = [*types, *(c.type for c in node.columns[len(types) :])]
         return emit_exactly(
@@ -387,7 +387,7 @@ class Lowering:
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
 
     def _written(self, node: Node, columns: Sequence[Column]) -> Operator:
-        """These columns of the written rows, then a number that is greater for later rows of an epoch."""
+        """The given columns of the written rows, followed by a number that is greater for later rows of an epoch."""
         if isinstance(node, Arrivals):
             names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
             fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
@@ -472,7 +472,7 @@ class Lowering:
         return of_operator(op, [(c, i) for i, c in enumerate(columns)])
 
     def _in_one_stage(self, parts: list[Operator]) -> list[Operator]:
-        """Sends inputs of earlier stages to the stage of the last one, by its keys if it has any."""
+        """Sends inputs of earlier stages to the stage of the latest one, by the keys of each input, if it has any."""
         placement = self.builder.placement
         last = max(parts, key=lambda p: placement.stage(p.id))
         target = placement.stage(last.id)
@@ -505,7 +505,7 @@ class Lowering:
         op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
         fields += [(kind, spec.function != "count") for spec, kind in specs]
-        append_only = not specs and op.append_only  # DISTINCT of append-only rows
+        append_only = not specs and op.append_only  # DISTINCT over append-only rows
         marked = of_aggregate(node)
         time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
         made = self.builder.add(
@@ -527,7 +527,7 @@ class Lowering:
         return of_operator(made, at_key + at_call)
 
     def _grouped(self, op: Operator, keys: tuple[int, ...], spread: list[int]) -> Operator:
-        """`op` with all rows of a group in one bucket: that of the columns `spread`, or of all `keys`."""
+        """`op`, with all rows of a group in one bucket, which the columns `spread` or all `keys` determine."""
         distribution = self.builder.placement.distribution(op.id)
         here = distribution == () if not keys else matching(distribution, keys) is not None
         return op if here else self.builder.exchange(op, spread or keys)
@@ -551,7 +551,7 @@ def _number(value: int) -> Scalar:
     return Scalar(exp.Literal.number(value), INTEGER, nullable=False)
 
 
-#: For each materialized view and connector table in the circuit: its operators, the Sink last.
+#: The operators of each materialized view and connector table in the circuit, with the Sink last.
 Producers = Mapping[str, Sequence[Operator]]
 
 
@@ -569,13 +569,13 @@ def compile_view(
 ) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`: inputs first, the Sink last.
 
-    `tree` comes from the binder and is rewritten here. Its columns are those of `sink`, in order, then possibly those
-    that order its rows by arrival (`BoundQuery.age`). A relation in `producers` is read from its own operators, which
-    become part of the result (without their Sink). The Sink's `append_only` means that the view never deletes a row.
-    catalog: keys, indexes and columns of relations, which decide which arrangements joins of several views share.
-    share: False gives the view's joins arrangements of their own, except where equal ones exist. multiway: False makes
-    inner joins by one key joins of two inputs each. late: by relation, the number of late rows dropped so far.
-    left_out: as in `Builder`.
+    The binder creates `tree`; this function rewrites it. Its columns are those of `sink`, in order, possibly followed
+    by those that order its rows by arrival (`BoundQuery.age`). A relation in `producers` is read from its own
+    operators, which become part of the result (without their Sink). The Sink's `append_only` means that the view never
+    deletes a row. catalog: keys, indexes and columns of relations, which determine the arrangements that joins of
+    several views share. share: if False, the view's joins have separate arrangements, except where equal ones exist.
+    multiway: if False, inner joins by one key become joins of two inputs each. late: for each relation, the number of
+    late rows dropped so far. left_out: as in `Builder`.
     """
     builder, readable = builder_over(producers)
     builder.late, builder.left_out = late or {}, left_out
@@ -594,7 +594,7 @@ def compile_view(
 
 
 def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
-    """The columns of a view INTO a relation whose column is NOT NULL, in which NULL would become a default.
+    """The columns of a view INTO a relation that are NOT NULL there, so that NULL would become a default.
 
     A value that could not be computed must not become the default, so such a row is not written.
     """
@@ -606,9 +606,10 @@ def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
 
 
 def _in_order(builder: Builder, top: Operator, pump: Pump, age: int) -> Operator:
-    """The rows of a pump that merges by a key, in the order of arrival within a key, or by ROWTIME if that is unknown.
+    """The rows of a pump that merges by a key; those of one key are in the order of arrival, or by ROWTIME if that is
+    unknown.
 
-    age: the number of columns after those of the pump that order the rows, the newest first.
+    age: the number of columns, after those of the pump, that order the rows, the newest first.
     """
     assert pump.merging is not None
     names = [c.name for c in pump.columns]
@@ -622,7 +623,9 @@ def _in_order(builder: Builder, top: Operator, pump: Pump, age: int) -> Operator
 
 
 def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
-    """The operators of a table that a connector feeds: its raw rows, or the last row of each key if it has a key."""
+    """The operators of a table that a connector feeds: they output its raw rows, or the last row of each key if it has
+    a key.
+    """
     builder = Builder()
     names = tuple(c.name for c in relation.columns)
     if not relation.primary_key:
@@ -645,7 +648,7 @@ def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
 
 def _sink(builder: Builder, top: Operator, relation: Relation) -> Operator:
     distribution = builder.placement.distribution(top.id)
-    # No operator relies on rows that may be in any bucket, or on a key that is no longer a column (`Lowering`).
+    # No operator relies on the bucket of such rows, or on a key that is no longer a column (`Lowering`).
     keys = key_columns(distribution) if distribution is not None and all(distribution) else None
     return builder.add(operators.Sink((top.id,), relation.columns, top.append_only, relation.id, keys))
 
@@ -661,7 +664,7 @@ def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
 
 
 def builder_over(producers: Producers) -> tuple[Builder, dict[str, Producer]]:
-    """A builder with the operators of `producers`, and the relations that can be read from them."""
+    """A builder with the operators of `producers`, and the relations that can be read from these."""
     builder = Builder()
     readable = {}
     for relation_id, ops in producers.items():

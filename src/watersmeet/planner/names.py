@@ -39,7 +39,7 @@ ROW_ID: Final = "_row_id"
 
 
 class Names:
-    """Column names and stream keys by operator.
+    """The column names and stream keys of operators.
 
     leaves: operators that are the content of a relation, shown as its scan.
     """
@@ -66,7 +66,7 @@ class Names:
         return self._keys[operator_id]
 
     def shown(self, operator_id: str) -> list[str]:
-        """The columns and their hidden row ids."""
+        """The names of the columns and of hidden row ids."""
         visible = self.columns(operator_id)
         return [*visible, *[k for k in self.keys(operator_id) if k.endswith(f".{ROW_ID}") and k not in visible]]
 
@@ -77,7 +77,7 @@ class Names:
         return self._catalog.relations.get(op.relation_id) if isinstance(op, Scan) else None
 
     def watermark(self, bound: Watermark) -> str:
-        """A watermark in terms of its sources, by their names: `watermark(t.ts)`."""
+        """A watermark with the names of its sources: `watermark(t.ts)`."""
         relations = self._catalog.relations
         clocks = {
             o.clock: f"{relations[o.relation_id].shown}.{o.name}"
@@ -118,14 +118,14 @@ class Names:
         if isinstance(op, PairJoin | MultiJoin):
             sides = [self.columns(i) for i in op.inputs]
             return tuple(sides[o.input][o.column] for o in op.output)
-        if isinstance(op, Records):  # in a record without value, passed columns may be NULL
+        if isinstance(op, Records):  # in a tombstone, copied columns may be NULL
             return (*below[: len(op.schema) - len(op.adds)], *op.adds)
         return (*(below[i] for i in op.passed if i is not None), *_made(op, below))
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
         if relation is not None:
-            if isinstance(relation, MaterializedView):  # a multiset: only the whole row identifies it
+            if isinstance(relation, MaterializedView):  # in a multiset only the whole row identifies a row
                 return self.columns(op.id)
             return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):
@@ -174,11 +174,13 @@ def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
 
 
 Shown = Callable[[Any], str]
-"""The text of a part of a call: of an operator a column or a key of an order, of a node an expression or such a key."""
+"""A function for the text of a part of a call: of a column or sort key of an operator, or of an expression or sort key
+of a node.
+"""
 
 
 def of_columns(columns: Sequence[str]) -> Shown:
-    """The texts of an operator's parts, by the names of its input's columns."""
+    """The function for the texts of an operator's parts, given the names of its input's columns."""
     return lambda part: columns[part.column if isinstance(part, SortKey) else part]
 
 

@@ -1,7 +1,7 @@
 """The physical plan as a tree in RisingWave's form, made from the operators of a view.
 
-Joins that delete old rows have RisingWave's flags: `window`: part of the key is a time by which both sides are cleaned.
-`interval`: comparisons of times clean both.
+Joins that delete old rows have RisingWave's flags: `window` if a part of the key is a time by which both sides are
+cleaned, `interval` if both are cleaned by comparisons of times.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ Fields = tuple[tuple[str, str], ...]
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:
-    """`[a, b]`."""
+    """The text of a list: `[a, b]`."""
     return f"[{', '.join(names)}]"
 
 
 def predicate_text(text: str, names: Mapping[str, str]) -> str:
-    """A predicate, conjunct by conjunct."""
+    """The text of a predicate, conjunct by conjunct."""
     return " AND ".join(display(p.expression, names) for p in conjuncts(Scalar(parsed(text), BOOLEAN)))
 
 
 def limit_fields(top: TopN | TopNNode, order: str) -> Fields:
-    """The order and the limit of a top-N."""
+    """The fields with the order and the limit of a top-N."""
     fields: Fields = (
         ("order", f"[{order}]"),
         ("limit", "ALL" if top.limit is None else str(top.limit)),
@@ -122,7 +122,7 @@ def limit_fields(top: TopN | TopNNode, order: str) -> Fields:
 
 
 def look_up_fields(join: TemporalJoin | TemporalJoinNode) -> Fields:
-    """The fields of a look-up join that waits, or that answers as before for a while."""
+    """The fields of a look-up join whose rows wait, or whose answers are reused for a set time."""
     waits: Fields = (("waits_for_first_match", "true"),) if join.waits else ()
     if join.ttl_us is None:
         return waits
@@ -165,10 +165,10 @@ class PhysicalPrinter:
         self._arranged = arranged
 
     def tree(self, op: Operator) -> PlanTree:
-        """The plan of `op` and of everything below it."""
+        """The plan of `op` and of all operators below it."""
         if op.id in self._names.leaves or isinstance(op, Scan):
             return self._scan(op)
-        # RisingWave shows an arrangement as a part of the join; the costs list it.
+        # RisingWave shows an arrangement as a part of the join; the list of costs contains it.
         if isinstance(op, Arrange) and not self._arranged:
             return self.tree(self._operators[op.inputs[0]])
         inputs = tuple(self.tree(self._operators[i]) for i in op.inputs)
@@ -211,7 +211,7 @@ class PhysicalPrinter:
         return (f"Stream{type(op).__name__}", ()) if described is None else described(self, op)
 
     def _below(self, op: Operator, columns: Iterable[int]) -> str:
-        """Some columns of the input: `[t.a, t.b]`."""
+        """The text of some columns of the input: `[t.a, t.b]`."""
         names = self._names.columns(op.inputs[0])
         return listed([names[i] for i in columns])
 
@@ -389,7 +389,7 @@ class PhysicalPrinter:
         )
 
 
-#: By class of operators: its name in plans, and its fields. Others have the name of their class.
+#: For classes of operators, the name in plans and the fields. Others are shown by the name of their class.
 _SHOWN: Final[dict[type[Operator], Callable[[PhysicalPrinter, Any], tuple[str, Fields]]]] = {
     Aggregate: PhysicalPrinter._aggregate,
     Arrange: lambda p, op: ("StreamArrange", (("key", p._below(op, op.keys)),)),

@@ -1,6 +1,5 @@
-"""The two sides of a join as operators: in one stage, with equal keys in one bucket, and with shared arrangements.
-
-Used by all kinds of joins: regular, ASOF and temporal.
+"""The two sides of any join (regular, ASOF or temporal) as operators: in one stage, with equal keys in one bucket, and
+with shared arrangements.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _Hits = tuple[Found | None, Found | None]
 
 
 class Keep(Protocol):
-    """Adds the operator of a side that a join reads. `keys` are the side's keys in the join's order."""
+    """A function that adds the operator of a side that a join reads. keys: the side's keys in the join's order."""
 
     def __call__(
         self, builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, /
@@ -32,11 +31,11 @@ class Keep(Protocol):
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a join before it is an operator: its rows, the columns that are read of them, and its keys.
+    """One input of a join before it is an operator: its rows, the columns to read, and its keys.
 
-    keep: adds the operator that the join reads; None: an arrangement of all rows, which other views may share. movable:
-    pending filters may be applied to the join's output. places: the operator is used unchanged, and these are the
-    positions of its columns in the result of `keep`.
+    keep: adds the operator that the join reads; by default, this is an arrangement of all rows, which other views may
+    share. movable: whether pending filters may be applied to the join's output. places: if set, the operator is used
+    unchanged, and these are the positions of its columns in the result of `keep`.
     """
 
     stream: Stream
@@ -65,7 +64,7 @@ class Arranging:
         movable: bool = True,
         more: Mapping[str, Scalar] | None = None,
     ) -> Input:
-        """The input `node`. more: further values over its columns, by their new ids."""
+        """The input for `node`. more: further values over its columns, by their new ids."""
         reads &= node.ids
         extra = more or {}
         stream = self.lower_input(node, reads.union(*[k.columns for k in keys], *[v.columns for v in extra.values()]))
@@ -77,7 +76,7 @@ class Arranging:
     def _arranged(
         self, inputs: tuple[Input, Input], null_safe: Sequence[bool], spread: Sequence[int] = ()
     ) -> tuple[Side, Side, Sequence[int]]:
-        """The operators of both sides, in one stage, and the order of the join's key pairs in their keys.
+        """The operators of both sides, in one stage, and the order in which their keys have the join's key pairs.
 
         spread: the keys that determine the bucket of rows if both sides are exchanged; all keys if it is empty.
         """
@@ -118,7 +117,7 @@ class Arranging:
         )
 
     def _kept(self, side: Side, given: Input, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Side:
-        """The side with the operator that the join reads, by `keys`, which are its own keys in some order."""
+        """The side with the operator that the join reads, arranged by `keys`, which are its own keys in some order."""
         op = (
             given.keep(self.builder, side, keys, null_safe, stage)
             if given.keep is not None
@@ -135,10 +134,11 @@ class Arranging:
         wanted: Sequence[int],
         stage: int,
     ) -> tuple[Side, Side, Sequence[int]] | None:
-        """Both sides of a join that uses the arrangements in `hits`; None if these aren't in one stage up to `stage`.
+        """Both sides of a join that uses the arrangements in `hits`; None if they can't be read in one stage up to
+        `stage`.
 
-        A side without an arrangement is sent to the stage of the other. wanted: the keys by which rows are distributed
-        if a downstream join relies on it.
+        A side without an arrangement is sent to the stage of the other. wanted: the keys by which rows must be
+        distributed if a downstream join relies on them.
         """
         found = [f for f in hits if f is not None]
         order, placement = found[0].order, self.builder.placement
@@ -165,7 +165,9 @@ class Arranging:
     def _brought(
         self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int], stage: int
     ) -> Operator | None:
-        """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it is readable only later."""
+        """`op`, spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it is only readable
+        later.
+        """
         placement = self.builder.placement
         if placement.stage(op.id) == stage and matching(placement.distribution(op.id), keys, null_safe) == spread:
             return op
@@ -175,7 +177,7 @@ class Arranging:
 def unarranged(
     _builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int
 ) -> Operator:
-    """The rows of a side that look up those of the other side when they arrive; they are not kept."""
+    """A side whose rows look up rows of the other side when they arrive, and are not kept."""
     return side.operator
 
 
@@ -186,8 +188,8 @@ def _may_share(given: Input) -> bool:
 def meeting(
     builder: Builder, left: Side, right: Side, null_safe: Sequence[bool], spread: Sequence[int]
 ) -> tuple[Operator, Operator]:
-    """The cheapest way to bring equal keys together: the earliest stage, then the fewest exchanges, then the left side
-    stays.
+    """The cheapest way to bring equal keys together: prefers the earliest stage, then the fewest exchanges, then moving
+    the right side.
 
     spread: the keys that determine the bucket of rows if both sides are exchanged; all keys if it is empty.
     """
@@ -215,7 +217,7 @@ def meeting(
 
 
 def one_type(pair: KeyPair) -> KeyPair:
-    """The pair with both sides in one type. DATATYPE_MISMATCH."""
+    """The pair, with both sides converted to one type. Raises DATATYPE_MISMATCH."""
     if pair.left.type == pair.right.type:
         return pair
     same = paired(pair.left, pair.right, null_safe=pair.null_safe)

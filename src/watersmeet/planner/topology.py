@@ -1,4 +1,4 @@
-"""The topology of a database: which relations feed which views, and through which joins and groups."""
+"""The topology of a database: the views that each relation feeds, and the joins and groups between them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources, views, running queries and sinks, with an arrow for each use of a relation by a view, to each
-    stream that a view writes (INTO), and to each sink.
+    """A graph of tables, sources, views, running queries and sinks. Arrows lead from a relation to each view that uses
+    it, from a view to a stream that it writes (INTO), and to each sink.
 
-    An arrow's label is the first operation of the view on the relation: `left join on k`, `group by x`. A repartition
-    is a box of its own. facts: further lines for a relation, by id.
+    An arrow's label is the view's first operation on the relation: `left join on k`, `group by x`. A repartition is a
+    separate box. facts: further lines for relations, by id.
     """
     made = [r for r in catalog.relations.values() if not r.staged]
     shown = [r for r in made if isinstance(r, Sink) or (r.has_rows and not r.owner) or _is_plain(r)]
@@ -61,7 +61,9 @@ def _kind(relation: Relation) -> list[str]:
 
 
 def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
-    """From the relation that the sink delivers, or those that its query reads, and to the table that it writes."""
+    """The arrows to a sink from the relation that it delivers, or from those that its query reads; and from it to a
+    table that it writes.
+    """
     query = catalog.relations.get(sink.delivers)
     if query is None or not query.owner:
         yield Arrow(sink.delivers, sink.id)
@@ -76,12 +78,12 @@ def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[A
 
 
 def _is_plain(relation: Relation) -> bool:
-    """Whether it is a plain view: a text that is part of the views that read it."""
+    """Whether a relation is a plain view, whose text is part of the views that read it."""
     return isinstance(relation, View) and relation.is_named
 
 
 def _uses(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
-    """The arrows to a view. Relations that it reads through a plain view have their arrow to the plain view."""
+    """The arrows to a view. For relations read through a plain view, the arrow leads to the plain view."""
     plain = {i: catalog.upstream([i]) for i in view.depends_on if _is_plain(catalog.relations[i])}
     read = set()
     for arrow in _arrows(view, catalog, producers):
@@ -114,13 +116,13 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
         if isinstance(op, Map) and op.partitions:
             yield Arrow(op.id, target, use)
             use, target = "", op.id
-        content = op.inputs[:1] if isinstance(op, Changes) else op.inputs  # the others say when, not what
+        content = op.inputs[:1] if isinstance(op, Changes) else op.inputs  # the other inputs determine times, not rows
         for side, i in reversed(list(enumerate(content))):
             pending.append((operators[i], _use(op, side, names) or use, target))
 
 
 def _use(op: Operator, side: int, names: Names) -> str:
-    """The operation on the rows of input number `side`; empty if they only pass through."""
+    """The label of an operation on input number `side`; empty if rows only pass through."""
     if isinstance(op, PairJoin):
         kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]

@@ -18,24 +18,26 @@ _Ids = frozenset[str]
 LowerInput = Callable[[Node, _Ids], Stream]
 Grouped = Callable[[Operator, tuple[int, ...]], Operator]
 
-#: Functions that are never NULL.
+#: The functions that are never NULL.
 _NEVER_NULL = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count")
 
 
 @dataclass(frozen=True)
 class _Input:
-    """The input of a window: the operator, the positions of its columns, and those of expressions by identity."""
+    """The input of a window: the operator, the positions of its columns, and the positions of expressions by their
+    identity.
+    """
 
     operator: Operator
     columns: dict[str, int]
     scalars: dict[int, int]
 
     def at(self, scalar: Scalar) -> int:
-        """The position of one of the requested scalars."""
+        """The position of a requested scalar."""
         return self.scalars[id(scalar)]
 
     def order(self, keys: Sequence[SortKey]) -> tuple[operators.SortKey, ...]:
-        """The order over positions, each column once."""
+        """The sort keys over positions, with each column once."""
         found: dict[int, operators.SortKey] = {}
         for key in keys:
             position = self.at(key.value)

@@ -1,10 +1,11 @@
-"""Matching of keys: the distinct keys of one run, found in other runs; the size of a join's output before it is made.
+"""Matching of keys: finding the distinct keys of one run in other runs, and the size of a join's output before it is
+computed.
 
 A match by hash is verified on the key itself, once per distinct key and run, which suffices because the runs are pure
 (see `Run.parts`).
 
-An arrangement has its change and its content before for each epoch. All readers of a stage see the same two, in any
-order of execution: the content before is an immutable list of runs.
+For each epoch, an arrangement has its change and the content before it. All readers in a stage see the same two, in any
+order of execution, because the content before is an immutable list of runs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 class Probe:
     """The distinct keys ("groups") of a pure run: group g is its rows [starts[g], starts[g] + lengths[g]).
 
-    exact: equal hashes prove equal keys, so no key needs to be compared.
+    exact: whether equal hashes prove equal keys, so that keys need not be compared.
     """
 
     def __init__(self, run: Run, *, exact: bool) -> None:
@@ -46,7 +47,7 @@ class Probe:
         return len(self.starts)
 
     def of_rows(self, values: Diffs) -> Diffs:
-        """The values of the rows' groups, by row."""
+        """For each row, the value of its group."""
         return values if self.num_groups == self.run.num_rows else np.repeat(values, self.lengths)
 
     def sums(self) -> Diffs:
@@ -68,7 +69,7 @@ class Probe:
                     as_key=True,
                 )
                 high[hit[~same]] = theirs[~same]
-            self._found[id(other)] = (other, low, high)  # keeps `other` alive, so its id stays its own
+            self._found[id(other)] = (other, low, high)  # keeps `other` alive, so that its id is not reused
         return self._found[id(other)][1:]
 
     def counts(self, others: Iterable[Run]) -> Diffs:
@@ -92,14 +93,14 @@ class Probe:
         return total
 
     def pairs(self, other: Run, limit: int = PIECE_ROWS) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All (row here, row of `other`) with equal keys, in order, at most `limit` at a time."""
+        """All pairs (row of this run, row of `other`) with equal keys, in order, at most `limit` at a time."""
         low, high = self.ranges(other)
         yield from self._expanded(np.flatnonzero(high > low), low, high, limit)
 
     def rows_of(
         self, groups: col.Positions, other: Run, limit: int = PIECE_ROWS
     ) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All (group, row of `other`) with equal keys, of the given groups only, at most `limit` at a time."""
+        """All pairs (group, row of `other`) with equal keys, for the given groups, at most `limit` at a time."""
         low, high = self.ranges(other)
         for index, row in pieces(low[groups], (high - low)[groups], limit):
             yield groups[index], row
@@ -107,7 +108,7 @@ class Probe:
     def content(self, others: Iterable[Run]) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
         """(groups, columns, diffs) of all rows of `others` that have a key of this run; None if there are none.
 
-        Consolidated, by group, within a group in canonical order.
+        The rows are consolidated and ordered by group, then in canonical order.
         """
         groups, tables, diffs = [], [], []
         for other in others:
@@ -132,7 +133,7 @@ class Probe:
             for index, row in pieces(low, counts, limit):
                 yield index if whole else mine[index], row
             return
-        for group, mine in pieces(self.starts[hit], self.lengths[hit], limit):  # a group may have any number of rows
+        for group, mine in pieces(self.starts[hit], self.lengths[hit], limit):  # a group may be of any size
             for index, row in pieces(low[group], counts[group], limit):
                 yield mine[index], row
 
@@ -143,20 +144,20 @@ def probes(runs: Iterable[Run], *, exact: bool) -> list[Probe]:
 
 
 def parts(runs: Iterable[Run]) -> list[Run]:
-    """The pure runs of which `runs` consist."""
+    """The pure runs that `runs` consist of."""
     return [part for run in runs if run.num_rows for part in run.parts]
 
 
-#: More than any limit: products of many counts may not fit in 64 bits.
+#: More than any limit, because products of many counts may not fit in 64 bits.
 _BEYOND: Final = 1 << 62
 
 _TEXT_CHARACTERS: Final = 80
 
 
 class Amplification:
-    """The rows that one step of one operator outputs.
+    """The number of rows that one step of one operator outputs.
 
-    rows: of all keys. hottest: the most of one key.
+    rows: that of all keys. hottest: that of the key with the most.
     """
 
     def __init__(self) -> None:
@@ -166,7 +167,7 @@ class Amplification:
         self._terms: list[tuple[Probe, np.ndarray]] = []
 
     def add(self, probe: Probe, made: np.ndarray) -> None:
-        """Adds rows by key of the probe. made: floats where products may exceed 64 bits."""
+        """Adds numbers of rows. made: one for each key of the probe; floats where products may exceed 64 bits."""
         if not len(made):
             return
         self.rows = min(_BEYOND, self.rows + int(made.sum()))
@@ -187,7 +188,7 @@ class Amplification:
         return busiest(np.array(list(found), np.uint64), np.array(list(found.values()), np.int64))
 
     def hottest_key(self) -> tuple[str | None, ...]:
-        """The values of the key with the most rows, as texts; none for a join without a key."""
+        """The values of the key with the most rows, as texts; empty for a join without a key."""
         if self._place is None:
             return ()
         probe, group = self._place
@@ -204,21 +205,22 @@ def shown(value: pa.Scalar) -> str | None:
         return None
     try:
         text = str(value.as_py())
-    except (ValueError, OverflowError):  # a time that Python's types lack
+    except (ValueError, OverflowError):  # a time that Python's types can't represent
         text = str(value.cast(pa.int64()))
     return text if len(text) <= _TEXT_CHARACTERS else text[:_TEXT_CHARACTERS] + "…"
 
 
 def pairs(probe: Probe, matches: col.Positions) -> col.Positions:
-    """The number of rows times the number of matches, by key of the probe."""
+    """For each key of the probe, its number of rows times the number of matches."""
     return probe.lengths * matches
 
 
 class Arranged:
     """One epoch of an arrangement.
 
-    change: changes of the rows that can match, as a run. null_keys: those of rows with a NULL in the key, which are not
-    kept; not consolidated. before: returns the runs of the content before; called at most once. exact: see `Probe`.
+    change: the changes of rows that can match, as a run. null_keys: the changes of rows with a NULL in the key, which
+    are not kept; not consolidated. before: returns the runs of the earlier content; called at most once. exact: see
+    `Probe`.
     """
 
     def __init__(self, change: Run, null_keys: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
@@ -234,7 +236,7 @@ class Arranged:
 
     @cached_property
     def runs_before(self) -> tuple[Run, ...]:
-        """The runs of the content before."""
+        """The runs of the content before the epoch."""
         return self._before()
 
     @cached_property
@@ -249,7 +251,7 @@ class Arranged:
 
     @property
     def new(self) -> list[Run]:
-        """Pure runs of the content after."""
+        """The content after the change, as pure runs."""
         return [*self.old, *self.changes]
 
     @cached_property
@@ -264,7 +266,9 @@ class Arranged:
 
 
 class _Near(Arranged):
-    """The same with the content before of some keys only. Facts about the change are shared."""
+    """An arrangement of which only some keys' earlier content is read. Properties of the change are shared with the
+    whole one.
+    """
 
     def __init__(self, whole: Arranged, hashes: Callable[[], Hashes]) -> None:
         super().__init__(
@@ -290,7 +294,7 @@ class _Near(Arranged):
 
 
 def near_changes(inputs: Sequence[Arranged], own: Sequence[bool]) -> list[Arranged]:
-    """The inputs, all by the same key, for an operator that probes each only for keys that change in another.
+    """The inputs, all by the same key, for an operator that probes each of them only for keys that change in another.
 
     own: for each input, whether the operator also probes it for keys of its own changes.
     """

@@ -3,7 +3,7 @@
 The index finds the rows of a hash without reading the others. It follows the run in its blob: filters, the first hash
 of each block of `BLOCK_ROWS` rows, and a trailer. The columns of a run are consecutive, so that they can be mapped; a
 block is that many rows of each column, not a range of bytes. A filter is a bloom filter of the hashes of one block.
-With ten bits a hash and four places, 1.2 % of the missing hashes of a block look present.
+With ten bits a hash, of which each hash sets four, 1.2 % of the missing hashes of a block appear to be present.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INDEXED_BYTES: Final = 1 << 20
 BLOCK_ROWS: Final = 1024
 _MAGIC: Final = b"WMINDEX\n"
 
-#: Rows of a block, blocks, bytes of a filter.
+#: The trailer: rows of a block, number of blocks, bytes of a filter.
 _END: Final = struct.Struct("<III4x8s")
 
 END_BYTES: Final = _END.size
@@ -39,7 +39,7 @@ _HASH_BYTES: Final = 8
 _BITS: Final = 10
 _PLACES: Final = 4
 
-#: Filters are built for this many blocks at a time, in a core's own cache.
+#: Filters are built for this many blocks at a time, so that they fit in a core's own cache.
 _AT_ONCE: Final = 32
 
 _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
@@ -47,9 +47,10 @@ _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
 
 @dataclass(frozen=True)
 class IndexLayout:
-    """The position of the index in a blob. filter_bytes: of one block, 0 without filters.
+    """The position of the index in a blob.
 
-    hashes_at, filters_at: where the first hashes and the filters begin.
+    filter_bytes: the size of one block's filter, 0 without filters. hashes_at,
+    filters_at: where the first hashes and the filters begin.
     """
 
     rows: int
@@ -76,7 +77,7 @@ def index_bytes(hashes: Hashes, *, filters: bool) -> int:
 
 
 def write_index(target: memoryview, hashes: Hashes) -> None:
-    """Writes the index of a run with these ascending hashes; the size of `target` decides whether with filters."""
+    """Writes the index of a run with these ascending hashes. The size of `target` determines whether it has filters."""
     firsts = np.ascontiguousarray(hashes[::BLOCK_ROWS])
     size = len(target) - firsts.nbytes - END_BYTES
     filter_bytes = size // max(1, len(firsts))
@@ -87,7 +88,7 @@ def write_index(target: memoryview, hashes: Hashes) -> None:
 
 
 def may_have(filters: npt.NDArray[np.uint8], blocks: npt.NDArray[np.int64], hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """For pairs of a block and a hash, whether the block may contain the hash. filters: a row for each block."""
+    """For pairs of a block and a hash, whether the block may contain the hash. filters: one row for each block."""
     found = np.ones(len(hashes), np.bool_)
     for bit in _bits(hashes, 8 * filters.shape[1]):
         found &= (filters[blocks, bit >> 3] >> (bit & 7).astype(np.uint8)) & 1 > 0
@@ -95,7 +96,7 @@ def may_have(filters: npt.NDArray[np.uint8], blocks: npt.NDArray[np.int64], hash
 
 
 def _filter_bytes(hashes: Hashes) -> int:
-    """Enough for the block with the most distinct hashes, a multiple of 8."""
+    """The bytes of a filter, a multiple of 8: enough for the block with the most distinct hashes."""
     if not len(hashes):
         return 0
     starts, _ = stretches(hashes)
@@ -107,7 +108,7 @@ def _write_filters(filters: npt.NDArray[np.uint8], hashes: Hashes) -> None:
     width = 8 * filters.shape[1]
     for begin in range(0, len(filters), _AT_ONCE):
         some = hashes[begin * BLOCK_ROWS : (begin + _AT_ONCE) * BLOCK_ROWS]
-        is_new = np.ones(len(some), np.bool_)  # in its block: equal hashes have equal bits
+        is_new = np.ones(len(some), np.bool_)  # new in its block; equal hashes have equal bits
         np.not_equal(some[1:], some[:-1], out=is_new[1:])
         is_new[::BLOCK_ROWS] = True
         rows = np.flatnonzero(is_new)
@@ -119,7 +120,7 @@ def _write_filters(filters: npt.NDArray[np.uint8], hashes: Hashes) -> None:
 
 
 def _bits(hashes: Hashes, width: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The bits of each hash in a filter of that many bits. Hashes that differ in a few bits have distant bits."""
+    """The bits of each hash in a filter of `width` bits. Even similar hashes have distant bits."""
     mixed = hashes * _MIX[0]
     mixed ^= mixed >> np.uint64(32)
     mixed *= _MIX[1]
@@ -135,10 +136,10 @@ _META: Final = b"watersmeet.run"
 
 
 class Merging(NamedTuple):
-    """The merge that is taking the rows of a run. Merged rows are no longer in the run.
+    """The merge that takes the rows of a run. Merged rows are no longer in the run.
 
-    number: identifies it in the trace; its runs are neighbors. made: it has output chunks, which come before its runs.
-    whole: there were no older runs when it began.
+    number: identifies the merge in the trace; its runs are neighbors. made: whether it has output chunks, which precede
+    its runs. whole: whether there were no older runs when it began.
     """
 
     number: int
@@ -150,12 +151,11 @@ class Run:
     """Changes sorted by the hash of the key columns. Never modified.
 
     hash: uint64, ascending. columns: c0, c1, …, one chunk each, floats in one form. weights: int64 diffs, none 0, or
-    None if all are 1. keys: positions of the key columns. pure: rows with equal hashes have equal keys, so one
-    comparison decides for all. ref: where it is stored, None if it is not. continues: it is a further chunk, with
-    higher hashes, of a large result whose first chunks come before it. note: JSON about its rows that is stored with
-    the run, or None; not inherited by merged runs. merging: the merge that will take its rows, also for a part of a
-    run; None for most.
-    The order of rows with equal hashes depends only on the history of the relation's changes.
+    None if all are 1. keys: positions of the key columns. pure: whether rows with equal hashes have equal keys, so that
+    one comparison suffices for all. ref: where the run is stored; None if it is not. continues: whether it is a further
+    chunk, with higher hashes, of a large result whose first chunks precede it. note: JSON about its rows that is stored
+    with the run, or None; merged runs don't inherit it. merging: the merge that will take the rows of this run or part;
+    usually None. The order of rows with equal hashes depends only on the history of the relation's changes.
     """
 
     __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "merging", "note", "pure", "ref", "weights")
@@ -236,16 +236,16 @@ class Run:
         return Run(self.hash[start:stop], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
     def part(self, start: int, stop: int) -> Run:
-        """The run of rows [start, stop), without a copy, stored where this one is.
+        """The run of rows [start, stop), without a copy, with the reference of this run.
 
-        Its note stays, although it describes more rows.
+        It keeps the note, although that describes more rows.
         """
         part = self.slice(start, stop)
         part.ref, part.continues, part.note = self.ref, self.continues, self.note
         return part
 
     def behind(self, place: int) -> Run:
-        """The part from a row on (no earlier row has its hash), with a reference to that part."""
+        """The part from a row on, with a reference to it. No earlier row has the hash of that row."""
         rest = self.part(place, self.num_rows)
         if self.ref is not None:
             rest.ref = self.ref.behind(int(self.hash[place]), rest.num_rows)
@@ -253,22 +253,22 @@ class Run:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Bytes of the values; the same for the same rows, stored or not."""
+        """The number of bytes of the values; equal for equal rows, stored or not."""
         weights = 0 if self.weights is None else 8
         return (8 + weights) * len(self.hash) + sum(col.data_bytes(a) for a in self.arrays)
 
     def delta(self) -> Delta:
-        """The run as changes."""
+        """The rows of the run as changes."""
         return Delta(self.columns, self.diff)
 
     def expect(self, hashes: Hashes) -> None:
         """Raises INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may be missing (`cold.near`)."""
 
     def stored(self, *, filters: bool = False) -> Pieces:
-        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1. Columns are not
-        copied.
+        """The stored form: an Arrow IPC stream of one batch with `_h`, c0, …, and `_diff` unless all diffs are 1.
+        Columns are not copied.
 
-        If it is large, an index follows. filters: with filters, for runs that may be read remotely.
+        An index follows if the run is large. filters: the index has filters, for runs that may be read remotely.
         """
         arrays = [pa.array(self.hash), *(_defined(a) for a in self.arrays)]
         names = ["_h", *(f"c{i}" for i in range(len(self.arrays)))]
@@ -332,7 +332,7 @@ def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tupl
 
 
 def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
-    """True if no two different keys among the sorted `hashes` have the same hash."""
+    """True if no two different keys have the same hash. hashes: sorted."""
     if not keys or (len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0):
         return True
     starts, _ = stretches(hashes)
@@ -355,7 +355,7 @@ def write_streams(sink: Any, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 class _Sink:
-    """A file for Arrow that keeps references to the written buffers."""
+    """A file for Arrow that keeps references to written buffers."""
 
     closed = False
 
@@ -389,7 +389,7 @@ def streams_bytes(batches: Sequence[pa.RecordBatch]) -> int:
 
 
 def _split(run: Run) -> list[Run]:
-    """Cuts a run by the distinct keys of each hash: the first key's rows, the second key's, …"""
+    """Splits a run by the distinct keys of each hash: the rows of each hash's first key, those of its second key, …"""
     parts = []
     rest = np.arange(run.num_rows)
     while len(rest):
@@ -406,7 +406,7 @@ def _split(run: Run) -> list[Run]:
 
 
 def _defined(array: pa.Array) -> pa.Array:
-    """The same values with defined bytes for NULLs: equal runs must have equal bytes."""
+    """The same values with defined bytes for NULLs, because equal runs must have equal bytes."""
     if array.null_count == 0:
         return array
     return col.gather(array, np.arange(len(array)))

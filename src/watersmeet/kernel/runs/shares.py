@@ -1,12 +1,12 @@
-"""References to stored runs, also to parts of them: after the number of buckets has changed, several buckets read one
+"""References to stored runs and to parts of them. After the number of buckets has changed, several buckets read one
 run.
 
 A share is the rows of a run whose hashes are in some ranges. Assigning a run to other buckets reads nothing of it and
 only writes a reference. If the run is sorted by that hash, a share is a slice; otherwise its rows are selected when a
 bucket first reads it, and stored separately in the same epoch. Rows that a merge has taken are no longer referenced:
-the rest begins at a hash.
+the remaining rows begin at a hash.
 
-Hot keys, with many rows in a run, are found when it is stored, and kept with its reference.
+Hot keys have many rows in a run; they are found when the run is stored, and kept with its reference.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from watersmeet.system.blobs import BlobRef
 #: Smaller runs have no hot keys.
 LEAST_ROWS: Final = 1024
 
-#: The most hot keys of a run; each has at least one in this many rows.
+#: The maximum number of hot keys of a run; each has at least one in this many rows.
 MOST_KEYS: Final = 16
 
 PART: Final = 256
 
 
 class HotKey(NamedTuple):
-    """A key of a run. hash: of the key. rows: entries of it. values: as texts, None for NULL."""
+    """A key of a run. hash: its hash. rows: the number of its entries. values: its values as texts, None for NULL."""
 
     hash: int
     rows: int
@@ -44,7 +44,7 @@ class HotKey(NamedTuple):
 
 
 class HotKeys(NamedTuple):
-    """The hot keys of a run, the hottest first. keys: the key columns."""
+    """The hot keys of a run, the hottest first. keys: the positions of the key columns."""
 
     keys: tuple[int, ...]
     found: tuple[HotKey, ...]
@@ -55,12 +55,12 @@ class HotKeys(NamedTuple):
         return sum(key.rows for key in self.found)
 
     def between(self, low: int, high: int) -> HotKeys | None:
-        """Those with hashes in [low, high); None if there are none."""
+        """The hot keys with hashes in [low, high); None without any."""
         found = tuple(key for key in self.found if low <= key.hash < high)
         return HotKeys(self.keys, found) if found else None
 
     def scaled(self, part: float) -> HotKeys:
-        """The same keys with the fraction `part` of their numbers of rows."""
+        """The same keys, with their numbers of rows times `part`."""
         return HotKeys(self.keys, tuple(key._replace(rows=round(key.rows * part)) for key in self.found))
 
     @staticmethod
@@ -71,7 +71,7 @@ class HotKeys(NamedTuple):
 
 
 def busiest_of(change: Run) -> RowsByKey:
-    """The keys with the most rows in the change of an epoch, as in `Counters`."""
+    """The keys with the most rows in the change of an epoch; see `Counters`."""
     if not change.keys:
         return ()
     starts, lengths = change.stretches
@@ -79,7 +79,7 @@ def busiest_of(change: Run) -> RowsByKey:
 
 
 def hot_keys(run: Run) -> HotKeys | None:
-    """The keys with the most rows of a run; None if it has no such keys, or too few rows."""
+    """The hot keys of a run; None if it has none, or too few rows."""
     if run.num_rows < LEAST_ROWS or not run.keys:
         return None
     starts, lengths = run.stretches
@@ -97,7 +97,9 @@ HASHES: Final = 1 << 64
 
 
 class HashRange(NamedTuple):
-    """The rows whose hash is in [low, high). keys: the hashed values, each the first non-NULL one of some columns."""
+    """The rows whose hash is in [low, high). keys: the hashed values, each being the first non-NULL value of some
+    columns.
+    """
 
     keys: Keys
     low: int
@@ -109,12 +111,14 @@ class HashRange(NamedTuple):
         return self.high - self.low
 
     def common(self, other: HashRange) -> HashRange:
-        """The intersection; of width 0 if it is empty. other: of the same keys."""
+        """The intersection, whose width is not positive if it is empty. other: a range of the same keys."""
         return HashRange(self.keys, max(self.low, other.low), min(self.high, other.high))
 
 
 class Share(NamedTuple):
-    """The rows of a run that are in all of `ranges`, of different keys. part: the approximate fraction of all rows."""
+    """The rows of a run that are in all of `ranges`, which have different keys. part: their approximate fraction of all
+    rows.
+    """
 
     ranges: tuple[HashRange, ...]
     part: float
@@ -127,16 +131,16 @@ class Share(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """The rows of a run with the sort hash not below `start`. rows: how many; approximate for a share."""
+    """The rows of a run whose sort hash is not below `start`. rows: their number; approximate for a share."""
 
     start: int
     rows: int
 
 
 class RunRef(NamedTuple):
-    """Where a run is stored. share: its rows, None for all. hot: its hot keys, approximate for a share.
+    """Where a run is stored. share: the referenced rows, None for all. hot: its hot keys, approximate for a share.
 
-    rest: the rows that a merge has not yet taken, None for all. merging: the merge that will take them.
+    rest: the rows that a merge has not taken yet, None for all. merging: the merge that will take them.
     """
 
     blob: BlobRef
@@ -147,7 +151,7 @@ class RunRef(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file that it is in."""
+        """The file that contains the run."""
         return self.blob.file
 
     @property
@@ -163,24 +167,24 @@ class RunRef(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes; approximate for a part."""
+        """The number of bytes, approximate for a part."""
         if self.share is None and self.rest is None:
             return self.blob.length_bytes
         return round(self.blob.length_bytes * self._rows / max(1, self.blob.rows))
 
     def within(self, segment: str) -> RunRef:
-        """As `BlobRef.within`."""
+        """See `BlobRef.within`."""
         return self._replace(blob=self.blob.within(segment))
 
     def behind(self, start: int, rows: int) -> RunRef:
-        """The rows whose hash is not below `start`. rows: how many."""
+        """A reference to the rows whose hash is not below `start`. rows: their number."""
         hot = None if self.hot is None else self.hot.between(start, HASHES)
         return self._replace(hot=hot, rest=Remainder(start, rows))
 
     def narrowed(self, wanted: HashRange, known: HashRange, *, strays: bool = False) -> RunRef | None:
-        """The rows that are in `wanted`; None if there are none.
+        """A reference to the rows in `wanted`; None if there are none.
 
-        known: the range of all rows, by the same keys. strays: some rows of hot keys may be outside of it.
+        known: the range of all rows, with the same keys. strays: whether some rows of hot keys may be outside of it.
         """
         ranges = {} if self.share is None else {r.keys: r for r in self.share.ranges}
         before = ranges.get(wanted.keys, HashRange(wanted.keys, 0, HASHES) if strays else known)
@@ -203,7 +207,7 @@ class RunRef(NamedTuple):
         return self._replace(share=share, hot=hot, rest=rest)
 
     def to_json(self) -> list[Any]:
-        """The JSON form: that of the blob, followed by the other fields up to the last that is set."""
+        """The JSON form: the fields of the blob, followed by the other fields up to the last non-empty one."""
         more = list(self[1:])
         while more and more[-1] is None:
             more.pop()
@@ -224,7 +228,7 @@ class RunRef(NamedTuple):
 
 
 def load(ref: RunRef, buffer: pa.Buffer) -> Run:
-    """The run of a reference from the bytes of its blob. Selected rows are not stored yet.
+    """The run of a reference, read from the bytes of its blob. Rows selected for a share are not stored yet.
 
     Raises STATE_DAMAGED if the bytes are not that run.
     """
@@ -232,7 +236,7 @@ def load(ref: RunRef, buffer: pa.Buffer) -> Run:
 
 
 def shared(ref: RunRef, run: Run) -> Run:
-    """The rows of a reference, given the run in its blob; as `load`."""
+    """Like `load`, given the run in the blob."""
     if run.num_rows != ref.blob.rows:
         raise error(
             "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.blob.rows}", detail=f"{ref}."
@@ -256,11 +260,11 @@ def shared(ref: RunRef, run: Run) -> Run:
 
 
 def _places(hashes: Hashes, wanted: HashRange) -> tuple[int, int]:
-    """The first and last index in sorted hashes of a range."""
+    """The first index of a range in sorted hashes, and the index after its last."""
     start = int(np.searchsorted(hashes, np.uint64(wanted.low)))
     return start, int(np.searchsorted(hashes, np.uint64(wanted.high - 1), side="right"))
 
 
 def _first_known(arrays: Sequence[pa.Array], key: tuple[int, ...]) -> pa.Array:
-    """For each row the first non-NULL one of some columns."""
+    """For each row, the first non-NULL value of some columns."""
     return arrays[key[0]] if len(key) == 1 else pc.coalesce(*[arrays[i] for i in key])

@@ -1,4 +1,4 @@
-"""State of a stage in one bucket: traces by operator and name, loaded from a manifest when asked for."""
+"""The state of a stage in one bucket: traces by operator and name, loaded from a manifest when requested."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from watersmeet.system.blobs import BlobParts, BlobRef, DirectBlob, Pieces, join
 
 
 class State(Protocol):
-    """The state as an operator's step sees it."""
+    """The state, as the step of an operator uses it."""
 
     def trace(self, operator_id: str, name: str) -> Trace:
-        """The trace `name` of the operator; empty the first time. Changes to it are kept."""
+        """The trace `name` of the operator; empty at first. Changes to it are kept."""
         ...
 
     def names(self, operator_id: str) -> list[str]:
@@ -58,7 +58,7 @@ class StateManifest:
         )
 
     def within(self, segment: str) -> StateManifest:
-        """The manifest as seen from outside of its segment."""
+        """The manifest with references that are valid outside of its segment."""
         return StateManifest(
             {
                 o: {n: tuple(r.within(segment) for r in refs) for n, refs in traces.items()}
@@ -71,7 +71,7 @@ class StateManifest:
         return [r for refs in self.operators.get(operator_id, {}).values() for r in refs]
 
     def merge_debt_bytes(self, operator_id: str) -> int:
-        """The bytes of an operator's runs that merges have still to take."""
+        """The bytes of an operator's runs that merges still have to take."""
         return sum(r.size_bytes for r in self.refs_of(operator_id) if r.merging is not None)
 
     @property
@@ -89,7 +89,7 @@ class BlobStore(Protocol):
 
 
 class Early(Protocol):
-    """Stores blobs in files of their own during an epoch. least_bytes: smaller ones are not worth a file."""
+    """Stores blobs in separate files during an epoch. least_bytes: smaller blobs are not worth a file."""
 
     least_bytes: int
 
@@ -102,21 +102,21 @@ class Early(Protocol):
         ...
 
     def drop(self, refs: Iterable[BlobRef]) -> None:
-        """The epoch does not refer to these blobs, though they were stored."""
+        """Deletes stored blobs to which the epoch does not refer."""
         ...
 
 
-#: Reads a blob past the machine's cache; None if that is not possible.
+#: A function that opens a blob for reading that bypasses the page cache; None if that is not possible.
 DirectOf = Callable[[BlobRef], DirectBlob | None]
 
-#: For each blob its parts, or None if all of it is local.
+#: A function that returns for each blob its parts, or None if all of it is local.
 PartsOf = Callable[[Sequence[BlobRef]], Sequence[BlobParts | None]]
 
 
 class RunCache:
-    """Loaded runs by reference, the most recently used ones; one per process and blob store.
+    """The most recently used runs, by reference; one cache per process and blob store.
 
-    Runs and blobs never change, so no entry is ever invalid. Mostly it keeps the mapping of a file.
+    Runs and blobs never change, so entries are always valid. Usually an entry keeps the mapping of a file.
     """
 
     def __init__(self, most_runs: int = 4096) -> None:
@@ -141,11 +141,12 @@ class StageState:
     """The traces of one stage in one bucket.
 
     manifest: the result of the last `persist`, or None for a new state. Runs are read from `blobs` when their trace is
-    first used; only `persist` writes. cache: may be shared by the states of one process and blob store. budget: for the
-    merges of all its traces. parts: for blobs that may be remote; None: all are local, and runs are written without
-    filters. direct: reads a blob past the machine's cache, or None; None: all runs stay in memory if they fit.
-    stay_bytes: the bytes of runs that stay in memory, the smallest runs first. early: stores large runs during the
-    epoch; None: in `persist`. With `direct` as soon as merges have made them, so that they take no memory.
+    first used; only `persist` writes. cache: states of one process and blob store may share it. budget: that of the
+    merges of all traces. parts: for blobs that may be remote; if None, all blobs are local and runs are written without
+    filters. direct: opens a blob for reading that bypasses the page cache; if None, all runs stay in memory if they
+    fit. stay_bytes: the bytes of runs that stay in memory, the smallest runs first. early: stores large runs during the
+    epoch (with `direct`, as soon as merges have made them, so that they take no memory); if None, `persist` stores
+    them.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class StageState:
         return rows, size_bytes
 
     def store_large(self, operator_id: str) -> None:
-        """Starts storing the operator's large new runs, which rarely change after its step, so that `persist` takes
+        """Begins to store the operator's large new runs, which rarely change after its step, so that `persist` takes
         less time.
         """
         if self._early is None:
@@ -268,11 +269,11 @@ class StageState:
         return [found[ref] for ref in refs]
 
     def _streamed_run(self, ref: RunRef, buffer: pa.Buffer) -> Run:
-        """The mapped run; if it is large enough to have an index, one that does not stay in memory."""
+        """The mapped run; if it is large enough to have an index, as a run that does not stay in memory."""
         whole = Run.from_ipc(buffer, ref)
         run = shared(ref, whole)
         assert self._direct is not None
-        # Selected rows are already in memory.
+        # Rows selected for a share are already in memory.
         blob = self._direct(ref.blob) if run.ref is not None and run.num_rows else None
         if blob is None:
             return run
@@ -280,7 +281,7 @@ class StageState:
         return StreamedRun(run, whole, cold, blob) if isinstance(cold, RemoteRun) else run
 
     def _kept(self, run: Run) -> Run:
-        """The run as stored, if it is large."""
+        """The run, in its stored form if it is large."""
         assert self._early is not None
         if run.size_bytes < self._early.least_bytes:
             return run
@@ -297,14 +298,14 @@ class StageState:
 
 
 def _streamed(refs: Iterable[RunRef], stay_bytes: int) -> set[RunRef]:
-    """The largest runs: all others have at most `stay_bytes`."""
+    """The largest runs, so many that the others have at most `stay_bytes` in total."""
     ordered = sorted(refs, key=lambda r: (r.size_bytes, r.blob))
     ends = accumulate(r.size_bytes for r in ordered)
     return {ref for ref, end in zip(ordered, ends, strict=True) if end > stay_bytes}
 
 
 class ScopedState:
-    """A state that keeps operators' traces under the ids that `state_id` returns."""
+    """A state that keeps the traces of operators under the ids that `state_id` returns."""
 
     def __init__(self, state: State, state_id: Callable[[str], str]) -> None:
         self._state = state

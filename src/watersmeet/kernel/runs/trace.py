@@ -1,16 +1,16 @@
-"""Trace: the runs of one arrangement, merged geometrically and probed by hash; and traces of the newest row of each
+"""Trace: the runs of one arrangement, merged geometrically and probed by hash; also traces of the newest row of each
 key.
 
-Merging: runs have levels, each of FAN_IN times as many rows as the one below, and as soon as FAN_IN of the newest are
-of one level or lower they become one. Laws: merging never changes the sum of diffs of any row, and it always depends
-only on the runs and the budget, so that every replay merges alike.
+Merging: runs have levels, each with FAN_IN times as many rows as the level below it. As soon as FAN_IN of the newest
+runs are of one level or lower, they become one run. Laws: merging never changes the sum of diffs of any row, and it
+always depends only on the runs and the budget, so that every replay merges alike.
 
-A merge proceeds from low hashes to high ones, in pieces: the merged piece comes before the runs, which continue after
-it. So between two pieces the runs have the same content, in the same order for each hash, and the progress of a merge
-is visible in the runs. It resumes in the next epoch that changes the trace if the budget of this one is used up. Newer
-runs are added after it, and merged among themselves meanwhile.
+A merge proceeds from low hashes to high ones, in pieces: the merged piece precedes the runs, which continue after it.
+So between two pieces the runs have the same content, in the same order for each hash, and show the progress of the
+merge. If the epoch's budget is used up, the merge resumes in the next epoch that changes the trace. Meanwhile newer
+runs are added after it, and merged with each other.
 
-A trace of newest rows has rows with diff 1; diff -1 means that the key is deleted. A merge keeps the newest row of a
+In a trace of newest rows, rows have diff 1; diff -1 means that the key is deleted. A merge keeps the newest row of a
 key.
 """
 
@@ -31,13 +31,13 @@ from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, stretches
 from watersmeet.kernel.runs.groups import Groups, Ints
 from watersmeet.kernel.runs.run import Merging, Run, make_run
 
-#: This many runs of comparable size become one.
+#: The number of runs of comparable size that become one.
 FAN_IN: Final = 4
 
-#: Smaller runs are all of the lowest level.
+#: All smaller runs are of the lowest level.
 LEVEL_0_ROWS: Final = 256
 
-#: Above this size a merge pays only if it can remove rows, …
+#: Above this size a merge is only worthwhile if it can remove rows, …
 MERGED_BYTES: Final = 256 << 20
 
 #: … or merges this many runs.
@@ -49,52 +49,54 @@ CHUNK_BYTES: Final = 128 << 20
 #: Rows of one hash are merged in one piece, which must fit in Arrow's 2 GiB, with room to spare.
 PIECE_BYTES: Final = 1 << 30
 
-#: With more runs than this, chunks of one result counted as one, merges ignore the budget.
+#: With more runs than this, merges ignore the budget. Chunks of one result count as one run.
 MOST_RUNS: Final = 64
 
-#: The default bytes that a task merges in an epoch: about a second of work.
+#: The default number of bytes that a task merges in an epoch: about a second of work.
 MERGE_BYTES: Final = 256 << 20
 
-#: A trace may always merge this many bytes, so that chunks are not tiny, …
+#: A trace may always merge this many bytes, so that chunks don't become tiny, …
 LEAST_BYTES: Final = 1 << 20
 
-#: … and this multiple of the epoch's changes: a row is merged once a level, and there are fewer levels above an epoch.
+#: … and this multiple of the epoch's changes. A row is merged once a level, and fewer levels are above an epoch's
+#: changes.
 _LEVELS: Final = 8
 
 _SAMPLES: Final = 4096
 
 
 class MergeRuns(Protocol):
-    """Merges some runs, oldest first. whole: there are no older runs. above: all newer runs."""
+    """A function that merges some runs, oldest first. whole: whether there are no older runs. above: all newer runs."""
 
     def __call__(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run: ...
 
 
-#: Stores a merged run: returns the same rows as stored.
+#: A function that stores a merged run, and returns it in stored form.
 Keep = Callable[[Run], Run]
 
 
 class MergeBudget:
-    """The bytes of runs that the traces of one task may merge in an epoch.
+    """The number of bytes of runs that the traces of one task may merge in an epoch.
 
-    piece_bytes: merged at a time, with three copies in memory; None: as many as suit large chunks.
+    piece_bytes: the bytes merged at a time, of which three copies are in memory; by default, as many as suit large
+    chunks.
     """
 
     def __init__(self, most_bytes: int = MERGE_BYTES, piece_bytes: int | None = None) -> None:
         self._least_bytes = min(LEAST_BYTES, most_bytes)
         self._left_bytes = most_bytes
         self.whole_bytes = MERGED_BYTES if piece_bytes is None else piece_bytes
-        """Smaller merges are done in one piece, if they fit in this epoch's budget."""
+        """Merges below this size are done in one piece, if the epoch's budget allows."""
         self.piece_bytes = CHUNK_BYTES if piece_bytes is None else piece_bytes
-        """The size of a piece of larger merges."""
+        """The size of the pieces of larger merges."""
 
     @property
     def least_bytes(self) -> int:
-        """The least size of a piece, except the last one of a merge."""
+        """The minimum size of a piece, except for the last piece of a merge."""
         return self._least_bytes
 
     def allowed_bytes(self, brought_bytes: int) -> int:
-        """The bytes that a trace may merge after a change of that size."""
+        """The bytes that a trace may merge after a change of `brought_bytes`."""
         return max(self._left_bytes, _LEVELS * brought_bytes, self._least_bytes)
 
     def spend(self, merged_bytes: int) -> None:
@@ -105,9 +107,9 @@ class MergeBudget:
 def settled(
     runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, keep: Keep | None = None, *, replacing: bool = False
 ) -> list[Run]:
-    """The runs, oldest first, of which the newest was just added, after merging as far as the budget allows.
+    """The given runs (oldest first, the newest just added) after merging them as far as the budget allows.
 
-    The smallest merges come first. keep: stores each merged piece before the next one; None: all stays in memory.
+    The smallest merges are first. keep: stores each merged piece before the next one; by default, all stay in memory.
     replacing: newer rows replace older ones without a negative diff, so that merging always removes rows.
     """
     runs = list(runs)
@@ -142,7 +144,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     position = len(runs)
     while position:
         start = position - 1
-        while start and runs[start].continues:  # the first chunks may be merged already
+        while start and runs[start].continues:  # its first chunks may be merged already
             start -= 1
         group = runs[start:position]
         group_level = level(sum(r.num_rows for r in group))
@@ -172,7 +174,7 @@ def level(rows: int) -> int:
 
 
 def begun(runs: Sequence[Run], tail: int) -> list[Run]:
-    """The runs with a new merge of the newest `tail`, which has not taken any rows yet."""
+    """The runs after a merge of the newest `tail` runs has begun; it has not taken any rows yet."""
     number = 1 + max((r.merging.number for r in runs if r.merging), default=0)
     found = list(runs[:-tail])
     for run in runs[-tail:]:
@@ -220,12 +222,12 @@ def _advance(
     budget: MergeBudget,
     keep: Keep | None,
 ) -> int:
-    """Merges a piece of runs [start, end), which are being merged, in place; returns its bytes."""
+    """Merges a piece of the runs [start, end), whose merge has begun, in place. Returns the bytes of the piece."""
     members = runs[start:end]
     places = _piece(members, most_bytes, budget)
     taken = [r.slice(0, place) for r, place in zip(members, places, strict=True) if place]
     states = [r.merging for r in members if r.merging]
-    # Merges of several buckets may have become neighbors.
+    # Merges of several buckets may have become one.
     whole, made = all(m.whole for m in states), any(m.made for m in states)
     merged = merge(taken, whole=whole, above=runs[end:])
     found = []
@@ -243,7 +245,9 @@ def _advance(
 
 
 def _piece(runs: Sequence[Run], most_bytes: int, budget: MergeBudget) -> list[int]:
-    """The number of first rows of each run in the next piece: about `most_bytes`, at least all rows of one hash."""
+    """For each run, the number of its first rows in the next piece. The piece has about `most_bytes`, but at least all
+    rows of one hash.
+    """
     size = sum(r.size_bytes for r in runs)
     if size <= min(most_bytes, budget.whole_bytes):
         return [r.num_rows for r in runs]
@@ -260,7 +264,7 @@ def _piece(runs: Sequence[Run], most_bytes: int, budget: MergeBudget) -> list[in
 
 
 def _sample(runs: Sequence[Run]) -> Hashes:
-    """A sample of the hashes of all rows, ascending, with the least."""
+    """An ascending sample of the hashes of all rows, including the least."""
     step = max(1, sum(r.num_rows for r in runs) // _SAMPLES)
     found: Hashes = np.sort(np.concatenate([r.hash[::step] for r in runs]))
     return found
@@ -279,7 +283,7 @@ def merge_runs(
     all others keep the order of their runs.
     """
     hashes = np.concatenate([r.hash for r in runs])
-    order = np.argsort(hashes, kind="stable")  # timsort: a merge, since each run is sorted
+    order = np.argsort(hashes, kind="stable")  # timsort merges, because each run is sorted
     arrays = [pa.concat_arrays([r.arrays[i] for r in runs]) for i in range(len(runs[0].arrays))]
     if all(r.all_ones for r in runs):
         diff = np.ones(len(order), np.int64)
@@ -303,13 +307,13 @@ def _without_cancelled(
     return order[places], diff[places]
 
 
-#: Pairs that are expanded at a time.
+#: The number of pairs that are expanded at a time.
 PIECE_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """For each of some sorted distinct hashes, the rows [low, high) of `run` that have it."""
+    """The rows of `run` for some sorted distinct hashes: each hash has the rows [low, high)."""
 
     run: Run
     low: col.Positions
@@ -321,9 +325,9 @@ class Trace:
 
     Laws: appending and merging never change the sum of diffs of any row; the runs always depend only on the sequence of
     appended runs. Merges rewrite a row about log4(rows of the trace / rows of a run) times. Large merges take several
-    epochs, in which the content stays the same.
+    epochs, without changing the content.
 
-    budget: of merges in this epoch; may be shared by traces. keep: see `settled`.
+    budget: that of the merges in this epoch; several traces may share it. keep: see `settled`.
     """
 
     def __init__(self, runs: Iterable[Run] = (), budget: MergeBudget | None = None, keep: Keep | None = None) -> None:
@@ -338,12 +342,12 @@ class Trace:
 
     @property
     def num_rows(self) -> int:
-        """Entries in all runs; a row and its retraction count as two until a merge cancels them."""
+        """The number of entries in all runs; a row and its retraction count as two until a merge cancels them."""
         return sum(r.num_rows for r in self._runs)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values in all runs."""
+        """The number of bytes of the values in all runs."""
         return sum(r.size_bytes for r in self._runs)
 
     def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False) -> None:
@@ -366,9 +370,10 @@ class Trace:
         return [find(run, hashes) for run in near(self._runs, lambda: hashes)] if len(hashes) else []
 
     def lookup(self, hashes: Hashes) -> Iterator[tuple[col.Positions, Run, col.Positions]]:
-        """Every entry that has one of the sorted distinct `hashes`: (index of the hash, run, row), in pieces.
+        """Every entry with one of the sorted distinct `hashes`, as (index of the hash, run, row), in pieces.
 
-        Oldest run first, ascending by hash within a run. Different keys may share a hash: compare them.
+        The oldest run is first; within a run, hashes ascend. The caller must compare keys, because different keys may
+        have the same hash.
         """
         for m in self.matches(hashes):
             for index, rows in pieces(m.low, m.high - m.low, PIECE_ROWS):
@@ -395,9 +400,9 @@ _DELETED: Final = -2
 
 
 def latest_rows(trace: Trace, groups: Groups) -> list[pa.Array] | None:
-    """The newest row of each group, all columns; NULL in every column if the trace has none.
+    """All columns of the newest row of each group; NULL in every column for a group without rows.
 
-    None if it has none at all.
+    None if no group has rows.
     """
     place = np.full(groups.count, _UNKNOWN, np.int64)
     parts: list[list[pa.Array]] = []
@@ -419,14 +424,15 @@ def latest_rows(trace: Trace, groups: Groups) -> list[pa.Array] | None:
 
 
 def append_latest(trace: Trace, run: Run) -> None:
-    """Puts the rows of `run`, one per key, over all older ones of their keys."""
+    """Adds the rows of `run`, one per key, which replace all older rows of their keys."""
     trace.append(run, merge, replacing=True)
 
 
 def merge(runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG001 - see below
     """The newest row of each key of some runs, oldest first.
 
-    whole: there are no older runs, so deleted keys are dropped. Newer runs replace these rows anyway.
+    whole: there are no older runs, so deleted keys are dropped. Newer runs may be ignored, because they replace these
+    rows.
     """
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")
@@ -440,7 +446,7 @@ def merge(runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> 
 
 
 def _last_of_key(ordered: Hashes, order: Ints, keys: Sequence[pa.Array]) -> Ints:
-    """The last row of each key among rows in hash order, of which later ones are newer."""
+    """The last row of each key among rows that are ordered by hash; of rows with one key, later ones are newer."""
     starts, lengths = stretches(ordered)
     last: Ints = order[starts + lengths - 1]
     if len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0:
