@@ -1,5 +1,5 @@
 """The runtime: cuts input into epochs, runs the circuit over them, commits each as one step.
 
-The commit log is the only truth. An epoch's output, its state and the positions in its inputs are one
-commit, so whatever happens between two commits may be forgotten and done again.
+Only the commit log counts. An epoch's output, its state and the positions in its inputs are one commit, so all work
+between two commits may be lost and repeated.
 """

@@ -1,9 +1,9 @@
-"""Making state from history: the pieces in which new views read it, and the states that history can't rebuild.
+"""State from history: the pieces in which new views read the history, and the states that can't be rebuilt from it.
 
 A backfill reads the content at the frontier in bounded pieces. Its progress (`Backfill`) is part of the frontier of
 commits, so it always agrees with the state. Tables, complete views and connectors' tables are read from the newest
 checkpoint and later commits; sources read their history again. Smaller relations are read first, so that rows of large
-ones find their partners. Arrangements shared with live views are replayed before that, by ranges of key hashes.
+ones find their matches. Arrangements shared with live views are replayed before that, by ranges of key hashes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from watersmeet.values.slices import Slice
 
 @dataclass(frozen=True)
 class Piece:
-    """Slices of one epoch. after: the progress after it, None at the end. lost: by relation, the part of its history
-    that no longer exists.
+    """The slices of one epoch. after: the progress after it, None at the end. lost: for each relation, the part of its
+    history that no longer exists.
     """
 
     slices: tuple[Slice, ...]
@@ -64,15 +64,15 @@ def begin(
 ) -> Backfill:
     """The beginning of a backfill from `relations` at `frontier`.
 
-    complete: relations written by the circuit that are read as of the newest epoch. first: relations that other rows
-    look up, which are therefore read first.
+    complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
+    first because other rows look theirs up.
     """
     checkpoint = newest_checkpoint(db.layout, db.log)
     # A source that no epoch has read yet has no history.
     read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
     head = db.log.head()
     rows = _stored_rows(db, checkpoint, head)
-    # Sources last: they are usually the large, append-only side.
+    # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     if isinstance(purpose, Filling):
         purpose = replace(purpose, stored=tuple(r.id for r in order if r.id in complete))
@@ -80,27 +80,27 @@ def begin(
 
 
 def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Fill:
-    """The first epoch that fills `views`; the content of the relations `complete` can be read.
+    """The first epoch that fills `views`. complete: relations whose content can be read.
 
-    late: by relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they drop
-    old rows, or omit null-key rows that a join outputs.
+    late: for each relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they
+    drop old rows, or omit null-key rows that a join outputs.
     """
     filled, stored = set(views), set(complete)
     ends: dict[str, StoredContent] = {}
     for sink in circuit.sinks:
         top = circuit.by_id[sink.inputs[0]]
         if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
-            continue  # a copy of its relation's content
+            continue  # this view copies the content of its relation
         spread = tuple((i,) for i in range(len(top.schema)))
         ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
     tops = {s.id for s in circuit.sinks if s.relation_id in filled}
-    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # they output no history
+    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # these output no history
     looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
-    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # nothing else has it
+    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # only they have it
     replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
-        replayed = replayed & looked_up | history  # rows are looked up after all of them have arrived
+        replayed = replayed & looked_up | history  # these rows are only looked up after all have arrived
     while True:
         reached = circuit.upstream(tops, ends.keys() | replayed | later)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
@@ -123,8 +123,8 @@ def looked_up_first(
 ) -> frozenset[str]:
     """The relations that are read before others, because rows of the others look up theirs on arrival.
 
-    running: the operators that run. stored: see `epochs.Mode`. live: the circuit is no backfill, so that left and
-    right joins decided on arrival don't wait for the side that is looked up.
+    running: the operators that run. stored: see `epochs.Mode`. live: whether the epochs are live, so that left and
+    right joins on arrival don't wait for the side that is looked up.
     """
     joins = [
         i
@@ -142,14 +142,14 @@ def looked_up_first(
 
 
 def _first(op: Operator) -> tuple[str, ...]:
-    """The inputs of an operator whose rows must be present before rows of the other inputs are decided on arrival."""
+    """The inputs of an operator whose rows must be present before rows of its other inputs arrive."""
     if isinstance(op, ArrivalJoin):
         return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
     return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
 
 
 def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
-    """The inputs from which a join shows rows with a NULL key, which no arrangement keeps."""
+    """The inputs whose rows with a NULL key a join outputs. No arrangement keeps such rows."""
     for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
         op = circuit.by_id[arrangement]
         if (
@@ -194,8 +194,8 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
 
 
 def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> float:
-    """About the number of rows that a backfill has left. rows: of each relation. All replayed parts together count as
-    much as all rows.
+    """The approximate number of rows that a backfill still has to read. rows: those of each relation. The replay of
+    arrangements counts as much as all rows.
     """
     left = float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
     purpose, cursor = backfill.purpose, backfill.cursor
@@ -210,12 +210,12 @@ def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> fl
 
 
 def lease_at(db: Database, backfill: Backfill) -> int:
-    """The commit above which (and the checkpoint at which) nothing may be deleted while the backfill runs."""
+    """The commit whose checkpoint, and all later commits, must stay while the backfill runs."""
     return load_checkpoint(db.layout, backfill.checkpoint).moment.transaction if backfill.checkpoint else 0
 
 
 def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, int]:
-    """By relation, about the rows that a backfill up to commit `upto` reads."""
+    """The approximate number of rows of each relation that a backfill up to commit `upto` reads."""
     rows = {i: s.stored_rows for i, s in checkpoint.relations.items()}
     for number in range(checkpoint.moment.transaction + 1, upto + 1):
         for relation_id, change in db.log.read(number).relations.items():
@@ -228,7 +228,7 @@ def _stored_slices(
 ) -> tuple[list[Slice], Any]:
     """(slices, the next cursor). cursor: ["blob", number] in the snapshot, or ["commit", number, blob].
 
-    checkpoint: number of the one with the snapshot, 0 for none. last: number of the last commit to read.
+    checkpoint: the number of the checkpoint with the snapshot, 0 for none. last: the number of the last commit to read.
     """
     slices: list[Slice] = []
     place, upto = _start(db, checkpoint, relation_id) if cursor is None else (list(cursor), 0)
@@ -259,13 +259,13 @@ def _start(db: Database, checkpoint: int, relation_id: str) -> tuple[list[Any], 
         found = load_checkpoint(db.layout, checkpoint)
         if relation_id in found.relations:
             return ["blob", 0], 0
-        # It was created after the checkpoint: all its changes are in later commits.
+        # The relation was created after the checkpoint, so all its changes are in later commits.
         return ["commit", found.moment.transaction + 1, 0], 0
     return ["commit", 1, 0], 0
 
 
 class LateRowsError(OperationalError):
-    """Rows were dropped as late after a view was compiled and before it was filled: it must be compiled again."""
+    """Rows were dropped as late after a view was compiled and before it was filled, so it must be compiled again."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -274,10 +274,10 @@ class LateRowsError(OperationalError):
 
 
 def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: Progress) -> None:
-    """LateRowsError if operators of live views, from which new views read all rows, dropped rows after the new views
-    were compiled.
+    """Raises LateRowsError if operators of live views, from which new views read all rows, dropped rows after the new
+    views were compiled.
 
-    live: the live views. fill: of the new ones. progress: of the newest epoch.
+    live: the live views. fill: the first epoch of the new views. progress: that of the newest epoch.
     """
     read = [circuit.by_id[i] for i in fill.roles.keys() - fill.having("replayed")]
     scans = {o.id for o in read if isinstance(o, Scan) and o.late != progress.late.get(o.relation_id, 0)}
@@ -293,7 +293,9 @@ def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: P
 
 
 def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
-    """FEATURE_NOT_SUPPORTED if history now differs from the rows of which the views' content was made."""
+    """Raises FEATURE_NOT_SUPPORTED if the history now differs from the rows that the views' content was computed
+    from.
+    """
     for kind, (what, detail, then) in _REFUSALS.items():
         if any(isinstance(op, kind) and not _has_history(op, circuit) for op in circuit.operators):
             again = f"Drop the view, rebuild, and create it again: {then}"
@@ -325,7 +327,7 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
 
 _MATCHED: Final = "What its rows matched when they arrived is stored only in the state and in the view's content."
 _JOINED: Final = "its rows are then joined with what is there."
-#: By operator whose state history can't rebuild: (the view, why, the effect of creating it again).
+#: For each operator whose state history can't rebuild: (the view, the reason, the effect of creating the view again).
 _REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
     TemporalJoin: ("with a temporal join", _MATCHED, _JOINED),
     ArrivalAsofJoin: ("with EMIT ON ARRIVAL", _MATCHED, _JOINED),
@@ -349,7 +351,7 @@ _REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
 
 
 def _has_history(op: Operator, circuit: Circuit) -> bool:
-    """Whether history rebuilds the operator's state although it has a kind of `_REFUSALS`."""
+    """Whether history can rebuild the operator's state although its kind is in `_REFUSALS`."""
     return isinstance(op, Records) and (op.keys is not None or circuit.by_id[op.inputs[0]].append_only)
 
 
@@ -358,7 +360,9 @@ def _no_rebuild(what: str, detail: str, hint: str) -> Error:
 
 
 def check_whole(lost: Mapping[str, str]) -> None:
-    """FEATURE_NOT_SUPPORTED if a part of the history no longer exists. lost: see `coordinator.Coordinator.lost`."""
+    """Raises FEATURE_NOT_SUPPORTED if a part of the history no longer exists. lost: see
+    `coordinator.Coordinator.lost`.
+    """
     for what in lost.values():
         raise error(
             "FEATURE_NOT_SUPPORTED",

@@ -1,4 +1,4 @@
-"""The committer: makes the job of an epoch from the newest commit, and one commit from the receipts of its tasks."""
+"""The committer: creates the job of an epoch from the newest commit, and one commit from the receipts of its tasks."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ from watersmeet.store.manifests import (
 )
 from watersmeet.values.slices import SourceSlice
 
-#: Operators without rows are listed if they took longer: some delete expired rows.
+#: Operators without rows are listed if they took longer than this: some delete expired rows.
 _MUCH_US: Final = 100
-#: Of each operator, the commit log keeps the first parts of expressions that failed, up to this number.
+#: The maximum number of failed parts of expressions that the commit log keeps for each operator: the first ones.
 _MOST_FAILURES: Final = 16
 
 
 class Locality(NamedTuple):
-    """The steps of an epoch that ran on the executor of their last run (local), and on another one (moved)."""
+    """The numbers of steps of an epoch that ran on the same executor as last time (local), and on another one
+    (moved).
+    """
 
     local: int = 0
     moved: int = 0
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, failing: Collection[str] = ()) -> Job:
-    """The job of a planned epoch, on the newest commit. failing: operators that don't run, and all views that read
-    them.
+    """The job of a planned epoch that follows the newest commit. failing: operators that don't run, nor do the views
+    that read them.
     """
     progress = db.log.progress()
     stopped = progress.failed.keys() | readers(circuit, failing)
@@ -66,7 +68,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
 
 
 def segments_before(db: Database, intent: Intent) -> dict[str, str]:
-    """By "stage/bucket", the segment with the state from which the epoch's tasks start."""
+    """The segment, by "stage/bucket", with the state from which the epoch's tasks start."""
     last = db.log.last_epoch()
     segments = last.segments if last else {}
     if not isinstance(intent.mode, Rebuild):
@@ -86,9 +88,9 @@ def commit_epoch(
     locality: Locality | None = None,
     failures: Mapping[str, Error] = MappingProxyType({}),
 ) -> Commit:
-    """Commit the epoch, or return its commit if it exists already. locality: of its tasks.
+    """Commit the epoch, or return its commit if it exists already. locality: that of its tasks.
 
-    failures: by operator that did not run, the error that it raised in an earlier attempt of the epoch.
+    failures: for each operator that did not run, its error in an earlier attempt of the epoch.
     """
     last = db.log.last_epoch()
     newest = (last.epoch or 0) if last else 0
@@ -143,7 +145,7 @@ def _segments(circuit: Circuit, intent: Intent, segments: dict[str, str], receip
     rebuilds = isinstance(intent.mode, Rebuild)
     mark = REBUILT if rebuilds else ""
     if intent.mode.is_first or not rebuilds:
-        # A rebuild that was abandoned or starts again leaves nothing.
+        # A rebuild that was abandoned or starts again leaves no segments.
         segments = {k: p for k, p in segments.items() if not k.startswith(REBUILT)}
     segments |= {f"{mark}{r.stage}/{r.bucket}": r.segment for r in receipts if r.segment is not None}
     if rebuilds:
@@ -193,7 +195,7 @@ def _progress(
 
 
 def _summed(receipts: Iterable[Receipt]) -> dict[str, OperatorCounts]:
-    """The sums of the counts of all tasks, by operator."""
+    """For each operator, the sums of the counts of all tasks."""
     found: dict[str, list[OperatorCounts]] = {}
     for receipt in receipts:
         for operator_id, counts in receipt.operators.items():
@@ -258,7 +260,7 @@ def _metrics(
 
 
 def _added(known: tuple[FailedPart, ...], parts: tuple[FailedPart, ...]) -> tuple[FailedPart, ...]:
-    """The parts of the expressions of one operator that failed so far, the first few of them."""
+    """The first few parts of one operator's expressions that failed so far."""
     found = {(p.name, p.column, p.sql): p for p in known}
     for part in parts:
         key = part.name, part.column, part.sql
@@ -270,7 +272,7 @@ def _added(known: tuple[FailedPart, ...], parts: tuple[FailedPart, ...]) -> tupl
 
 
 def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The numbers of rows by key in all buckets, by operator."""
+    """For each operator, the numbers of rows by key in all buckets."""
     found: dict[str, Counter[int]] = {}
     for receipt in receipts:
         for operator_id, rows in receipt.busiest.items():
@@ -288,7 +290,7 @@ def _did_something(counts: OperatorCounts) -> bool:
 def _numbers(
     circuit: Circuit, intent: Intent, receipts: list[Receipt], before: Numbers, known: Mapping[str, Relation]
 ) -> dict[str, int]:
-    """The sources' watermarks with this epoch."""
+    """The sources' watermarks, including this epoch."""
     seen = [{i: c.seen.watermark_us} for r in receipts for i, c in r.sources.items() if c.seen.watermark_us is not None]
     seen += [c.clocks for r in receipts for c in r.sources.values()]
     numbers = raised(risen(before, *seen), intent.live.idle, intent.live.overrides)
@@ -297,7 +299,7 @@ def _numbers(
 
 
 def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, OperatorCounts]) -> dict[str, int]:
-    """The number of rows that the scans upstream of a relation's sink read in this epoch, by relation."""
+    """For each relation, the number of rows that the scans upstream of its sink read in this epoch."""
     scanned = {s.id: operators[s.id].rows_out for s in circuit.scans if s.id in operators}
     if not any(scanned.values()):
         return {}

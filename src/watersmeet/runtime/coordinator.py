@@ -1,7 +1,7 @@
-"""The coordinator: decides what the next epoch reads.
+"""The coordinator decides what the next epoch reads.
 
-It plans from the newest epoch commit (its frontier, its circuit) and from new rows of the inputs; it never runs or
-commits anything. Planned epochs may be ahead of committed ones; after a failure, a new coordinator starts from the log.
+It plans from the newest epoch commit (frontier and circuit) and from new rows of the inputs; it never runs or commits
+an epoch. Planned epochs may be ahead of committed ones; after a failure, a new coordinator starts from the log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Reb
 from watersmeet.store.readers import Reader
 from watersmeet.values.slices import Slice, SourceSlice
 
-#: The sources' memory is saved every so often, in epochs.
+#: The number of epochs after which the sources' memory is saved.
 SAVE_EPOCHS: Final = 256
 
 
@@ -69,7 +69,7 @@ class Coordinator:
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None
         self._stored: Circuit | None = None
-        """The circuit of the newest epoch, which the state belongs to."""
+        """The circuit of the newest epoch, to which the state belongs."""
         if last is not None and last.circuit is not None:
             self.circuit = self._stored = load_circuit(db.layout, last.circuit)
         self.epoch = (last.epoch or 0) if last else 0
@@ -80,9 +80,9 @@ class Coordinator:
         self.backfill = frontier.backfill
         """The history left to read after the newest planned epoch."""
         self.lost: dict[str, str] = {}
-        """By relation, the part of its history that no longer existed when views were last filled."""
+        """For each relation, the part of its history that no longer existed when views were last filled."""
         self._failed = progress.failed
-        """By id, the error that stopped a view: it does not run."""
+        """The error that stopped each view, by id. Stopped views don't run."""
         self.committed_epoch = self.epoch
         """The last epoch committed."""
         self._last_commit = last.number if last else 0
@@ -107,15 +107,15 @@ class Coordinator:
         return self.committed_epoch == self.epoch
 
     def abandon(self) -> None:
-        """As `close`, but nothing is saved: planned epochs will not be committed."""
+        """Like `close`, but saves nothing, because planned epochs will not be committed."""
         self._reader.close()
 
     def runs(self, circuit: Circuit) -> bool:
-        """Whether `circuit` is the running one, without stopped views."""
+        """Whether `circuit` without its stopped views is the running one."""
         return self.circuit is not None and self.circuit.fingerprint == circuit.without(self._failed).fingerprint
 
     def shows(self, views: Iterable[str]) -> bool:
-        """Whether all of `views` are live or stopped."""
+        """Whether each of `views` is live or stopped."""
         return self.live_views >= set(views) - self._failed.keys()
 
     def check_filled(self, views: Iterable[str]) -> None:
@@ -126,7 +126,7 @@ class Coordinator:
 
     @property
     def has_chores(self) -> bool:
-        """Whether an epoch is due regardless of the inputs."""
+        """Whether an epoch is due even without input."""
         return self._prune or (self._splitting.is_due and self.backfill is None)
 
     @property
@@ -149,13 +149,14 @@ class Coordinator:
         return not self.is_drained and (self.wants_to_save or self._has_stopped())
 
     def install(self, circuit: Circuit) -> None:
-        """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
+        """Make the next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
-        An interrupted backfill of views that `circuit` still has continues with its old plan: call again after it. An
-        interrupted rebuild continues if it was for `circuit`, else it is abandoned. Also call again after the next
-        epoch if keys are split that can't be in `circuit`.
+        An interrupted backfill of views that are still in `circuit` continues with its old plan: call again after it.
+        An interrupted rebuild continues if it was for `circuit`; otherwise it is abandoned. Also call again after the
+        next epoch if there are split keys that can't be in `circuit`.
 
-        LateRowsError, or STATE_MISMATCH if a live view would need state other than the stored one; both change nothing.
+        Raises LateRowsError, or STATE_MISMATCH if a live view would need state other than the stored one; then nothing
+        is changed.
         """
         assert self.is_drained
         circuit = circuit.without(self._failed)
@@ -163,7 +164,7 @@ class Coordinator:
         if self.backfill is not None:
             purpose = self.backfill.purpose
             if isinstance(purpose, Rebuilding) and not self.runs(circuit):
-                # It was interrupted and is no longer needed: the earlier state still exists.
+                # The rebuild was interrupted and is no longer needed, because the earlier state still exists.
                 self.circuit = self._stored = load_circuit(self._db.layout, purpose.before)
                 self._prune = True
             elif isinstance(purpose, Rebuilding) or sinks & set(purpose.views):
@@ -183,7 +184,7 @@ class Coordinator:
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
         if not live:
-            # No view shows an older moment: the new views start from the newest one.
+            # No view has content of an older moment, so the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
         if fill is not None:
@@ -194,17 +195,17 @@ class Coordinator:
             self._renew_lease()
 
     def give_up_filling(self) -> None:
-        """The next epochs run without the views that are being filled."""
+        """Make the next epochs run without the views that are being filled."""
         if self.circuit is not None and self.backfill is not None and isinstance(self.backfill.purpose, Filling):
             self.install(self.circuit.without(self.backfill.purpose.views))
 
     def gather(self) -> None:
-        """No key is split after the next epoch, which is due if any is."""
+        """Make the next epoch end the splitting of all keys; it is due if any key is split."""
         self._splitting.gather()
 
     def rebuild(self, circuit: Circuit) -> None:
-        """Rebuild all state for `circuit` (maybe with another number of buckets); content stays unchanged. No key may
-        be split.
+        """Rebuild all state for `circuit`, possibly with another number of buckets, without changing content. No key
+        may be split.
         """
         assert self.is_drained
         assert not self._splitting.split
@@ -222,8 +223,9 @@ class Coordinator:
 
     def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> Intent:
         """The epoch that moves all state to the buckets of `circuit`, which has the operators of the running one.
+        distributions: as in `Rescale`.
 
-        distributions: as in `Rescale`. No key may be split. STATE_MISMATCH, with nothing planned, if the state differs.
+        No key may be split. If the state differs, plans nothing and raises STATE_MISMATCH.
         """
         assert self.is_drained
         assert not self._splitting.split
@@ -236,9 +238,9 @@ class Coordinator:
         return self._intent(circuit, Rescale(distributions), self.inputs.frontier, (), everywhere=False)
 
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> Intent:
-        """The epoch that restarts stopped views, in `circuit`. made: as in `Refresh`.
+        """The epoch that restarts stopped views, in `circuit`.
 
-        STATE_MISMATCH, with nothing planned, if operators have no state.
+        made: as in `Refresh`. If operators have no state, plans nothing and raises STATE_MISMATCH.
         """
         assert self.is_drained
         assert self.backfill is None
@@ -250,7 +252,7 @@ class Coordinator:
         return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
 
     def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> Intent:
-        """The epoch whose time is that of the machine's clock, even if it was later before. stopped: as in
+        """The epoch that sets the time of epochs to the machine's clock, even if that time was later. stopped: as in
         `ResetClock`.
         """
         assert self.is_drained
@@ -286,7 +288,7 @@ class Coordinator:
         return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
 
     def plan_split(self) -> Intent | None:
-        """The epoch that splits other keys, if one is due. It reads no input."""
+        """The epoch that changes which keys are split, if one is due. It reads no input."""
         if self.circuit is None or self.backfill is not None or not self._splitting.is_due:
             return None
         mode = SplitKeys(self._splitting.take())
@@ -308,11 +310,13 @@ class Coordinator:
         )
 
     def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
-        """Whether an epoch without data is due because time has passed: a clock tick, or with `at_once` any time."""
+        """Whether an epoch without data is due because time has passed: after a clock tick, or with `at_once` after any
+        time.
+        """
         now_us = self._db.clock.now_us()
         if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
             return False
-        if not self.is_drained:  # waiting rows are known only after the planned epochs
+        if not self.is_drained:  # waiting rows are only known after the planned epochs
             return at_once and bool(clocked(circuit))
         last = self._db.log.last_epoch()
         if last is None:
@@ -325,7 +329,9 @@ class Coordinator:
         return rises or is_due(circuit, last.progress, now_us)
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:
-        """No later row of the relation is earlier than `time_us`; the next epoch records that without a row."""
+        """Declare that no later row of the relation is earlier than `time_us`; the next epoch records this without a
+        row.
+        """
         self._overrides[relation_id] = max(time_us, self._overrides.get(relation_id, time_us))
 
     def done(self, commit: Commit, duration_s: float) -> None:
@@ -360,7 +366,7 @@ class Coordinator:
         circuit = self.circuit
         assert circuit is not None
         self.lost = {}
-        # Leased before it chooses a checkpoint: retention could delete that in between.
+        # The lease begins before a checkpoint is chosen, because retention could delete it in between.
         self._reader.pin(0)
         ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
         known = self._db.catalog().relations
@@ -398,7 +404,7 @@ class Coordinator:
         if is_last and clocked(circuit):
             self._prune = True  # time stood still during the backfill
         frontier = replace(self.inputs.frontier, backfill=piece.after)
-        # Every bucket runs after the last piece: operators that wait for all history need no row to learn that.
+        # Every bucket runs after the last piece, so that operators that wait for all history need no row.
         everywhere = first or replays or (is_last and circuit.is_timed)
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
         self.backfill = piece.after
@@ -414,9 +420,9 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
-            # A machine's clock may move back, and the next writer may have another clock; only `reset_clock` moves the
-            # time of epochs back. It does not change in epochs without tasks, nor in a backfill, whose views share
-            # state with live views as of that time.
+            # Only `reset_clock` moves the time of epochs back, although a machine's clock may move back, or the next
+            # writer may have another clock. The time does not change in epochs without tasks, nor in a backfill, whose
+            # views share state with live views as of that time.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):
@@ -437,7 +443,7 @@ class Coordinator:
     def _live(
         self, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
-        """has_work: whether a task will run; without one, watermarks don't move."""
+        """The mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
         if not has_work:
             return Live(clocks=clocks(circuit))
         self._idleness.note(slices, self._time_us)
@@ -474,7 +480,7 @@ class Coordinator:
         last, head = log.last_epoch(), log.head()
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
         if log.newest_transaction(head) <= needed:
-            needed = head  # No transaction waits. A database that reads only files would otherwise keep all commits.
+            needed = head  # No transaction waits. Otherwise a database that only reads files would keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
@@ -488,7 +494,7 @@ def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
 
 
 def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
-    """STATE_MISMATCH if a live view's operators are not those of the stored state."""
+    """Raises STATE_MISMATCH if a live view's operators are not those of the stored state."""
     if stored.buckets != circuit.buckets:
         raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
     _check_operators(stored, circuit, circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}))
@@ -508,19 +514,21 @@ def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]
             )
 
 
-#: The longest wait for a file whose end may still be written.
+#: The maximum time to wait for a file whose end may not be written yet.
 MAX_SETTLE_US = 2_000_000
 
 
 class Flush:
-    """One flush. Call `plan` until `is_planned`; then all input is planned that was visible when the flush began."""
+    """One flush. Call `plan` until `is_planned`; then all input that was visible at the start of the flush is
+    planned.
+    """
 
     def __init__(self) -> None:
         self._deadline_us = time.time_ns() // 1000 + MAX_SETTLE_US
         self._looked = False
         self.is_planned = False
         self.again_us: int | None = None
-        """When to plan again, if there was nothing to do but something is about to be complete."""
+        """The time to plan again, if nothing was due but a file is about to be complete."""
 
     def plan(self, coordinator: Coordinator) -> Intent | None:
         """The next intent; None if nothing is due now."""
@@ -532,7 +540,7 @@ class Flush:
         filling = coordinator.backfill is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)
         if filling:
-            return intent  # A backfill goes first and reads no new input.
+            return intent  # A backfill runs first, and reads no new input.
         self._looked = True
         if coordinator.inputs.more and intent is not None:
             return intent

@@ -16,12 +16,12 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.threads import Clock
 
-#: Names the columns of an operator in messages; the operators in the mapping are shown as relations.
+#: A function that names the columns of an operator in messages. The operators in the mapping are shown as relations.
 ColumnNames = Callable[[Circuit, Catalog, Mapping[str, Relation], str], Sequence[str]]
 
 
 def positions(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:  # noqa: ARG001
-    """The operator's own names of columns: c0, c1, …"""
+    """The operator's own column names: c0, c1, …"""
     return [f.name for f in circuit.by_id[operator_id].schema]
 
 
@@ -40,10 +40,10 @@ class SentRequests:
 
 @dataclass(frozen=True)
 class Database:
-    """An open database. log: opened as its writer. catalog: returns the newest catalog.
+    """An open database. log: opened as the database's writer. catalog: returns the newest catalog.
 
-    clock: the time of its epochs. column_names: names of columns in messages. joins: a cache of `limits`: the joins of
-    each view, for one circuit and catalog.
+    clock: the clock of its epochs. column_names: names columns in messages. joins: the cache of `limits` with the joins
+    of each view, for one circuit and catalog.
     """
 
     layout: Layout

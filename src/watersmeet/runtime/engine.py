@@ -22,8 +22,8 @@ class Engine(Protocol):
 
     @property
     def circuit(self) -> Circuit | None:
-        """The running circuit; after `start`, that of the newest epoch; None if there never was one. Also known after
-        an error.
+        """The running circuit; after `start`, that of the newest epoch; None if there never was one. It is also
+        available after an error.
         """
         ...
 
@@ -31,27 +31,27 @@ class Engine(Protocol):
     def live_views(self) -> frozenset[str]:
         """Ids of the views whose content is complete as of the newest epoch.
 
-        A view of the catalog that is missing here was being created when the process ended: `install` continues its
+        If a view of the catalog is missing, the process ended while the view was created: `install` continues its
         backfill.
         """
         ...
 
     @property
     def failure(self) -> Error | None:
-        """The error that stopped it, None while it runs."""
+        """The error that stopped the engine; None while it runs."""
         ...
 
     def start(self) -> None:
-        """Continue from the newest commit. Call first, and before a compactor is started."""
+        """Continue from the newest commit. Call this first, before a compactor is started."""
         ...
 
     def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
-        """Run `circuit` (of all views of the catalog) from now on. Returns when all its views are ready: by relation,
-        the part of its history that no longer exists.
+        """Run `circuit` (of all views of the catalog) from now on. Returns when all its views are ready: for each
+        relation, the part of its history that no longer exists.
 
         Call after each CREATE and DROP of a materialized view. new_views: those of its sinks that must become ready
-        (more may: see `live_views`). VIEW_FAILED if one can't be filled: drop it from the catalog and install the
-        circuit without it.
+        (others may also, see `live_views`). Raises VIEW_FAILED if one can't be filled: drop it from the catalog and
+        install the circuit without it.
         """
         ...
 
@@ -66,7 +66,7 @@ class Engine(Protocol):
         ...
 
     def flush(self) -> Commit | None:
-        """Return when the newest transaction and all complete records that the sources had at the call are reflected.
+        """Return when views reflect the newest transaction and all complete records that the sources had at the call.
 
         Returns the epoch's commit; None if no view was ever created.
         """
@@ -77,11 +77,13 @@ class Engine(Protocol):
         ...
 
     def sources(self) -> dict[str, dict[str, Any]]:
-        """By id, the reports of the sources, as in `status`."""
+        """The reports of the sources by id, as in `status`."""
         ...
 
     def rebuild(self, circuit: Circuit) -> None:
-        """Rebuild all state from the inputs for `circuit`, which has the same sinks (and maybe other buckets)."""
+        """Rebuild all state from the inputs for `circuit`, which has the same sinks and possibly another number of
+        buckets.
+        """
         ...
 
     def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> None:
@@ -94,7 +96,7 @@ class Engine(Protocol):
     def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
         """Run `circuit`, in which stopped views have the operators of hidden views, in one commit.
 
-        made: as in `Refresh`. DATABASE_DAMAGED if the content of a view can't be read.
+        made: as in `Refresh`. Raises DATABASE_DAMAGED if the content of a view can't be read.
         """
         ...
 

@@ -27,14 +27,14 @@ from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import OperatorCounts, RelationTotals
 from watersmeet.system import secretvalues
 
-#: The number of keys shown of an arrangement.
+#: The number of keys shown for an arrangement.
 _SHOWN: Final = 5
 
 
 def hottest_keys(
     circuit: Circuit, states: Mapping[str, StateManifest], split: Split
 ) -> dict[str, tuple[HotKeyStatus, ...]]:
-    """By arrangement, the keys with most rows; only for arrangements large enough to be sampled.
+    """For each arrangement that is large enough to be sampled, the keys with the most rows.
 
     states: by "stage/bucket". split: the split keys.
     """
@@ -51,7 +51,7 @@ def hottest_keys(
                     if key.hash in given.copied and int(place.partition("/")[2]) != bucket_of_one(
                         key.hash, circuit.buckets
                     ):
-                        continue  # a copy
+                        continue  # this view is a copy
                     before = 0 if key.hash not in keys else keys[key.hash].rows
                     keys[key.hash] = HotKeyStatus(key.values, before + key.rows, key.hash in given.keys)
         if keys:
@@ -63,7 +63,9 @@ _NOTHING: Final = RelationTotals()
 
 
 class Size(NamedTuple):
-    """The state of an operator over all buckets. merge_debt_bytes: the bytes of it that wait for unfinished merges."""
+    """The size of an operator's state in all buckets. merge_debt_bytes: the part of it that waits for unfinished
+    merges.
+    """
 
     rows: int = 0
     size_bytes: int = 0
@@ -76,7 +78,7 @@ Sizes = dict[str, Size]
 def epoch_status(db: Database, *, sources: Mapping[str, Mapping[str, Any]] | None = None) -> Status:
     """The status as of the newest epoch, without tables and memory; in any process.
 
-    sources: their own reports, by id; None in a process without them: their last published reports.
+    sources: the sources' own reports, by id; None for their last published reports, in a process without sources.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -123,7 +125,7 @@ def _views(
 
 
 def _view(view_id: str, commit: Commit, known: Mapping[str, Relation]) -> ViewStatus:
-    """A view without its operators."""
+    """The status of a view without its operators."""
     relation, total = known[view_id], commit.metrics.totals.get(view_id, _NOTHING)
     return ViewStatus(
         view_id,
@@ -185,7 +187,7 @@ def _sources(
 def _held_back(
     inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str], known: Mapping[str, Relation]
 ) -> tuple[str | None, str | None]:
-    """The event time of a view, and the name of its last input: of equal ones one that is not idle."""
+    """The event time of a view, and the name of the input that determines it; of equal inputs, one that is not idle."""
     timed = sorted(
         (numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time
     )
@@ -206,7 +208,7 @@ def _text(time_us: int | None) -> str | None:
 
 
 def state_bytes(db: Database, segments: Mapping[str, str]) -> dict[str, int]:
-    """By operator, the bytes of its state over all buckets. segments: by "stage/bucket"."""
+    """For each operator, the bytes of its state in all buckets. segments: by "stage/bucket"."""
     found: dict[str, int] = {}
     for key, segment in segments.items():
         if key[0].isdigit():
@@ -216,15 +218,15 @@ def state_bytes(db: Database, segments: Mapping[str, str]) -> dict[str, int]:
 
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:
-    """The size of state by operator."""
+    """The size of the state of each operator."""
     return _sizes(_states(db, commit))
 
 
 def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
-    """By "stage/bucket", the stored state."""
+    """The stored states, by "stage/bucket"."""
     found = {}
     for key, segment in commit.segments.items():
-        # Retention may have deleted the segment meanwhile: the next status then reads the segment that replaced it.
+        # Retention may have deleted the segment meanwhile; the next status reads the segment that replaced it.
         with contextlib.suppress(Error):
             if key[0].isdigit():
                 found[key] = stored_state(db.segments, segment, key)

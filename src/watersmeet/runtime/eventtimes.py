@@ -1,14 +1,14 @@
 """The time of epochs: watermarks of sources, late rows, idle inputs, and epochs in which only time passes.
 
 Source: RisingWave, "Joins", "Window joins", "State cleaning"; "Understanding streaming joins", "watermark". A source's
-watermark is its greatest event time less its delay, over all epochs. A row is late, dropped and counted if its time is
-below the watermark of the epoch before. Only sources drop late rows, so all views of a source agree on them. NULL is
-never late. A time too far ahead of the epoch's time (a wrong clock, the year 9999) doesn't move the watermark, because
-it would make every later row late; such rows are kept and counted.
+watermark is its greatest event time minus its delay, over all epochs. A row is late, and is dropped and counted, if its
+time is below the watermark after the previous epoch. Only sources drop late rows, so all views of a source agree on
+them. NULL is never late. A time too far ahead of the epoch's time (a wrong clock, the year 9999) doesn't move the
+watermark, because it would make every later row late; such rows are kept and counted.
 
-An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share a view with it. The intent names idle
-inputs, by the clock; their watermarks follow the others, in all buckets of the epoch and in its commit. Watermarks
-never fall: later rows of an idle input are late if they are below its watermark.
+An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share a view with it. The clock decides which
+inputs are idle, and the intent names them; their watermarks follow the others, in all buckets of the epoch and in its
+commit. Watermarks never decrease: later rows of an idle input are late if they are below its watermark.
 
 Each epoch reports for every time filter the earliest time that still waits for its bound. So a tick, an epoch without
 data, is planned only when time changes the rows of a view.
@@ -33,7 +33,7 @@ from watersmeet.values.watermarks import NOW, value, within
 
 Numbers = Mapping[str, int]
 
-"""By relation id, in microseconds."""
+"""Watermarks by relation id, in microseconds."""
 
 
 def observe(
@@ -44,7 +44,7 @@ def observe(
     now_us: int,
     seen: Observed,
 ) -> npt.NDArray[np.bool_] | None:
-    """The mask of rows that are not late, None if no row is late; adds their numbers to `seen`.
+    """The mask of rows that are not late, None if no row is late. Counts late rows in `seen`.
 
     late_below_us: the source's watermark as of earlier epochs; None if no row is late. Deleted rows (diff below 0)
     never are late.
@@ -71,7 +71,7 @@ def observe(
 
 
 def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, TimedInput]:
-    """For an intent: the event times of the relations that the circuit reads.
+    """The event times of the relations that the circuit reads, for an intent.
 
     Tables that keep the last row of each key, and topics, drop no late rows.
     """
@@ -86,7 +86,7 @@ def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Ti
 
 
 def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
-    """For an intent: by relation, the watermark that is the greatest time of a column, and the column."""
+    """For an intent and each relation: the watermark that is the greatest time of a column, and that column."""
     found: dict[str, dict[str, str]] = {}
     for op in circuit.operators:
         if isinstance(op, LateRowFilter) and op.clock:
@@ -95,7 +95,7 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
 
 
 def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict[str, int]:
-    """By view, the number of rows that it dropped as late in an epoch."""
+    """For each view, the number of rows that it dropped as late in an epoch."""
     lost = {
         o.id: operators[o.id].rows_in - operators[o.id].rows_out
         for o in circuit.operators
@@ -124,7 +124,7 @@ def promised(numbers: Numbers, now_us: int, *, complete: bool) -> dict[str, int]
 
 Idle = Mapping[str, tuple[str, ...]]
 
-"""By idle relation, the others with an event time that are not idle and share a view with it."""
+"""For each idle relation, the relations with an event time that are not idle and share a view with it."""
 
 
 class Idleness:
@@ -134,7 +134,7 @@ class Idleness:
         self._last_us: dict[str, int] = {}
 
     def note(self, slices: Iterable[Slice], now_us: int) -> None:
-        """The slices are read at `now_us`."""
+        """Records that the slices are read at `now_us`."""
         for piece in slices:
             self._last_us[piece.relation] = now_us
 
@@ -158,13 +158,13 @@ class Idleness:
 
 
 def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
-    """By view, the relations that it reads, also through other views."""
+    """For each view, the relations that it reads, directly or through other views."""
     scanned = {s.id: s.relation_id for s in circuit.scans}
     return {i: {scanned[o] for o in below if o in scanned} for i, below in circuit.below_sinks.items()}
 
 
 def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
-    """The sources' watermarks when `idle` inputs hold back no others. overrides: least watermarks."""
+    """The sources' watermarks if `idle` inputs don't hold back others. overrides: minimum watermarks."""
     found = risen(numbers, overrides)
     for relation_id, others in idle.items():
         known = [found[i] for i in others if i in found]
@@ -175,7 +175,7 @@ def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
 
 Waiting = Mapping[str, int]
 
-"""By operator id, the least time of a row that waits for the operator's bound, in microseconds."""
+"""For each operator id, the least time of a row that waits for the operator's bound, in microseconds."""
 
 
 def clocked(circuit: Circuit) -> list[TimeFilter]:
@@ -190,7 +190,7 @@ def follows_clock(operator: Operator) -> bool:
 
 
 def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
-    """Whether an epoch at `now_us` would move a row without new input. progress: of the newest epoch."""
+    """Whether an epoch at `now_us` without new input would change a row. progress: that of the newest epoch."""
     if not progress.waiting:
         return False
     numbers = promised(progress.watermarks, now_us, complete=True)
@@ -207,9 +207,9 @@ def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
 
 
 def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
-    """By operator, the least waiting time after an epoch."""
+    """For each operator, the least time of a waiting row after an epoch."""
     found: dict[str, int] = {}
-    # A live epoch with work runs all buckets of a timed circuit; other epochs see only some of the rows.
+    # A live epoch with work runs all buckets of a timed circuit; other epochs only see some of the rows.
     known = (
         {}
         if not intent.mode.reads_history and intent.has_work

@@ -1,8 +1,8 @@
 """Failed epochs: their errors, epochs without the failing operators, and the reports of all epochs.
 
 Reports are lines of the log and spans of OpenTelemetry. Records of the log have `epoch`, `commit`, `view` and
-`condition`, for programs that read logs. Each epoch is a trace: one span, with a child for each stage from the
-beginning of its first task to the end of its last one. `start_tracing` sends them to the address of
+`condition`, for programs that read logs. Each epoch is a trace: one span, with a child for each stage, which lasts from
+the start of its first task to the end of its last. `start_tracing` sends traces to the address of
 OTEL_EXPORTER_OTLP_ENDPOINT, with OpenTelemetry's other variables; it needs the extra `telemetry`.
 """
 
@@ -26,7 +26,7 @@ from watersmeet.system.process import library
 
 Result = TypeVar("Result")
 
-#: Conditions that are reported unchanged: the store's, the sources' and our own.
+#: Error conditions that are reported unchanged: those of the store and the sources, and the runtime's own.
 _OWN = frozenset(
     {
         "CONNECTOR_OPTION", "DATABASE_ACCESS", "DATABASE_DAMAGED", "DATABASE_FORMAT", "DATABASE_IN_USE", "DISK_FULL",
@@ -35,7 +35,7 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 
-#: Conditions of the machine, the files and the writer, which are no fault of a view.
+#: Error conditions of the machine, the files and the writer, which no view causes.
 _MACHINE: Final = frozenset(
     {
         "DATABASE_ACCESS", "DATABASE_FORMAT", "DATABASE_IN_USE", "DISK_FULL", "LIBRARY_MISSING",
@@ -48,7 +48,9 @@ _AGAIN: Final = "REFRESH MATERIALIZED VIEW computes the view again."
 
 
 class TaskFailedError(Exception):
-    """An exception of a task in another process. trace: of that process. failed: as `operator_failed` returns it."""
+    """An exception of a task in another process. trace: that of the process. failed: the result of
+    `operator_failed`.
+    """
 
     def __init__(self, text: str, notes: str, trace: str, failed: Error) -> None:
         super().__init__(text)
@@ -58,7 +60,7 @@ class TaskFailedError(Exception):
 
 
 def run_without_failing(mode: Mode, run: Callable[[Mapping[str, Error]], Result]) -> tuple[Result, Mapping[str, Error]]:
-    """Run an epoch; run it again without each operator that fails. Return the result, and the errors by operator.
+    """Run an epoch, and repeat it without the operators that fail. Return the result, and the errors by operator.
 
     run: runs the tasks without the operators that it receives and all views that read these. A lack of memory stops
     an operator if it occurs twice in a row. Errors of the machine and of sources are raised, and so are all errors of
@@ -88,7 +90,7 @@ def is_of_operators(cause: Exception) -> bool:
 
 
 def operator_failed(cause: Exception) -> Error:
-    """The error of an operator as the views that it stops show it."""
+    """The error of an operator, as shown by the views that it stops."""
     if isinstance(cause, TaskFailedError):
         return cause.failed
     if isinstance(cause, Error):
@@ -115,13 +117,13 @@ def _place(cause: Exception) -> str:
 
 
 def view_failed(cause: Exception) -> Error:
-    """`cause` itself if it is a helpful error, else VIEW_FAILED with its text."""
+    """`cause` itself if its condition is reported unchanged, else VIEW_FAILED with its text."""
     if isinstance(cause, Error) and cause.condition in _OWN:
         return cause
     if isinstance(cause, Error):
         return error("VIEW_FAILED", f"the views can't continue: {cause.message}", detail=cause.detail, hint=cause.hint)
     if _NO_SPACE in str(cause):
-        # Not of the store: of the temporary files of Spark or DuckDB.
+        # This is not an error of the store, but of the temporary files of Spark or DuckDB.
         return error(
             "DISK_FULL",
             "no space left for temporary files",
@@ -165,7 +167,7 @@ def start_tracing() -> Callable[[], None]:
 
 
 def trace_by(provider: Any) -> None:
-    """Send the spans of epochs to a provider of OpenTelemetry; None: no more."""
+    """Send the spans of epochs to a provider of OpenTelemetry; None to send none."""
     global _tracer
     _tracer = None if provider is None else provider.get_tracer("watersmeet")
 
@@ -230,7 +232,7 @@ def _trace(commit: Commit, receipts: Iterable[Receipt], began_ns: int) -> None:
         if receipt.began_ns:
             by_stage.setdefault(receipt.stage, []).append(receipt)
     for stage, parts in sorted(by_stage.items()):
-        # Clocks of other machines may be wrong: a stage is within its epoch.
+        # A stage is always within its epoch, although clocks of other machines may be wrong.
         first, last = min(r.began_ns for r in parts), max(r.began_ns + r.took_ns for r in parts)
         begin = min(max(first, began_ns), ended_ns)
         end = min(max(last, begin), ended_ns)

@@ -1,7 +1,7 @@
 """Segments that the committer writes itself: state moved to other buckets, and the changes of refreshed views.
 
-Rescaling moves all state to another number of buckets; splitting moves the rows of keys that become split, or no longer
-are. Both write only references and read no run. A refreshed view gets the content of the hidden view filled for it.
+Rescaling moves all state to another number of buckets; splitting moves the rows of keys whose splitting begins or ends.
+Both only write references and read no run. A refreshed view gets the content of the hidden view filled for it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from watersmeet.store.readers import Reader
 from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.values.types import arrow_schema
 
-#: By "stage/bucket".
+#: States by "stage/bucket".
 States = Mapping[str, StateManifest]
 
 
 def rescaled_segments(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
-    """Write a segment with the state for `circuit`: its name by "stage/bucket". before: the epoch before.
+    """Write a segment with the state for `circuit`. Returns its name, by "stage/bucket". before: the previous epoch.
 
-    STATE_MISMATCH if the state lacks an operator.
+    Raises STATE_MISMATCH if the state lacks an operator.
     """
     assert before.circuit is not None
     states = {place: stored_state(db.segments, segment, place) for place, segment in before.segments.items()}
@@ -56,7 +56,7 @@ def rescaled(
 ) -> dict[str, StateManifest]:
     """The states of the circuit `after`, which has the operators of `before` and another number of buckets.
 
-    distributions: as in `Rescale`. STATE_MISMATCH if one of the states lacks an operator.
+    distributions: as in `Rescale`. Raises STATE_MISMATCH if one of the states lacks an operator.
     """
     found: dict[str, StateManifest] = {}
     for stage in range(1 if after.buckets > 1 else 0, after.last_stage + 1):
@@ -91,7 +91,7 @@ def _traces(states: States, circuit: Circuit, operator_id: str, bucket: int) -> 
 def _handed(
     before: Sequence[_Traces], distributions: Mapping[str, StateDistribution], bucket: int, buckets: int
 ) -> dict[str, tuple[RunRef, ...]]:
-    """The runs of an operator in a bucket, by trace. before: its traces in each old bucket."""
+    """For each trace, the runs of an operator in a bucket. before: its traces in each old bucket."""
     found = {}
     for name in sorted({name for traces in before for name in traces}):
         distribution = distributions[name if name in distributions else OTHERS]
@@ -124,9 +124,10 @@ def range_of(keys: Keys, bucket: int, buckets: int) -> HashRange:
 
 
 def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
-    """The runs of several traces as those of one: the largest first, so that they can be merged.
+    """The runs of several traces as runs of one trace: the largest first, so that they can be merged.
 
-    The runs of each trace keep their order: all runs of a key are in one trace, and newer ones may replace older ones.
+    The runs of each trace keep their order, because newer rows of a key may replace older ones; all rows of a key are
+    in one of the traces.
     """
     waiting = [list(reversed(part)) for part in parts if part]
     while waiting:
@@ -136,9 +137,10 @@ def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
 
 
 def split_segments(db: Database, before: Commit, circuit: Circuit, epoch: int, split: Split) -> dict[str, str]:
-    """Write a segment with the states that change when these keys are split: the segments after it by "stage/bucket".
+    """Write a segment with the states that change when these keys are split. Returns the new segments by
+    "stage/bucket".
 
-    before: the epoch before, of the same circuit.
+    before: the previous epoch, of the same circuit.
     """
     old, new = roles(circuit, before.progress.split), roles(circuit, split)
     states: dict[str, StateManifest] = {}
@@ -182,7 +184,7 @@ class _Move:
         self._strays = was.keys
 
     def moved(self, before: Sequence[Sequence[RunRef]]) -> list[tuple[RunRef, ...]]:
-        """The runs of an arrangement by bucket."""
+        """The runs of an arrangement for each bucket."""
         found = []
         for bucket in range(self._buckets):
             moved = [k for k, (was, will) in self._changed.items() if self._leaves(bucket, k, was, will)]
@@ -197,13 +199,13 @@ class _Move:
         return found
 
     def _leaves(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
-        """Whether a bucket loses its rows of a key."""
+        """Whether rows of a key leave a bucket."""
         if was == "split" or will == "split":
             return was != "home" or bucket == bucket_of_one(key, self._buckets)
         return was == "copied" and bucket != bucket_of_one(key, self._buckets)
 
     def _comes(self, bucket: int, key: int, was: _Where, will: _Where) -> bool:
-        """Whether a bucket receives rows of a key."""
+        """Whether rows of a key arrive in a bucket."""
         if was == "split" or will == "split":
             return will != "home" or bucket == bucket_of_one(key, self._buckets)
         return will == "copied" and bucket != bucket_of_one(key, self._buckets)
@@ -217,7 +219,7 @@ class _Move:
                 yield from (r for ref in refs if (r := ref.narrowed(rest, natural, strays=True)) is not None)
 
     def _of_key(self, refs: Sequence[RunRef], key: int, source: int, target: int | None) -> Iterator[RunRef]:
-        """The rows of a key in a bucket; of them those for bucket `target` if its rows are spread."""
+        """The rows of a key in a bucket; if its rows are spread, only those for bucket `target`."""
         natural = range_of(self._keys, source, self._buckets)
         every = HashRange(self._columns, 0, HASHES)
         for ref in refs:
@@ -233,9 +235,9 @@ def _where(key: int, given: Roles) -> _Where:
 
 
 def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, RelationChange]:
-    """By view, the change that turns its content into that of the hidden view filled for it, in a segment of the epoch.
+    """For each view, the change from its content to that of the hidden view filled for it, in a segment of the epoch.
 
-    made: the hidden views, by view. DATABASE_DAMAGED if content can't be read.
+    made: the hidden view of each view. Raises DATABASE_DAMAGED if content can't be read.
     """
     if not made:
         return {}
@@ -271,7 +273,7 @@ def _both(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table,
 
 
 def _rows(db: Database, view: Relation, relation_id: str) -> Iterator[tuple[pa.Table, Diff]]:
-    """The content of a relation, which has the columns of `view`, as all its changes."""
+    """The content of a relation with the columns of `view`, as changes."""
     checkpoint = newest_checkpoint(db.layout, db.log)
     snapshot = checkpoint.relations.get(relation_id)
     blobs = [] if snapshot is None else snapshot.blobs

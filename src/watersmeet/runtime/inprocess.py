@@ -1,4 +1,4 @@
-"""The engine without Spark: the same epochs, tasks and commits in the caller's thread; for small databases."""
+"""The engine without Spark, for small databases: the same epochs, tasks and commits in the caller's thread."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class InProcessEngine:
             duration_us = round(duration_s * 1e6)
             commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=duration_us, failures=failures)
         except BaseException as cause:
-            # The planned epochs are void: the next call starts from the log again.
+            # The planned epochs are void; the next call starts from the log again.
             coordinator.abandon()
             self._coordinator = None
             if isinstance(cause, Error) and cause.source is not None:

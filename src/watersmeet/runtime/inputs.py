@@ -1,7 +1,7 @@
 """The inputs of epochs: transactions and slices of sources, the sources' memory, their status file and their backoff.
 
-The memory of sources is a file for each relation, and the commit up to which all of them are right; files of the newest
-writer count. A source that could not be read is in backoff while the others are read.
+The memory of sources consists of a file for each relation, and the number of the commit up to which all of them are
+valid. Only files of the newest writer count. A source that could not be read is in backoff while the others are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, Slice
 
-#: The shortest time between writes of the file; longer in an object store, whose requests an epoch waits for.
+#: The minimum time between writes of the file; longer in an object store, because an epoch waits for the request.
 _INTERVAL_US: Final = 1_000_000
 
 _REMOTE_INTERVAL_US: Final = 10_000_000
@@ -46,7 +46,9 @@ class SourceStatusFile:
         self._next_us = 0
 
     def publish(self, status: Callable[[], dict[str, dict[str, Any]]], now_us: int, *, there_are: bool) -> None:
-        """Write changes of the sources' status, if there are sources. Never fails: nothing depends on the file."""
+        """Write changes of the sources' status, if there are sources. Never raises an error, because nothing depends on
+        the file.
+        """
         if now_us < self._next_us or not (there_are or self._status_file.is_written):
             return
         self._next_us = now_us + self._interval_us
@@ -58,7 +60,7 @@ def read_source_status(db: Database) -> dict[str, dict[str, Any]]:
     return StatusFile(db.layout, _NAME).read()
 
 
-#: The first and the longest pause of a source; each pause doubles.
+#: The first and the longest pause of a source; each pause is twice as long as the last one.
 _FIRST_US: Final = 1_000_000
 
 _LONGEST_US: Final = 30_000_000
@@ -66,8 +68,8 @@ _LONGEST_US: Final = 30_000_000
 
 @dataclass(frozen=True)
 class Backoff:
-    """cause: the error, with the id of the source. pause_us: the length of the pause. until_us: its end; None: it lasts
-    until `Backoffs.retry_stopped`.
+    """The pause of a source after an error. cause: the error, with the id of the source. pause_us: the length of the
+    pause. until_us: its end; if None, it lasts until `Backoffs.retry_stopped`.
     """
 
     cause: Error
@@ -82,7 +84,7 @@ class Backoffs:
         self._backoffs: dict[str, Backoff] = {}
 
     def back_off(self, cause: Error, now_us: int) -> None:
-        """Pause the source of `cause`; after SOURCE_STOPPED until `retry_stopped`."""
+        """Pause the source of `cause`; after SOURCE_STOPPED, until `retry_stopped`."""
         assert cause.source is not None
         before = self._backoffs.get(cause.source)
         pause_us = _FIRST_US if before is None else min(2 * before.pause_us, _LONGEST_US)
@@ -90,7 +92,7 @@ class Backoffs:
         self._backoffs[cause.source] = Backoff(cause, pause_us, until_us)
 
     def causes(self) -> dict[str, Error]:
-        """By source, the error of its last read."""
+        """The error of the last read of each source."""
         return {relation_id: held.cause for relation_id, held in self._backoffs.items()}
 
     def is_paused(self, relation_id: str, now_us: int) -> bool:
@@ -99,12 +101,12 @@ class Backoffs:
         return held is not None and (held.until_us is None or held.until_us > now_us)
 
     def clear(self, relation_ids: Iterable[str]) -> None:
-        """These sources could be read."""
+        """Record that these sources could be read."""
         for relation_id in relation_ids:
             self._backoffs.pop(relation_id, None)
 
     def retry_stopped(self) -> None:
-        """Poll stopped sources again: a user may have fixed them."""
+        """Poll stopped sources again, because a user may have fixed them."""
         for held in [h for h in self._backoffs.values() if h.until_us is None]:
             self._end(held)
 
@@ -122,7 +124,7 @@ _COMMIT: Final = "COMMIT"
 
 
 class Saved:
-    """The files of one database, for its writer. Not thread-safe."""
+    """The files with the sources' memory of one database, for its writer. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -152,11 +154,11 @@ class Saved:
         return next((f.path for f in reversed(self._files()) if f.id == relation_id), None)
 
     def _local(self, path: AnyPath) -> Path:
-        """The local file that sources read and write for a file that may be in an object store."""
+        """The local file that a source reads and writes. Its stored form may be in an object store."""
         return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 
     def read_commit(self) -> int:
-        """The commit up to which the saved memory is right; 0 without one, or if the file is damaged."""
+        """The commit up to which the saved memory is valid; 0 without one, or if the file is damaged."""
         path = self._newest(_COMMIT)
         try:
             return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
@@ -165,7 +167,9 @@ class Saved:
             return 0
 
     def write_commit(self, commit: int) -> None:
-        """The memory saved by this writer is right up to that commit. Deletes the same files of earlier writers."""
+        """Record the commit up to which the memory saved by this writer is valid. Deletes these files of earlier
+        writers.
+        """
         layout = self._db.layout
         storage.replace_file(self._path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
         found = self._files()
@@ -186,7 +190,7 @@ _logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of one epoch. more: the budget left more input."""
+    """The input of one epoch. more: whether more input is left beyond the budget."""
 
     slices: tuple[Slice, ...]
     frontier: Frontier
@@ -196,7 +200,7 @@ class Batch:
 class Inputs:
     """The inputs of the circuit, and the positions up to which epochs are planned.
 
-    Slices returned by `take` count as taken at once; after a failed epoch, make new Inputs from the log. Not
+    Slices count as taken as soon as `take` returns them; after a failed epoch, create new Inputs from the log. Not
     thread-safe.
     """
 
@@ -210,14 +214,14 @@ class Inputs:
         self._read: dict[str, Relation] = {}
         self._turn = 0
         self.backoffs = Backoffs()
-        """Sources in backoff. An engine sets its own, which outlive the inputs."""
+        """The sources in backoff. An engine sets its own object, which outlives the inputs."""
         self._status = SourceStatusFile(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
         self._notification: Notification | None = None
 
     def listen(self, notification: Notification) -> None:
-        """Sources with notifications of their own use `notification` when they have new rows."""
+        """Sources that send notifications use `notification` when they have new rows."""
         self._notification = notification
         for source in self.sources.values():
             source.listen(notification)
@@ -225,7 +229,7 @@ class Inputs:
     def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
         """Read these relations from now on. Everything taken must have been committed.
 
-        first: relations that rows of the others look up on arrival: other sources wait while these have more.
+        first: relations that rows of the others look up on arrival; while these have more rows, other sources wait.
         """
         self._first = first
         by_id = {r.id: r for r in relations}
@@ -236,7 +240,7 @@ class Inputs:
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
             if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
-                if relation_id in self.sources:  # it was altered, and keeps its memory
+                if relation_id in self.sources:  # the source was altered, and keeps its memory
                     self._saved.save(relation_id, self.sources[relation_id])
                     self.backoffs.clear([relation_id])
                 self.sources[relation_id] = self._open(relation)
@@ -247,8 +251,8 @@ class Inputs:
     ) -> Batch | None:
         """The next input, within these limits if possible; None if there is none.
 
-        fresh: check all sources again. sources: False for transactions only. A transaction is never cut: one larger
-        than the budget is a batch of its own.
+        fresh: check all sources again. sources: False for transactions only. A transaction is never cut; one that is
+        larger than the budget is a separate batch.
         """
         slices, transaction, more = self._transactions(rows, size_bytes)
         rows -= sum(s.rows for s in slices)
@@ -284,12 +288,12 @@ class Inputs:
         return Batch(tuple(slices), self.frontier, more)
 
     next_us: int | None = None
-    """The next time at which a source has new rows by itself, as of the last `take`."""
+    """As of the last `take`, the time at which a source next creates rows by itself."""
     more: bool = False
-    """Whether the last `take` left input."""
+    """Whether input was left after the last `take`."""
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """The sources' own reports; for a source in backoff, its error."""
+        """The sources' own reports. For a source in backoff, it contains the error."""
         said = {i: source.status() for i, source in self.sources.items()}
         for relation_id, cause in self.backoffs.causes().items():
             if relation_id in said:
@@ -308,7 +312,7 @@ class Inputs:
         return relation.connector_altered("on_error = 'skip'")
 
     def skip_to(self, transaction: int) -> None:
-        """Skip transactions up to that one: a backfill reads them from the content."""
+        """Skip transactions up to the given one, because a backfill reads them from the content."""
         self.frontier = Frontier(transaction, self.frontier.sources)
         self._looked_at = transaction
 
@@ -345,7 +349,7 @@ class Inputs:
         return slices, transaction, False
 
     def _in_turn(self) -> list[str]:
-        """The sources, each time starting with another one, but those that are looked up always first."""
+        """The sources, starting with another one each time; but those whose rows are looked up are always first."""
         names = sorted(self.sources)
         if names:
             self._turn = (self._turn + 1) % len(names)
@@ -353,7 +357,8 @@ class Inputs:
 
     def _open(self, relation: Relation) -> Source:
         source = open_source(relation)
-        # Dead letters of epochs that were never committed: their records are read again, maybe in another epoch.
+        # These dead letters are of epochs that were never committed; their records are read again, possibly in other
+        # epochs.
         last = self._db.log.last_epoch()
         forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
         if self._notification is not None:
@@ -364,7 +369,7 @@ class Inputs:
         try:
             self._saved.load(relation.id, source)
         except Error as damage:
-            # The commits contain the same as long as all of them are kept. If not, the source's own check fails.
+            # The commits contain the same, as long as all of them are kept. Otherwise the source's own check fails.
             _logger.warning("%s", damage.message)
             source, since = open_source(relation), 0
             if self._notification is not None:
@@ -374,7 +379,7 @@ class Inputs:
         return source
 
     def _epochs_since(self, number: int) -> list[Commit]:
-        """The epoch commits above `number` that are kept, rising."""
+        """The kept epoch commits above `number`, in ascending order."""
         found = []
         commit = self._db.log.last_epoch()
         while commit is not None and commit.number > number:
@@ -383,7 +388,7 @@ class Inputs:
         return found[::-1]
 
     def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
-        """The new slices of a source. If its own memory is damaged: none, and it backs off."""
+        """The new slices of a source; none if its memory is damaged: then it is put in backoff."""
         position = self.frontier.sources.get(relation_id)
         try:
             return self.sources[relation_id].poll(position, rows, size_bytes, now_us, fresh=fresh)
@@ -395,7 +400,7 @@ class Inputs:
 
 
 def _reads_alike(before: Relation | None, now: Relation) -> bool:
-    """Whether a source opened for a relation also fits its current definition."""
+    """Whether a source that was opened for a relation still fits its current definition."""
     return before is not None and (before.columns, before.connector, before.format) == (
         now.columns,
         now.connector,
@@ -404,7 +409,7 @@ def _reads_alike(before: Relation | None, now: Relation) -> bool:
 
 
 def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[ChangeSlice]:
-    """The changes of `tables` in a commit, as slices; blobs are counted over all of these tables."""
+    """The changes of `tables` in a commit, as slices. Blobs are counted over all these tables."""
     blobs = []
     for relation_id, change in commit.relations.items():
         if relation_id in tables:
@@ -415,7 +420,7 @@ def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -
 
 
 def blob_slice(relation_id: str, blob: BlobRef, first: int = 0) -> ChangeSlice:
-    """A blob of a change or a snapshot as a slice. first: the number of rows of the change before it."""
+    """A blob of a change or a snapshot, as a slice. first: the number of the change's rows in earlier blobs."""
     return ChangeSlice(
         relation=relation_id,
         rows=blob.rows,

@@ -1,16 +1,16 @@
-"""Limits of joins and failures of operators: which views an epoch stops while the others continue.
+"""Limits of joins and failures of operators: the views that an epoch stops while the others continue.
 
 State of a join (`join_max_buffered_bytes`; source: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append"): the
 bytes of its two sides after the epoch, as SHOW JOBS counts them.
 
 Output of a join (`max_join_amplification_rows`): rows times matches, summed over the keys of an epoch's changes, before
-conditions other than the key are checked and before rows cancel each other. All buckets count together, so parallelism
-only makes a difference for deleted rows that still wait for a merge; a replay counts the same. A bucket that alone
-would exceed the limit makes no rows.
+conditions other than the key are checked and before rows cancel each other. The limit is for all buckets together, so
+parallelism only matters for deleted rows that still wait for a merge; a replay counts the same rows. A bucket that
+already exceeds the limit outputs no rows.
 
 A view over its limit fails in the commit of that epoch, which contains none of its changes: its content stays
-unchanged, and it never runs again. Views that read it fail with it. Failures are in every later commit, until the view
-is refreshed or dropped.
+unchanged, and it never runs again. Views that read it fail with it. Every later commit contains the failure, until the
+view is refreshed or dropped.
 
 An operator that raises an error stops all views that read it: the epoch is run again without them (`failures`), and its
 commit records them in the same way.
@@ -34,17 +34,18 @@ from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.store.manifests import Commit, Progress
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)
-#: The limit 0: no limit.
+#: The number that means no limit.
 _ANY: Final = 1 << 63
 
-#: (operators that keep rows of the left side, those of the right side).
+#: (operators that keep rows of the left side, operators that keep rows of the right side).
 Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
-    """By join, the least and the greatest number of rows that its views allow in an epoch, 0 for any number.
+    """For each join, the least and the greatest number of rows that its views allow in an epoch; 0 for any number.
 
-    Without joins where both are MOST_JOIN_ROWS. A join of several views may make as many rows as any of them allows.
+    Joins with two numbers MOST_JOIN_ROWS are omitted. A join of several views may output as many rows as any of them
+    allows.
     """
     found: dict[str, list[int]] = {}
     for view in _own_joins(db, circuit, db.catalog()).values():
@@ -55,7 +56,7 @@ def most_rows(db: Database, circuit: Circuit) -> dict[str, tuple[int, int]]:
 
 
 def most_used(db: Database, circuit: Circuit, commit: Commit) -> float:
-    """The part of its limit that the join nearest to its limit made in an epoch: 1 is all of it."""
+    """For the join nearest to its limit in an epoch, its number of rows divided by the limit."""
     made = {i: c.made_rows for i, c in commit.metrics.operators.items() if c.made_rows}
     bounds = most_rows(db, circuit) if made else {}
     least = {i: bounds.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))[0] or _ANY for i in made}
@@ -76,8 +77,8 @@ def readers(circuit: Circuit, operators: Collection[str]) -> set[str]:
 class Verdict:
     """The views that an epoch stops, from the receipts of its tasks.
 
-    held: by operator of views with a limit of bytes, its bytes after the epoch, for the epoch's commit. failed: by
-    view, those stopped before and by the epoch.
+    held: the bytes after the epoch of each operator of views with a limit of bytes, for the epoch's commit. failed: the
+    errors of the views that were stopped before or by the epoch.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Verdict:
         segments: Mapping[str, str],
         failures: Mapping[str, Error],
     ) -> None:
-        """before: of the epoch before. segments: with the state after the epoch. failures: by operator, its error."""
+        """before: the commit of the previous epoch. segments: those with the state after the epoch. failures: the error
+        of each failed operator.
+        """
         catalog = db.catalog()
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         if isinstance(intent.mode, Refresh):
@@ -106,7 +109,7 @@ class Verdict:
         made: Counter[str] = Counter()
         for receipt in receipts:
             made.update({i: counts.made_rows for i, counts in receipt.operators.items() if counts.made_rows})
-        # In a backfill of other views the growth doesn't belong to them.
+        # In a backfill of other views, these views did not cause the growth.
         active = {s.relation_id for s in circuit.sinks if intent.mode.runs(s.id)}
         for relation_id, view in own.items():
             relation = catalog.relations[relation_id]
@@ -149,9 +152,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class OwnJoins:
-    """The joins of a view's own query. sides: of each, if their bytes are limited. most_rows: the limit of each.
+    """The joins of a view's own query. sides: those of each join, if their bytes are limited. most_rows: the limit of
+    each join.
 
-    view, sink_id, ends: the inputs from which the joins were found.
+    view, sink_id, ends: the inputs from which the joins were determined.
     """
 
     view: Relation
@@ -212,7 +216,7 @@ def sides(join: Operator, circuit: Circuit) -> Sides:
     left, *right = [tuple(_kept(i, circuit)) for i in join.inputs]
     others = tuple(i for side in right for i in side)
     if isinstance(join, TemporalJoin) and join.ttl_us is not None:
-        return left, (*others, join.id)  # its answers
+        return left, (*others, join.id)  # the stored answers
     return (*left, join.id), others
 
 
@@ -228,7 +232,9 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 def _summed(
     db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], segments: Mapping[str, str]
 ) -> dict[str, int]:
-    """The bytes in all buckets by operator: those before the epoch plus the growth, or read from all segments."""
+    """For each operator, the bytes in all buckets: those before the epoch plus the growth, or read from all
+    segments.
+    """
     if not wanted <= known.keys():
         found = state_bytes(db, segments)
         return {i: found.get(i, 0) for i in wanted}
@@ -268,7 +274,7 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
 def _hottest(
     db: Database, join: Operator, view: Relation, circuit: Circuit, catalog: Catalog, receipts: Iterable[Receipt]
 ) -> tuple[int, str]:
-    """The greatest number of rows that the join outputs for one key, and that key as text, empty without a key."""
+    """The greatest number of rows that the join outputs for one key, and that key as text (empty without a key)."""
     found = [r.hottest[join.id] for r in receipts if join.id in r.hottest]
     rows, values = max(found, key=lambda f: (f[0], [v or "" for v in f[1]]), default=(0, ()))
     arrangement = circuit.by_id[join.inputs[-1]]
@@ -281,7 +287,7 @@ def _hottest(
         if s.relation_id in reads and s.inputs[0] not in scans
     }
     columns = db.column_names(circuit, catalog, leaves, arrangement.id)
-    pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # without values: they were not reported
+    pairs = zip([columns[k] for k in arrangement.keys], values, strict=False)  # without values, which were not reported
     return rows, ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs)
 
 

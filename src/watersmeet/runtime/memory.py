@@ -1,4 +1,5 @@
-"""The memory of this process, Spark's Java and its Python workers, and returning freed memory. Linux only.
+"""Measures the memory of this process, Spark's Java and its Python workers, and returns freed memory to the system.
+Linux only.
 
 Memory is counted by proportional shares (PSS): a page shared by processes counts in part for each of them, so that the
 numbers add up.
@@ -20,7 +21,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 _PROC: Final = Path("/proc")
-#: The shortest time between measurements: reading all processes takes up to 50 ms on a busy machine.
+#: The minimum time between measurements, because reading all processes takes up to 50 ms on a busy machine.
 _INTERVAL_S: Final = 1.0
 
 
@@ -31,9 +32,9 @@ _RETURNING: Final = ((-3, 1 << 20), (-1, 4 << 20), (-2, 1 << 20))
 
 @dataclass(frozen=True)
 class Resident:
-    """Memory of processes that is in RAM.
+    """Memory of processes in RAM.
 
-    own_bytes: heaps, stacks, shared memory without a file. mapped_bytes: mapped files (libraries, segments), whose
+    own_bytes: heaps, stacks, and shared memory without a file. mapped_bytes: mapped files (libraries, segments), whose
     pages the system reclaims when it needs them.
     """
 
@@ -42,7 +43,7 @@ class Resident:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """The sum of both."""
         return self.own_bytes + self.mapped_bytes
 
     def __add__(self, other: Self) -> Resident:
@@ -51,7 +52,9 @@ class Resident:
 
 @dataclass(frozen=True)
 class Processes:
-    """Ids of an engine's processes. main: its own. java: Spark's. workers: the children of Spark's Java."""
+    """The ids of an engine's processes. main: its own. java: that of Spark's Java. workers: the children of Spark's
+    Java.
+    """
 
     main: int
     java: tuple[int, ...] = ()
@@ -71,7 +74,7 @@ class Usage:
 class Meter:
     """Measures the memory of this process and its helpers, at most once a second. Thread-safe.
 
-    now_s: the time; for tests.
+    now_s: the clock; for tests.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -98,10 +101,10 @@ def _measured() -> Usage | None:
 
 
 def keep_freed() -> None:
-    """Keep freed memory in this process until `give_back`: for a worker, before it has much memory.
+    """Keep freed memory in this process until `give_back`. A worker calls it before it uses much memory.
 
-    Otherwise the allocators return large pieces at once, and the system clears their pages for the next ones: a fifth
-    of the processor time of a large epoch. Does nothing without glibc.
+    Otherwise the allocators return large pieces at once, and the system clears the pages of the next pieces, which
+    takes a fifth of the processor time of a large epoch. Does nothing without glibc.
     """
     if _set_malloc(_KEEPING):
         pa.set_memory_pool(pa.system_memory_pool())
@@ -109,7 +112,7 @@ def keep_freed() -> None:
 
 @cache
 def return_freed() -> None:
-    """End `keep_freed`, for a worker with little memory, in which kept memory displaces the files of state.
+    """End `keep_freed`. For a worker with little memory, where kept memory would displace the files of state.
 
     Does nothing without glibc.
     """
@@ -129,17 +132,17 @@ def _set_malloc(options: Iterable[tuple[int, int]]) -> bool:
 def give_back() -> None:
     """Return freed memory of Arrow's and C's allocators to the system.
 
-    It takes milliseconds: call it after large work.
+    This takes milliseconds, so call it only after large work.
     """
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class IdleTimer:
     """Calls `action` after `after_s` seconds without work since `begin`, in a thread of its own.
 
-    For `give_back`: the next task reuses the freed memory if it starts soon. For one thread.
+    It is for `give_back`: a task that starts soon can reuse the freed memory. For one thread.
     """
 
     def __init__(self, after_s: float, action: Callable[[], None] = give_back) -> None:
@@ -162,7 +165,7 @@ class IdleTimer:
 
 
 def processes(main: int | None = None) -> Processes:
-    """The processes that work for `main` (None: this one) on its machine, as of now.
+    """The processes that currently work for `main` (by default this one) on its machine.
 
     Under spark-submit Java is an ancestor of `main`, else a descendant.
     """
@@ -175,7 +178,7 @@ def processes(main: int | None = None) -> Processes:
 
 
 def family(root: int, parents: dict[int, int] | None = None) -> list[int]:
-    """`root` and all its descendants. parents: by id, the parent of each process; None: as of now."""
+    """`root` and all its descendants. parents: the parent of each process id; by default, the current ones."""
     children: dict[int, list[int]] = {}
     for pid, parent in (_parents() if parents is None else parents).items():
         children.setdefault(parent, []).append(pid)

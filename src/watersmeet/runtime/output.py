@@ -25,9 +25,9 @@ from watersmeet.system.blobs import BlobRef, Pieces
 
 @cache
 def own_executor() -> str:
-    """The id of the executor of this process; "" outside of one, and where it can't be found.
+    """The id of the executor of this process; "" outside of executors, or if it is unknown.
 
-    Python workers can read the id only from the command line of their executor.
+    Python workers can only read the id from the command line of their executor.
     """
     process = os.getppid()
     while process > 0:
@@ -65,9 +65,9 @@ class TaskOutput:
         self._receipts: list[tuple[int, Receipt]] = []
 
     def add_change(self, pieces: Iterable[Delta], names: Sequence[str]) -> RelationChange | None:
-        """Write the change of a relation with these column names. The result is for `add_receipt`.
+        """Write the change of a relation with these column names.
 
-        None, with nothing written, if there are no rows.
+        The result is for `add_receipt`. Without rows, writes nothing and returns None.
         """
         blobs = ChangeWriter(self._writer, unread=True)
         for piece in pieces:
@@ -76,9 +76,10 @@ class TaskOutput:
         return change if change.blobs else None
 
     def add_state(self, place: str, state: StageState, before: StateManifest | None) -> dict[str, int] | None:
-        """Write the state of `place`, "stage/bucket": by operator, its growth in bytes.
+        """Write the state of `place` ("stage/bucket").
 
-        None, with nothing written, if it equals `before`.
+        Returns for each operator the growth of its state in bytes. If the state equals `before`, writes nothing and
+        returns None.
         """
         new = state.persist(self._writer.add)
         if new == before:
@@ -91,11 +92,13 @@ class TaskOutput:
         self._receipts.append((bucket, receipt))
 
     def early(self, segments: SegmentFiles) -> EarlyBlobs:
-        """Storage for large runs while the task continues. segments: of the same directory."""
+        """Storage for large runs while the task continues. segments: those of the same directory."""
         return EarlyBlobs(self._writer, segments)
 
     def finish(self, requests: Requests) -> list[Frame]:
-        """Write the segment, unless it would be empty: the receipts as frames. requests: go into the first receipt."""
+        """Write the segment, unless it would be empty. Returns the receipts as frames. requests: added to the first
+        receipt.
+        """
         segment = self._writer.finish(self._sections)
         frames = []
         for number, (bucket, receipt) in enumerate(self._receipts):
@@ -126,7 +129,7 @@ class EarlyBlobs:
         self._segments = segments
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Store `blob`, now or soon, and return its reference. The state keeps the run that contains it."""
+        """Store `blob`, now or soon, and return its reference. The state keeps the run that contains the blob."""
         return self._writer.add(blob, rows, held=True)
 
     def read(self, ref: BlobRef) -> pa.Buffer:
@@ -135,18 +138,18 @@ class EarlyBlobs:
         return self._segments.read_blob(ref)
 
     def drop(self, refs: Iterable[BlobRef]) -> None:
-        """The epoch will not refer to these blobs, although they were stored."""
+        """Delete stored blobs to which the epoch will not refer."""
         for ref in refs:
             self._writer.drop(ref)
 
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:
-    """By operator, the bytes of its state, without the copy for a view that is being filled."""
+    """For each operator, the bytes of its state, without the copy for a view that is being filled."""
     return {o: sum(r.size_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
 
 
 def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:
-    """By operator, the change in bytes of its state, without zeros."""
+    """For each operator whose state changed in size, the change in bytes."""
     grown = held_bytes(now)
     for operator_id, size in held_bytes(before).items():
         grown[operator_id] = grown.get(operator_id, 0) - size

@@ -1,8 +1,8 @@
-"""Saved circuits, and the number of buckets that they are made for.
+"""Saved circuits, and their number of buckets.
 
 A database always runs the circuit that was saved when its views were created, never a new one. Each set of views that
-ran together has a file with all its operators, compressed to a tenth. The number of buckets is that of the circuit of
-the newest epoch; before the first epoch that of a file.
+ran together has a file with all its operators, compressed to a tenth of its size. The number of buckets is that of the
+circuit of the newest epoch; before the first epoch that of a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> Non
 def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
     """The circuit with that fingerprint.
 
-    DATABASE_DAMAGED if it is missing, STATE_MISMATCH if another release made it.
+    Raises DATABASE_DAMAGED if it is missing, STATE_MISMATCH if another release made it.
     """
     path = layout.circuit(fingerprint)
     try:
@@ -60,7 +60,7 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
 
 @lru_cache(maxsize=4)
 def kept_circuit(layout: Layout, fingerprint: str) -> Circuit:
-    """As `load_circuit`, with a cache of the last ones."""
+    """Like `load_circuit`, with a cache of the last circuits."""
     return load_circuit(layout, fingerprint)
 
 
@@ -69,7 +69,7 @@ _FILE: Final = "PARALLELISM"
 
 
 def check_parallelism(wanted: int) -> None:
-    """INVALID_PARAMETER for an impossible number of buckets."""
+    """Raises INVALID_PARAMETER for an impossible number of buckets."""
     if not 1 <= wanted <= MAX_PARALLELISM:
         raise error(
             "INVALID_PARAMETER", f"parallelism can't be {wanted}", hint=f"It must be between 1 and {MAX_PARALLELISM}."
@@ -88,7 +88,7 @@ def parallelism(layout: Layout, log: CommitLog) -> int | None:
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise
-            # It is made again from the plans of the views, for the stored number of buckets.
+            # The circuit is created again from the plans of the views, for the stored number of buckets.
     try:
         return int(json.loads(storage.read_file(layout.root / _FILE))["buckets"])
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading slices into the changes that scans return."""
+"""Reads slices into the changes that scans return."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Diff = npt.NDArray[np.int64]
 
 
 class _Part(NamedTuple):
-    """Some rows of a slice: columns by name. kept: as in `SourceRows`."""
+    """Some rows of a slice, with columns by name. kept: as in `SourceRows`."""
 
     table: pa.Table
     diff: Diff
@@ -48,14 +48,14 @@ class _Part(NamedTuple):
     kept: pa.ListArray | None = None
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> _Part:
-        """Only the rows to keep."""
+        """The part with only the rows to keep."""
         kept = None if self.kept is None else self.kept.filter(pa.array(keep))
         return _Part(self.table.filter(pa.array(keep)), self.diff[keep], self.ordinals[keep], kept)
 
 
 @dataclass
 class ScanInput:
-    """The changes by id of the scan, and the counts by relation."""
+    """The changes for each scan id, and the counts of each relation."""
 
     deltas: dict[str, list[Delta]] = field(default_factory=dict)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
@@ -99,7 +99,9 @@ def read_slices(
 
 @contextmanager
 def _attributed(piece: Slice, readers: Iterable[Scan]) -> Iterator[None]:
-    """Note on an error of a table's rows which scans read them. Stop the source on an unforeseen error of its rows."""
+    """A context that records in an error of a table's rows which scans read them. An unforeseen error of a source's
+    rows stops the source.
+    """
     try:
         yield
     except Exception as cause:
@@ -118,7 +120,7 @@ def _attributed(piece: Slice, readers: Iterable[Scan]) -> Iterator[None]:
 
 
 def _move_clocks(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:
-    """Move the watermarks `clocks` to the greatest times of their columns, except times that are too far ahead."""
+    """Advance the watermarks `clocks` to the greatest times of their columns, ignoring times that are too far ahead."""
     for name, column in clocks.items():
         seen = Observed(counts.clocks.get(name))
         observe(table.column(column), diff, EventTime(column, 0), None, now_us, seen)
@@ -180,7 +182,7 @@ def _read_source(
 ) -> _Part:
     spec = intent.specs[piece.relation]
     assert spec.source is not None
-    # A backfill reads records again: the undecodable ones already are dead letters, and must not be counted twice.
+    # A backfill reads records again. Undecodable ones already are dead letters, and must not be counted twice.
     again = intent.mode.reads_history
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
@@ -193,7 +195,8 @@ def _read_source(
         except (Unavailable, Error) as cause:
             if isinstance(cause, Error) and not isinstance(spec.source, KafkaSpec):
                 raise
-            # For messages also a schema that doesn't fit the columns, which a user must fix. Other sources continue.
+            # For messages, this may also be a schema that doesn't fit the columns, which a user must fix. Other sources
+            # continue.
             reason = cause.message if isinstance(cause, Error) else str(cause)
             problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {reason}")
             problem.source = piece.relation
@@ -218,7 +221,9 @@ def _read_source(
 
 
 def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts: SourceCounts) -> None:
-    """Count dead letters of a relation before they are written. SOURCE_STOPPED if its source has on_error = 'stop'."""
+    """Count dead letters of a relation before they are written. Raises SOURCE_STOPPED if its source has on_error =
+    'stop'.
+    """
     if dead.first is None:
         return
     counts.dead += dead.rows
@@ -240,8 +245,8 @@ def set_row_aside(dead: DeadLetterSink, piece: Slice | None, ordinal: int, reaso
 def _with_kept_generated(
     rows: SourceRows, generated: Mapping[Field, GeneratedColumn], piece: SourceSlice, dead: DeadLetterSink
 ) -> SourceRows:
-    """A generated column is kept if all columns that it is computed from are. Rows with only some of them become dead
-    letters.
+    """Adds generated columns to the kept columns of updates. A generated column is kept if all columns from which it is
+    computed are kept; rows that keep only some of these become dead letters.
     """
     assert rows.kept is not None
     names, parents = pc.list_flatten(rows.kept), pc.list_parent_indices(rows.kept).to_numpy()
@@ -303,7 +308,7 @@ def _delta(scan: Scan, piece: Slice, part: _Part) -> Delta:
 
 
 def _kept_positions(part: _Part, names: Sequence[str]) -> pa.ListArray:
-    """The column `_kept`: positions instead of names."""
+    """The column `_kept`, with positions instead of names."""
     kind = KEPT.type.arrow
     if part.kept is None or part.kept.null_count == len(part.kept):
         return pa.nulls(len(part.diff), kind)
@@ -323,9 +328,9 @@ def set_orphans_aside(
     bucket: int,
     orphans: Mapping[str, Sequence[Orphan]],
 ) -> dict[str, SourceCounts]:
-    """Write the orphans of a stage in a bucket, by upsert, to the dead letters of their relations, and count them.
+    """Write the orphans of each upsert of a stage in a bucket to the dead letters of their relations, and count them.
 
-    SOURCE_STOPPED if the source has on_error = 'stop'. Orphans of history were written before.
+    Raises SOURCE_STOPPED if the source has on_error = 'stop'. Orphans of history were written before.
     """
     found: dict[str, SourceCounts] = {}
     if intent.mode.reads_history:

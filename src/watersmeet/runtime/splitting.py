@@ -1,6 +1,6 @@
-"""Which keys are split over all buckets: those with many rows in arrangements, or with much work.
+"""Decides which keys are split over all buckets: those with many rows in arrangements, or with much work.
 
-The decision is recorded as an epoch of its own (`SplitKeys`); it never changes a result.
+An extra epoch records the decision (`SplitKeys`), which never changes a result.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from watersmeet.runtime.output import stored_state
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Metrics, OperatorCounts
 
-#: The work, or an eighth of all kept rows, after which hot keys are searched.
+#: Hot keys are searched after this much work, or after an eighth of all kept rows.
 SEARCH_ROWS: Final = 1 << 15
 #: A key is split if it has at least this many rows or this much work, …
 LEAST_ROWS: Final = 1024
-#: … and at least this part of a bucket's share without hot keys.
+#: … and at least this part of the rows or work that a bucket has without hot keys.
 PART: Final = 4
 #: A split key stays split until it has less than 1/KEPT of the rows or work that are required for splitting.
 KEPT: Final = 4
-#: The most split keys of a meeting.
+#: The maximum number of split keys of a meeting, where the two sides of a join meet.
 MOST_KEYS: Final = 16
 
 
 class Splitting:
-    """The keys that are split as of the newest planned epoch, and the change that is due. For the coordinator."""
+    """The keys that are split as of the newest planned epoch, and the due change, for the coordinator."""
 
     def __init__(self, db: Database, split: Split) -> None:
         self._db = db
@@ -43,7 +43,7 @@ class Splitting:
         self._circuit = ""
         """The circuit of these loads."""
         self._work = 0
-        """Since the last search for hot keys."""
+        """The work since the last search for hot keys."""
         self._enough = SEARCH_ROWS
 
     @property
@@ -52,19 +52,19 @@ class Splitting:
         return self._change is not None
 
     def take(self) -> dict[str, tuple[int, ...]]:
-        """The keys that are split from the next planned epoch on, by spread side."""
+        """For each spread side, the keys that are split from the next planned epoch on."""
         assert self._change is not None
         self.split, self._change = self._change, None
         return self.split
 
     def gather(self) -> None:
-        """No key is to be split any more."""
+        """Ends the splitting of all keys."""
         self._change = {} if self.split else None
 
     def allows(self, before: Circuit, after: Circuit) -> bool:
-        """Whether a circuit can replace the running one; if not, all keys are gathered first.
+        """Whether a circuit can replace the running one; if not, the splitting of all keys must end first.
 
-        Split keys of exchanges that the new circuit lacks are forgotten with their state.
+        Split keys of exchanges that are not in the new circuit are dropped with their state.
         """
         self._change = None
         left = {side: keys for side, keys in self.split.items() if side in after.by_id}
@@ -99,14 +99,16 @@ class Splitting:
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows of the arrangements of an exchange, in total and by the hash of a hot key."""
+    """The numbers of rows in the arrangements of an exchange: the total, and that of each hot key's hash."""
 
     rows: int
     keys: Mapping[int, int]
 
 
 def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, Roles]) -> dict[str, Kept]:
-    """By exchange of each meeting, the rows of its arrangements after an epoch. now: roles of the split keys."""
+    """For each exchange of each meeting, the rows of its arrangements after an epoch. now: the roles of the split
+    keys.
+    """
     found: dict[str, Kept] = {}
 
     states: dict[str, StateManifest] = {}
@@ -133,7 +135,7 @@ def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, 
 
 
 class Load:
-    """The work of a meeting: rows that arrive and rows that are made, in total and by the hash of a busy key."""
+    """The work of a meeting, as numbers of arriving and output rows: the total, and that of each busy key's hash."""
 
     def __init__(self, meeting: Meeting, circuit: Circuit) -> None:
         self._meeting = meeting
@@ -144,7 +146,7 @@ class Load:
         self._total = 0
 
     def add(self, metrics: Metrics, now: Mapping[str, Roles]) -> int:
-        """Record an epoch; returns its total work. now: roles of the split keys."""
+        """Record an epoch. Returns its total work. now: the roles of the split keys."""
         work = 0
         for exchange, arrangement in self._arrangements.items():
             work += metrics.operators.get(arrangement, OperatorCounts()).rows_in
@@ -167,7 +169,9 @@ class Load:
             counts += Counter()  # drops zeros
 
     def hot_keys(self, kept: Mapping[str, Kept], now: Split) -> dict[str, tuple[int, ...]]:
-        """The keys to split, by spread side. kept: the stored rows, by exchange. now: the keys that are split now."""
+        """For each spread side, the keys to split. kept: the stored rows of each exchange. now: the keys that are split
+        now.
+        """
         split = {key: side for side in self._meeting.spread_sides for key in now.get(side, ())}
         work = Counter(self._made)
         for counts in self._arrived.values():

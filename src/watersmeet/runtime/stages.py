@@ -1,4 +1,4 @@
-"""The state and the context of a stage in a bucket, from the job: what the kernel runs on."""
+"""The state and the context of a stage in a bucket, created from the job for the kernel."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 
-#: Conditions of unreadable state, which stop only the views that it belongs to.
+#: Error conditions of unreadable state, which only stop the views of that state.
 _DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATCH"})
 
-#: The mapped bytes of segments, in address space: the system reclaims pages when it needs them.
+#: The maximum bytes of mapped segments. They only take address space, because the system reclaims pages when it needs
+#: them.
 _MAPPED_BYTES: Final = 16 << 30
 
-#: Segments not read for that many epochs are unmapped: they no longer have state.
+#: Segments that were not read for this many epochs are unmapped, because they have no current state.
 _MAPPED_EPOCHS: Final = 32
 
 
@@ -52,7 +53,7 @@ def circuit_of(job: Job) -> Circuit:
     return _circuit_of(job.root, job.database, job.intent.circuit)
 
 
-# By id: an earlier database may have had the same path.
+# Keyed by id, because an earlier database may have had the same path.
 @lru_cache(maxsize=8)
 def _layout_of(root: str, database: str, *, durable: bool) -> Layout:  # noqa: ARG001
     return Layout(root, durable=durable, create=False)
@@ -76,7 +77,9 @@ def has_state(circuit: Circuit, stage: int) -> bool:
 def open_state(
     job: Job, circuit: Circuit, stage: int, bucket: int, output: TaskOutput
 ) -> tuple[StageState, StateManifest | None]:
-    """The state of a stage in a bucket, without operators that the epoch doesn't keep; and as stored before it."""
+    """(the state of a stage in a bucket, without operators that the epoch doesn't keep; the stored state before the
+    epoch).
+    """
     segments = segments_of(job)
     segments.age(job.intent.epoch, _MAPPED_EPOCHS)
     place = f"{stage}/{bucket}"
@@ -97,7 +100,7 @@ def open_state(
 
 
 def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
-    """The epoch for operators. numbers: the sources' watermarks with it."""
+    """The context of the epoch for operators. numbers: the sources' watermarks including the epoch."""
     intent, layout = job.intent, layout_of(job)
     return EpochContext(
         intent.epoch,
@@ -113,9 +116,9 @@ def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
 
 
 def _manifest(job: Job, circuit: Circuit, segments: SegmentFiles, stage: int, place: str) -> StateManifest | None:
-    """The state in a bucket of a stage before the epoch; None if it is damaged and belongs only to stopped views.
+    """The state in a bucket of a stage before the epoch; None if it is damaged and only belongs to stopped views.
 
-    Damage stops all other views that it belongs to.
+    Damage stops all other views of the state.
     """
     try:
         return stored_state(segments, job.segments[place], place)
@@ -130,7 +133,7 @@ def _manifest(job: Job, circuit: Circuit, segments: SegmentFiles, stage: int, pl
 
 
 def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
-    """The greatest number of rows that each join may output in the epoch; no limit in a rebuild, which outputs none."""
+    """The maximum number of rows that each join may output in the epoch; no limit in a rebuild, which outputs none."""
     if isinstance(intent.mode, Rebuild):
         return {}
     joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]

@@ -1,4 +1,4 @@
-"""The status of a database: its engine, views, sources, tables and operators, as values for all who show it."""
+"""The status of a database (its engine, views, sources, tables and operators) as data classes for all interfaces."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from watersmeet.values.serialization import to_json
 ErrorJson = Mapping[str, Any]
 """`Error.to_json`."""
 
-#: States of sources, the worst last.
+#: The states of sources, the worst last.
 SOURCE_STATES: Final = ("running", "paused", "blocked", "waiting", "stalled")
 #: Counters of errors that sources report themselves.
 _REPORTED_ERRORS: Final = ("replaced_files", "history_lost_files", "unreadable_files")
 
 
 def failure_text(failure: ErrorJson) -> str:
-    """`CONDITION: message`."""
+    """The text `CONDITION: message`."""
     return f"{failure['condition']}: {failure['message']}"
 
 
@@ -27,8 +27,8 @@ def failure_text(failure: ErrorJson) -> str:
 class Health:
     """Whether a view or source is kept up to date.
 
-    state: running, filling, failed, stopped; of a source one of SOURCE_STATES. reason: of a view the failure that
-    stopped it or the engine; of a source why it isn't running.
+    state: for a view running, filling, failed or stopped; for a source one of SOURCE_STATES. reason: the failure that
+    stopped the view or the engine, or the reason why the source isn't running.
     """
 
     state: str
@@ -50,14 +50,14 @@ class HotKeyStatus:
 
     @property
     def text(self) -> str:
-        """`7: 123456 rows (split)`."""
+        """A text like `7: 123456 rows (split)`."""
         values = ", ".join("NULL" if v is None else v for v in self.key)
         return f"{values}: {self.rows} rows{' (split)' if self.split else ''}"
 
 
 @dataclass(frozen=True)
 class FailedExpression:
-    """A part of an expression that was NULL because of an error, in that many rows. reason: of the first of them."""
+    """A part of an expression that was NULL in `rows` rows because of an error. reason: the error of the first one."""
 
     columns: tuple[str, ...]
     expression: str
@@ -69,7 +69,8 @@ class FailedExpression:
 class OperatorStatus:
     """An operator: its rows and time in the newest epoch, and its state after it.
 
-    made_rows: of joins, see `limits`. merge_debt_bytes: the bytes of its state that wait for unfinished merges.
+    made_rows: only joins have it, see `limits`. merge_debt_bytes: the bytes of its state that wait for unfinished
+    merges.
     """
 
     kind: str
@@ -89,9 +90,10 @@ class OperatorStatus:
 class ViewStatus:
     """A view, with sums over its operators.
 
-    ready: its history was read. rows_in: from its scans, since it was created. late: rows dropped as late. watermark:
-    the lowest of its inputs with an event time, as text; None while one has none. held_back_by: the name of that input.
-    error: why it was stopped. writing: why the stream of INTO rejects its rows.
+    ready: whether its history was read. rows_in: the rows that its scans read since it was created. late: rows dropped
+    as late. watermark: the lowest watermark of its inputs with an event time, as text; None while one has none.
+    held_back_by: the name of the input with that watermark. error: why the view was stopped. writing: why the stream of
+    INTO rejects its rows.
     """
 
     id: str
@@ -115,12 +117,12 @@ class ViewStatus:
 
     @property
     def rows(self) -> int:
-        """The rows of its content."""
+        """The number of rows of its content."""
         return self.inserted - self.deleted
 
     @property
     def rows_out(self) -> int:
-        """The rows of its changes since it was created."""
+        """The number of rows in its changes since it was created."""
         return self.inserted + self.deleted
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,9 +134,9 @@ class ViewStatus:
 class SourceStatus:
     """A source, or a table with an event time, which has no connector.
 
-    dead: dead letters. expression_errors: of generated columns. late: rows dropped as late, with those that an ordered
-    stream rejected. reported: the source's own report, which depends on the connector: its state and problems, its
-    backlog, counts and lists of files.
+    dead: the number of dead letters. expression_errors: those of generated columns. late: rows dropped as late,
+    including those that an ordered stream rejected. reported: the source's own report, which depends on the connector:
+    its state and problems, its backlog, counts and lists of files.
     """
 
     id: str
@@ -154,7 +156,7 @@ class SourceStatus:
 
     @property
     def health(self) -> Health:
-        """Its state, and why it isn't running."""
+        """The source's state, and the reason if it isn't running."""
         reason = self.reported.get("reason") or self.problem
         return Health(self.reported.get("state") or "running", reason)
 
@@ -166,24 +168,24 @@ class SourceStatus:
 
     @property
     def errors(self) -> int:
-        """Errors of all kinds since it was created."""
+        """The number of all errors since it was created."""
         reported: int = sum(self.reported.get(n, 0) for n in _REPORTED_ERRORS)
         return self.dead + self.expression_errors + reported
 
     @property
     def backlog_messages(self) -> int | None:
-        """The messages left to read; None if it doesn't count messages."""
+        """The number of messages left to read; None if the source doesn't count messages."""
         found: int | None = self.reported.get("backlog_messages")
         return found
 
     @property
     def backlog_bytes(self) -> int | None:
-        """The bytes left to read; None if it doesn't count bytes."""
+        """The number of bytes left to read; None if the source doesn't count bytes."""
         found: int | None = self.reported.get("backlog_bytes")
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, with what it reports."""
+        """As JSON, including the source's own report."""
         own = _plain(self)
         named = {n: own.pop(n) for n in ("id", "name", "connector")}
         return {**named, **own.pop("reported"), "rows": own.pop("rows"), "bytes": own.pop("size_bytes"), **own}
@@ -191,7 +193,9 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class CapturedTableStatus:
-    """A captured table. state: running, snapshot, waiting, stalled. rows: its snapshot's. reason: why it isn't read."""
+    """A captured table. state: running, snapshot, waiting or stalled. rows: those of its snapshot. reason: why it isn't
+    read.
+    """
 
     state: str
     rows: int = 0
@@ -202,7 +206,8 @@ class CapturedTableStatus:
 class CaptureStatus:
     """A captured database. tables: by name. offset: the committed position in the server's log.
 
-    lag_bytes: of that log, left to read. retained_bytes: kept by the server for this capture. None if unknown.
+    lag_bytes: the bytes of that log left to read. retained_bytes: the bytes that the server keeps for this capture.
+    Unknown values are None.
     """
 
     state: str
@@ -219,7 +224,7 @@ class CaptureStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """A table. size_bytes: on disk. rows_in: the changes that epochs have read."""
+    """A table. size_bytes: its size on disk. rows_in: the number of changes that epochs have read."""
 
     id: str
     name: str
@@ -237,8 +242,8 @@ class TableStatus:
 class SinkStatus:
     """A sink, its target, and how far it is behind: the columns of SHOW SINKS.
 
-    state: None if unknown. A process that only reads knows just the state and the detail, and so does every process of
-    a sink INTO a table.
+    state: None if unknown. In a process that only reads, and for a sink INTO a table, only the state and the detail are
+    known.
     """
 
     id: str
@@ -284,10 +289,10 @@ class Status:
     """The engine and everything that it keeps up to date, as of the newest epoch.
 
     runtime: inprocess or spark. error: the failure of the engine. In a process that only reads, both are None, and
-    `state` is whether another process runs the database (unknown in an object store). commit, transaction: numbers.
-    time_us: of the commit; None before the first epoch. behind: the number of transactions that the epoch does not
-    reflect. lag_seconds: the age of the oldest of these, else 0. metrics: of the epoch. operators: by id. memory: if
-    it was measured.
+    `state` is whether another process runs the database (unknown in an object store). commit, transaction: their
+    numbers. time_us: the time of the commit; None before the first epoch. behind: the number of transactions that the
+    epoch does not reflect. lag_seconds: the age of the oldest of these, else 0. metrics: those of the epoch. operators:
+    by id. memory: None if it was not measured.
     """
 
     runtime: str | None = None
@@ -308,7 +313,7 @@ class Status:
     memory: MemoryStatus | None = None
 
     def health_of(self, view: ViewStatus) -> Health:
-        """The health of one of its views. The failure of the engine stops all of them."""
+        """The health of a view. A failure of the engine stops all views."""
         if view.error is not None:
             return Health("failed", failure_text(view.error))
         failure = failure_text(self.error) if self.state == "failed" and self.error is not None else None
@@ -342,7 +347,7 @@ class Status:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """The fields of one of these values, as JSON."""
+    """The fields of a status, as JSON."""
     found = {f.name: getattr(value, f.name) for f in fields(value)}
     for name, items in found.items():
         if isinstance(items, tuple):

@@ -18,7 +18,7 @@ from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.slices import ChangeSlice, Slice
 from watersmeet.values.types import Field
 
-#: The least input of a task.
+#: The minimum input of a task.
 _TASK_BYTES: Final = 1 << 20
 
 
@@ -26,8 +26,8 @@ _TASK_BYTES: Final = 1 << 20
 class InputSpec:
     """How to read the slices of one relation.
 
-    fills: values of columns that were added later. source: of slices of a connector. arrivals: columns with the time of
-    the epoch (AS PROCTIME()), which slices lack. generated: the other columns that they lack.
+    fills: the values of columns that were added later. source: for slices of a connector. arrivals: columns with the
+    time of the epoch (AS PROCTIME()), which slices lack. generated: the other columns that slices lack.
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)
@@ -38,7 +38,9 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class TimedInput:
-    """The event time of a relation. drops: whether late rows are dropped; the others as in `catalog.EventTime`."""
+    """The event time of a relation. drops: whether late rows are dropped. For the other fields, see
+    `catalog.EventTime`.
+    """
 
     column: Field
     delay_us: int
@@ -52,9 +54,10 @@ class Intent:
 
     circuit: its fingerprint. frontier: the offsets in the inputs after the epoch. tasks: the slices that each task of
     stage 0 reads; the `seq` of a slice is its position in the order of arrival. everywhere: whether every bucket runs,
-    also without rows. specs: by relation that is read. time_us: the time of the epoch (microseconds since 1970, UTC);
-    only `ResetClock` has an earlier time than the previous epoch. event_times: by relation with WATERMARK FOR, see
-    `eventtimes.event_times`. most_rows: by join, the least and the greatest limit of its views, see `limits.most_rows`.
+    even without rows. specs: how to read each relation. time_us: the time of the epoch (microseconds since 1970, UTC);
+    only `ResetClock` has an earlier time than the previous epoch. event_times: those of relations with WATERMARK FOR,
+    see `eventtimes.event_times`. most_rows: the least and the greatest limit of each join's views, see
+    `limits.most_rows`.
     """
 
     epoch: int
@@ -75,7 +78,7 @@ class Intent:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no history is left to read after it."""
+        """Whether no history is left to read after the epoch."""
         return not self.mode.reads_history or self.frontier.backfill is None
 
     @property
@@ -99,12 +102,12 @@ class Intent:
         return sum(s.size_bytes for task in self.tasks for s in task)
 
     def to_text(self) -> str:
-        """Its JSON form as text."""
+        """The intent as JSON text."""
         return json.dumps(to_json(self), separators=(",", ":"))
 
     @staticmethod
     def from_text(text: str) -> Intent:
-        """The inverse of `to_text`. DATABASE_DAMAGED for other text."""
+        """The inverse of `to_text`. Raises DATABASE_DAMAGED for other text."""
         try:
             return from_json(Intent, json.loads(text))
         except ValueError as cause:
@@ -114,7 +117,8 @@ class Intent:
 def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ...]:
     """The slices, numbered in order of arrival, as one task or (with several buckets) as balanced tasks.
 
-    Never empty, and at most `buckets` tasks. All changes of a relation in one transaction have the same number.
+    There is at least one task, and at most `buckets`. All changes of a relation in one transaction have the same
+    number.
     """
     numbered: list[Slice] = []
     for number, piece in enumerate(slices):
@@ -126,7 +130,7 @@ def divide(slices: Sequence[Slice], buckets: int) -> tuple[tuple[Slice, ...], ..
         return (tuple(numbered),)
     loads = [0] * count
     groups: list[list[Slice]] = [[] for _ in range(count)]
-    # The largest first, each to the task with the least so far.
+    # The largest slices are first; each is added to the task with the least input so far.
     for piece in sorted(numbered, key=lambda s: (-s.size_bytes, s.seq)):
         least = loads.index(min(loads))
         loads[least] += piece.size_bytes
@@ -143,7 +147,9 @@ CONTROL: Final = "control"
 
 @dataclass
 class Observed:
-    """The event times of a source's rows. watermark_us: by these rows only. late, ahead: rows (`SourceCounts`)."""
+    """The event times of a source's rows. watermark_us: that of these rows only. late, ahead: the numbers of rows that
+    are late, or too far ahead.
+    """
 
     watermark_us: int | None = None
     late: int = 0
@@ -152,9 +158,11 @@ class Observed:
 
 @dataclass
 class SourceCounts:
-    """The rows read of one relation. dead: dead letters; first_dead: the first of them. seen: their event times.
+    """The rows read of one relation. dead: the number of dead letters; first_dead: the first of them. seen: the event
+    times.
 
-    clocks: see `epochs.Live`. expression_errors: failed parts of the expressions of generated columns; failures: these.
+    clocks: see `epochs.Live`. expression_errors: the number of errors in generated columns; failures: the failed parts
+    of their expressions.
     """
 
     rows: int = 0
@@ -171,12 +179,13 @@ class SourceCounts:
 class Receipt:
     """The work of one task in one stage.
 
-    segment: name of the segment with the bucket's new state, None if it did not change. relations: written changes.
-    operators, sources: counts. waiting: see `eventtimes.waiting`. grown: by operator, the growth of its state in bytes.
-    hottest: by join that may exceed its limit, the most rows of one key, and the key's values. failures: by operator,
-    the failed parts of its expressions. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests,
-    cache_hits, cache_misses, fetched_bytes: as in `databasefiles.Requests`, of the whole task, in one of its receipts.
-    executor: its id, "" outside of a cluster. began_ns: since 1970, by the clock of its machine. took_ns: its duration.
+    segment: the name of the segment with the bucket's new state, None if it did not change. relations: written changes.
+    operators, sources: their counts. waiting: see `eventtimes.waiting`. grown: for each operator, the growth of its
+    state in bytes. hottest: for each join that may exceed its limit, the number of rows of the key with the most, and
+    the key's values. failures: for each operator, the failed parts of its expressions. busiest: for each join and
+    arrangement, as in `kernel.metrics.Counters`. requests, cache_hits, cache_misses, fetched_bytes: as in
+    `databasefiles.Requests`, for the whole task, in one of its receipts. executor: the id of the executor, "" outside
+    of a cluster. began_ns: the start in nanoseconds since 1970, by the clock of its machine. took_ns: the duration.
     """
 
     stage: int
@@ -212,10 +221,10 @@ class Receipt:
 class Job:
     """The description of one epoch that all its tasks receive.
 
-    database: its id. segments: by "stage/bucket", the segment with the state before the epoch. watermarks: those of
-    the sources before the epoch. writer: of the epoch, as in commits. stopped: operators of views that failed after the
-    epoch was planned. split: the split keys, by spread side. merge_bytes: the merges of each bucket of a stage.
-    is_sent: whether Spark transports rows between stages.
+    database: its id. segments: by "stage/bucket", the segment with the state before the epoch. watermarks: those of the
+    sources before the epoch. writer: that of the epoch, as in commits. stopped: operators of views that failed after
+    the epoch was planned. split: the split keys of each spread side. merge_bytes: the limit for merges in each bucket
+    of a stage. is_sent: whether Spark transports rows between stages.
     """
 
     root: str

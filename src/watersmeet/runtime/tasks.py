@@ -1,7 +1,7 @@
-"""A task of an epoch: reads slices, runs a stage in a bucket, writes one segment, and returns a receipt.
+"""A task of an epoch reads slices, runs a stage in a bucket, writes one segment, and returns a receipt.
 
-Tasks run anywhere (in a worker or in this process) and have only the database's path and the job. They write files
-without references, which the epoch's commit makes valid.
+Tasks run anywhere (in a worker or in this process) and have only the database's path and the job. They write files that
+become valid when the epoch's commit refers to them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Beginning:
 
     @property
     def passed_ns(self) -> int:
-        """The time since then, independent of changes of the clock."""
+        """The time since the start, independent of changes of the clock."""
         return time.perf_counter_ns() - self._counter_ns
 
 
 def run_sources(job: Job, task: int) -> list[Frame]:
-    """Task number `task` of stage 0: reads its slices; frames for later stages, and its receipt.
+    """Run task number `task` of stage 0. Returns frames for later stages, and its receipt.
 
-    With one bucket it is the whole epoch, and has the state.
+    With one bucket, this task is the whole epoch and has the state.
     """
     with databasefiles.counting() as requests:
         output = _output(job, 0, task)
@@ -65,7 +65,9 @@ def run_sources(job: Job, task: int) -> list[Frame]:
 
 
 def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
-    """A stage above 0 in the bucket of the frames: frames for later stages, and receipts. Nothing without frames."""
+    """Run a stage above 0 in the bucket of the frames. Returns frames for later stages, and receipts; nothing without
+    frames.
+    """
     frames = list(frames)
     with databasefiles.counting() as requests:
         output = _output(job, stage, frames[0].bucket if frames else 0)
@@ -73,7 +75,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
 
 
 def run_whole(job: Job) -> list[Frame]:
-    """All stages in all buckets, sequentially; the receipts."""
+    """Run all stages in all buckets, sequentially. Returns the receipts."""
     circuit = circuit_of(job)
     with databasefiles.counting() as requests:
         output = _output(job)
@@ -89,7 +91,7 @@ def run_whole(job: Job) -> list[Frame]:
 
 
 def _output(job: Job, *place: int) -> TaskOutput:
-    """The output of a task. place: the stage and the bucket if it runs only these."""
+    """The output of a task. place: the stage and the bucket, if the task only runs these."""
     prefix = epoch_prefix(job.intent.epoch, job.writer, *place)
     return TaskOutput(SegmentWriter(layout_of(job).segments, prefix, durable=job.durable))
 
@@ -134,7 +136,8 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutpu
     if not work:
         return passed
     (bucket,) = buckets
-    # Every task of stage 0 has sent its event times to every bucket: all buckets of a stage have the same watermarks.
+    # Every task of stage 0 has sent its event times to every bucket, so all buckets of a stage have the same
+    # watermarks.
     live = job.intent.live
     numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
     rows = [f for f in work if f.channel != CONTROL]
@@ -191,7 +194,7 @@ def _run(
         stage,
         bucket,
         relations=changes,
-        # The sizes of state are in the segments.
+        # Segments contain the sizes of state.
         operators={
             i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows, m.took_ns // 1000)
             for i, m in result.metrics.items()

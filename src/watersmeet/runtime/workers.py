@@ -1,7 +1,7 @@
 """Workers and budgets: the number of tasks at a time, and how much they may read, merge and keep in memory.
 
-An epoch's input grows while there is a backlog: only then throughput matters more than latency. The merges of an epoch
-are limited, so that no epoch waits for merges that later ones can do.
+An epoch's input grows while there is a backlog, because only then throughput matters more than latency. The merges of
+an epoch are limited, so that no epoch waits for merges that later ones can do.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from watersmeet.system.process import bytes_of, container_bytes
 
 WORKER: Final = "WATERSMEET_WORKER_BYTES"
 
-"""Environment variable of the writer: the memory of a worker, with mapped files. Without it, workers on its machine
-share half of the memory of its container; if that is unlimited, each uses as much as epochs of full size need, some
-1.3 GB of its own.
+"""Environment variable of the writer: the memory of a worker, with mapped files. Without it, the workers on the
+writer's machine share half of the memory of its container. If that is unlimited, each worker uses as much as epochs of
+full size need, about 1.3 GB of its own.
 """
 
-#: The part of a container's memory that workers share. The rest is for Java, the writer and queries.
+#: The part of a container's memory that workers share. Java, the writer and queries use the rest.
 _WORKERS_PART: Final = 2
 
-#: With less than this, a worker returns freed memory, and state does not stay in memory by chance.
+#: With less memory than this, a worker returns freed memory, and does not keep state in memory just because there is
+#: room.
 _SMALL_BYTES: Final = 2 << 30
 
-#: The parts of a worker's memory for a bucket's input and for the bytes merged at a time; several copies exist.
+#: The parts of a worker's memory for a bucket's input, and for the bytes merged at a time. Both have several copies.
 _INPUT_PART: Final = 8
 
 _MERGED_PART: Final = 16
 
-#: The part for pages of state that stay in memory.
+#: The part of a worker's memory for pages of state that stay in memory.
 _STAYING_PART: Final = 3
 
 
 @dataclass(frozen=True)
 class Workers:
-    """count: the number of tasks at a time. memory_bytes: the memory of each worker; None: unlimited."""
+    """The workers of one machine or cluster. count: the number of tasks at a time. memory_bytes: the memory of each
+    worker; None if unlimited.
+    """
 
     count: int = 1
     memory_bytes: int | None = None
@@ -48,7 +51,7 @@ class Workers:
 
     @property
     def input_bytes(self) -> int | None:
-        """The largest input of a bucket in one epoch."""
+        """The maximum input of a bucket in one epoch."""
         return None if self.memory_bytes is None else max(1, self.memory_bytes // _INPUT_PART)
 
     @property
@@ -57,14 +60,16 @@ class Workers:
         return None if self.memory_bytes is None else max(1, min(CHUNK_BYTES, self.memory_bytes // _MERGED_PART))
 
     def stay_bytes(self, buckets: int) -> int | None:
-        """The bytes of each bucket's state, of that many buckets, whose pages stay in memory."""
+        """The bytes of each bucket's state whose pages stay in memory, for `buckets` buckets."""
         if self.memory_bytes is None:
             return None
         return self.memory_bytes // (_STAYING_PART * max(1, -(-buckets // self.count)))
 
 
 def workers_here(count: int = 1) -> Workers:
-    """Workers in the container of this process. INVALID_PARAMETER if the variable WORKER isn't a number of bytes."""
+    """Workers in the container of this process. Raises INVALID_PARAMETER if the variable WORKER isn't a number of
+    bytes.
+    """
     given = bytes_of(WORKER)
     if given is None and (container := container_bytes()) is not None:
         given = max(1, container // (_WORKERS_PART * count))
@@ -72,7 +77,7 @@ def workers_here(count: int = 1) -> Workers:
 
 
 def workers_elsewhere(count: int) -> Workers:
-    """Workers in containers on other machines. INVALID_PARAMETER as `workers_here`."""
+    """Workers in containers on other machines. Raises INVALID_PARAMETER as `workers_here`."""
     return Workers(count, bytes_of(WORKER))
 
 
@@ -87,19 +92,19 @@ MAX_ROWS: Final = 2_000_000
 FIRST_BYTES: Final = 32 << 20
 MAX_BYTES: Final = 256 << 20
 
-#: After a longer epoch, the next one is not larger.
+#: If an epoch took longer than this, the next one is not larger.
 LONG_EPOCH_S: Final = 5.0
 
-#: While epochs take less than this, a backlog makes the next ones grow twice as fast.
+#: While epochs take less than this and there is a backlog, the next ones grow twice as fast.
 SHORT_EPOCH_S: Final = 1.0
 
 _TOO_LONG: Final = 3
 
-#: The part of the limits of joins that the next epoch may use.
+#: The part of the joins' limits that the next epoch may use.
 _JOINABLE: Final = 0.5
 
-#: Where memory is limited, each epoch may read most of the state, regardless of its input: so epochs are larger
-#: and may take longer.
+#: Where memory is limited, each epoch may read most of the state, whatever its input, so epochs are larger and may take
+#: longer.
 LIMITED_ROWS: Final = 8_000_000
 
 LIMITED_BYTES: Final = 1 << 30
@@ -108,13 +113,13 @@ _ANY_WORKERS: Final = Workers()
 
 
 class Budget:
-    """Rows and bytes of the next epoch.
+    """The maximum rows and bytes of the next epoch.
 
-    Starts small and doubles after each epoch that it limited, up to a maximum; quadruples while epochs take less than a
-    second; halves when the backlog is gone or an epoch took far too long. Rows are limited so that joins make at most
-    half of their allowed rows, if they make as many of each row as in the newest epoch: a backlog, or the history of a
-    new view, is read in smaller epochs before a view is stopped. Where memory is limited (`workers`), epochs grow
-    further: up to the memory for each bucket.
+    It starts small and doubles after each epoch that it limited, up to a maximum; quadruples while epochs take less
+    than a second; halves when the backlog is gone or an epoch took far too long. Rows are limited so that joins output
+    at most half of their allowed rows, if they output as many for each input row as in the newest epoch: a backlog, or
+    the history of a new view, is read in smaller epochs before a view is stopped. Where memory is limited (`workers`),
+    epochs grow further: up to the memory for each bucket.
     """
 
     def __init__(
@@ -132,13 +137,13 @@ class Budget:
 
     @property
     def rows(self) -> int:
-        """The most rows of the next epoch."""
+        """The maximum number of rows of the next epoch."""
         rows = min(self._first_rows * self._factor, self._max_rows)
         return rows if self._joinable_rows is None else min(rows, self._joinable_rows)
 
     @property
     def bytes(self) -> int:
-        """The most bytes of the next epoch."""
+        """The maximum number of bytes of the next epoch."""
         return min(FIRST_BYTES * self._factor, self._max_bytes)
 
     @property
@@ -155,7 +160,7 @@ class Budget:
         return MAX_ROWS if self.workers.memory_bytes is None else LIMITED_ROWS
 
     def planned(self, *, limited: bool) -> None:
-        """Record a planned epoch. limited: there was more to read."""
+        """Record a planned epoch. limited: whether there was more to read."""
         most = max(1, min(self._max_bytes // FIRST_BYTES, self._max_rows // self._first_rows))
         self._factor = min(self._factor * self._growth, most) if limited else max(1, self._factor // 2)
 
@@ -169,11 +174,11 @@ class Budget:
             self._factor = max(1, self._factor // 2)
 
     def joined(self, rows: int, used: float) -> None:
-        """Record an epoch with that many rows. used: the part of its limit that the join nearest to its limit made."""
+        """Record an epoch with that many rows. used: as in `limits.most_used`."""
         if rows:
             self._joinable_rows = max(1, int(rows * _JOINABLE / used)) if used > 0 else None
 
 
 def merge_bytes() -> int:
-    """The value of MERGING, else MERGE_BYTES. INVALID_PARAMETER if that isn't a number of bytes."""
+    """The value of MERGING, else MERGE_BYTES. Raises INVALID_PARAMETER if that isn't a number of bytes."""
     return bytes_of(MERGING) or MERGE_BYTES

@@ -1,8 +1,8 @@
-"""The daemon that forks Spark's Python workers: with loaded libraries, and without needless re-reading.
+"""The daemon that forks Spark's Python workers with loaded libraries, and spares them repeated work.
 
-Every task of PySpark calls `importlib.invalidate_caches()`, which makes zipimport read the directory of pyspark.zip
-again: 85 ms a task (measured). Here this happens only after changes of the search path. PySpark also collects garbage
-after every task: 60 ms, mostly among objects of libraries, which are excluded here.
+Every task of PySpark calls `importlib.invalidate_caches()`, so that zipimport reads the directory of pyspark.zip again,
+which takes 85 ms a task. Workers of this daemon only do so after changes of the search path. PySpark also collects
+garbage after every task, which takes 60 ms, mostly for objects of libraries; this daemon excludes these.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 
 from pyspark import daemon
 
-#: Spark starts one daemon for each kind of worker; this kind runs tasks.
+#: Spark starts one daemon for each kind of worker. This kind runs tasks.
 _TASKS: Final = "pyspark.worker"
-#: PyArrow imports pandas with its first array: 0.4 s for every worker forked without it.
+#: PyArrow imports pandas with its first array, which takes 0.4 s in every worker forked without it.
 _LOADED: Final = (
     "duckdb",
     "numpy",

@@ -35,21 +35,21 @@ from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit
 from watersmeet.system import files
 
-#: Epochs that are planned but not committed: one runs, the next one waits.
+#: The maximum number of planned, uncommitted epochs: one runs, the next one waits.
 _AHEAD: Final = 2
-#: The shortest time between polls of sources without backlog; the session announces transactions by `notify`.
+#: The minimum time between polls of sources without backlog; the session announces transactions by `notify`, …
 _CADENCE_S: Final = 0.1
-#: … longer if epochs would take more than a third of the time: a trickle of rows must not keep the machine busy.
+#: … or longer, so that epochs take at most a third of the time: a trickle of rows must not keep the machine busy.
 _MAX_CADENCE_S: Final = 0.5
 #: After a notification a source is polled sooner, but epochs still take at most two thirds of the time.
 _NOTIFIED_S: Final = 0.05
 _NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
-#: The most epochs of a micro-batch, and the time without a planned epoch after which it ends: a micro-batch for each
-#: epoch would add 40 ms to it.
+#: The maximum number of epochs in a micro-batch, and the time without a planned epoch after which it ends. A
+#: micro-batch for each epoch would add 40 ms to the epoch.
 _BATCH_EPOCHS: Final = 32
 _LINGER_S: Final = 0.25
-#: The stream's reader reads file after file, and may be a batch behind.
+#: The stream's reader reads one file after another, and may be a batch behind.
 _KEPT_INTENTS: Final = 2 * _BATCH_EPOCHS
 _STOP_S: Final = 30.0
 
@@ -59,8 +59,8 @@ _logger = logging.getLogger(__name__)
 class SparkEngine:
     """An `Engine` whose tasks run on Spark, continuously, in the background. Thread-safe.
 
-    Spark's own checkpoint is new at each start: the commit log alone records reads and writes, so no checkpoint can be
-    lost or contradict it.
+    Each start has a new Spark checkpoint: only the commit log records reads and writes, so no checkpoint can be lost or
+    contradict it.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class SparkEngine:
         self._make = make_coordinator
         self._changed = threading.Condition(threading.RLock())
         self._in_batch = threading.Lock()
-        """Held by a micro-batch: one of an ended query may still wait when the next query starts."""
+        """The lock that a micro-batch holds: a micro-batch of an ended query may still wait when the next query
+        starts.
+        """
         self._woken = threading.Event()
         self._notification = Notification(self._woken)
         self._notifier: Notifier | None = None
@@ -97,12 +99,12 @@ class SparkEngine:
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
         self._unread: _Unread | None = None
-        """Why the planned epochs can't be read for now."""
+        """The reason why the planned epochs can't be read now."""
         self._given_up: Error | None = None
-        """Why the last views could not be filled."""
+        """The reason why the last views could not be filled."""
         self._backoffs = Backoffs()
         self._attempts = 0
-        """The restarts of the query that are left before an epoch is committed."""
+        """How often the query may still be restarted before an epoch is committed."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -122,7 +124,7 @@ class SparkEngine:
     def start(self) -> None:
         session = acquire(self._given, self._parallelism)
         if self._session is not None:
-            self.stop()  # after `acquire`: while the session has a user, Spark keeps running
+            self.stop()  # after `acquire`, because Spark keeps running while its session has a user
         self._failure = None
         self._stopping = False
         self._unread = None
@@ -137,7 +139,7 @@ class SparkEngine:
         wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
         with self._planning_held():
             if self._failure is not None:
-                self.start()  # This call may remove the failed part.
+                self.start()  # This call may remove the views that failed.
             with self._changed:
                 self._given_up = None
                 while True:
@@ -147,7 +149,7 @@ class SparkEngine:
                         self._work_off(coordinator)
                     except Error as cause:
                         if self._coordinator is coordinator and coordinator.backfill is not None:
-                            self._unread = _Unread(cause, filling=True)  # no caller waits for it any more
+                            self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
                         raise
                     coordinator.check_filled(new_views)
                     if coordinator.shows(wanted) and coordinator.runs(circuit):
@@ -171,7 +173,7 @@ class SparkEngine:
             self._flushes.append(flushing)
             self._woken.set()
             try:
-                # Planned epochs, and their coordinator, may become void meanwhile.
+                # Meanwhile planned epochs and their coordinator may become void.
                 while flushing.epoch is None or self._running().committed_epoch < flushing.epoch:
                     self._wait()
             finally:
@@ -252,7 +254,7 @@ class SparkEngine:
             )
         _empty(self._db)
         self._runner = EpochRunner(session, self._db)
-        # In parallel with the start of the query; if it fails, the first epoch reports the error.
+        # Runs in parallel with the start of the query. If it fails, the first epoch reports the error.
         threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
         self._coordinator = self._made()
         self._coordinator.budget.workers = self._runner.workers
@@ -268,7 +270,9 @@ class SparkEngine:
         return coordinator
 
     def _start_query(self, session: SparkSession, first: int) -> StreamingQuery:
-        """A query with a notification pipe of its own: the last query's process may still listen on the old one."""
+        """Starts a query with a new notification pipe, because the last query's process may still listen on the old
+        one.
+        """
         before, self._notifier = self._notifier, Notifier()
         if before is not None:
             before.remove()
@@ -276,7 +280,7 @@ class SparkEngine:
 
     @contextlib.contextmanager
     def _planning_held(self) -> Iterator[None]:
-        """The planning thread plans nothing inside, not even in an engine that is started inside."""
+        """A context in which the planning thread plans nothing, even if an engine is started within it."""
         with self._changed:
             self._installing += 1
         try:
@@ -354,7 +358,7 @@ class SparkEngine:
                 self._woken.clear()
 
     def _plan_next(self) -> float:
-        """Plan the next epoch, if one is due; returns the pause before the next call."""
+        """Plan the next epoch, if one is due. Returns the pause before the next call."""
         with self._changed:
             self._check_query()
             coordinator = self._coordinator
@@ -384,7 +388,7 @@ class SparkEngine:
         """
         (query, self._query), session = (self._query, None), self._session
         if query is not None:
-            query.stop()  # without the lock, which its last batch may need
+            query.stop()  # without the lock, because the query's last batch may need it
         with self._changed:
             coordinator = self._coordinator
             if self._stopping or session is None or coordinator is None:
@@ -421,7 +425,7 @@ class SparkEngine:
         return max(0.001, (self._hear_at if self._notification.is_set else self._ask_at) - now)
 
     def _add(self, intent: Intent | None) -> None:
-        """Hand a planned epoch to the query, which waits for its file."""
+        """Hand a planned epoch to the query, which waits for the epoch's file."""
         if intent is not None:
             self._planned.append(intent)
             path = self._db.layout.intent(intent.epoch)
@@ -508,8 +512,8 @@ class SparkEngine:
             return
         cause = query.exception()
         if self._attempts > 0:
-            # Its Python process started too late, or died. The query transports only numbers: every epoch that it has
-            # run is committed, and planned epochs can still be run.
+            # Its Python process started too late, or died. The query only transports numbers, so every epoch that it
+            # ran is committed, and planned epochs can still run.
             self._attempts -= 1
             _logger.warning("Spark ended the query, which is started again: %s", str(cause).partition("\n")[0][:200])
             try:
@@ -530,26 +534,28 @@ class SparkEngine:
 
 @dataclass(frozen=True)
 class _Unread:
-    """Why planned epochs can't be read. filling: they read history, for views that are being filled."""
+    """The reason why planned epochs can't be read. filling: whether they read history for views that are being
+    filled.
+    """
 
     cause: Error
     filling: bool
 
 
 class _Flushing:
-    """A call of `flush`. epoch: the last one that it waits for, once planned."""
+    """A call of `flush`. epoch: the last epoch that it waits for, once planned."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """The epochs planned for it are void."""
+        """Starts the flush again, because its planned epochs are void."""
         self.flush = Flush()
         self.epoch: int | None = None
 
 
 def _passes(cause: Exception) -> TypeGuard[Error]:
-    """Whether the error ends when one source can be read again: the others are read meanwhile."""
+    """Whether the error ends when one source can be read again; meanwhile the others are read."""
     return isinstance(cause, Error) and cause.source is not None
 
 

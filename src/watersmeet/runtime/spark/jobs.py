@@ -1,10 +1,10 @@
-"""The tasks of an epoch on Spark: as jobs, or in a task that stays from epoch to epoch, on their preferred executors.
+"""The tasks of an epoch on Spark, on their preferred executors: as jobs, or in a standing task, which runs many epochs.
 
-Task affinity: an executor has the state of the buckets that it ran in memory. State is in files that any executor can
+Task affinity: an executor has in memory the state of the buckets that it ran. State is in files that any executor can
 read, so affinity is only a preference, and losing it does no harm.
 
-A job of Spark takes 25 ms and more, most of a small epoch. So a task that has run one waits a while for the next: a
-Unix socket to the driver brings jobs and returns receipts, for tasks on the driver's machine.
+A job of Spark takes at least 25 ms, which is most of a small epoch. Therefore, on the driver's machine, a task that has
+run an epoch waits a while for the next one: it receives jobs and returns receipts by a Unix socket to the driver.
 """
 
 from __future__ import annotations
@@ -55,27 +55,29 @@ from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.system.process import make_folder, remove_folder
 
-#: The bytes that the path of a Unix socket may have. In a deeper folder for temporary files no task stays.
+#: The maximum bytes of a Unix socket's path. If the folder for temporary files has a longer path, there is no standing
+#: task.
 _MAX_PATH: Final = 100
 
-#: The time between checks whether Spark has given up the task that should call.
+#: The time between checks whether Spark has given up the task whose call is expected.
 _POLL_S: Final = 0.02
 
-#: The longest wait for the end of the task, which may be in the middle of an epoch.
+#: The maximum time to wait for the end of the task, which may be running an epoch.
 _LEAVE_S: Final = 10.0
 
-#: Held by the one standing task of a process, which occupies a slot of Spark.
+#: The lock that the one standing task of a process holds, because it occupies a slot of Spark.
 _staying = threading.Lock()
 
 
 class StandingTask:
-    """The driver's end. For one thread at a time, except `hang_up` and `close`.
+    """The driver's side of a standing task. For one thread at a time, except `hang_up` and `close`.
 
-    Law: a job is always run until its answer arrives, as Spark does with tasks. Superseded attempts have no effect.
+    Law: a job is always repeated until its answer arrives, as Spark does with tasks. Superseded attempts have no
+    effect.
     """
 
     def __init__(self, spark: SparkSession, task: Callable[[], DataFrame]) -> None:
-        """task: the DataFrame that runs it, with `LINE` as a property of the job."""
+        """task: the DataFrame that runs the task, with `LINE` as a property of the Spark job."""
         self._spark = spark
         self._task = task
         self._folder = make_folder("line")
@@ -91,13 +93,13 @@ class StandingTask:
 
     @property
     def can_run(self) -> bool:
-        """Whether it runs, or Spark has a slot for it."""
+        """Whether the task runs, or Spark has a slot for it."""
         return self._is_there or (self._can_call and has_spare_slot(self._spark) and not _staying.locked())
 
     def run(self, job: bytes) -> list[tuple[str, bytes]]:
         """The channels and bodies of the frames that the task returns for a packed job.
 
-        Raises Spark's error of a failed task.
+        Raises Spark's error if the task failed.
         """
         began = False
         while True:
@@ -114,17 +116,17 @@ class StandingTask:
             except (EOFError, OSError):
                 if self._socket.fileno() < 0:
                     raise
-                self.hang_up()  # it has ended, or its process has died and Spark tries it again
+                self.hang_up()  # the task has ended, or its process has died and Spark retries it
 
     def hang_up(self) -> None:
         """Let the task end after its current job."""
         line, self._line = self._line, None
         if line is not None:
             with socket.socket(fileno=os.dup(line.fileno())) as end, contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # wakes the reader, which closing it would not
+                end.shutdown(socket.SHUT_RDWR)  # this wakes the reader; closing the socket would not
 
     def close(self) -> None:
-        """End it permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
+        """End the task permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
         self._socket.close()
         self.hang_up()
         if self._job is not None:
@@ -136,12 +138,14 @@ class StandingTask:
         return self._job is not None and not self._job.done()
 
     def _check(self, *, began: bool) -> None:
-        """Raise Spark's error of a task that was started for the present job; an older task is only started again."""
+        """Raise Spark's error if the failed task was started for the current job; an older task is just started
+        again.
+        """
         if began and self._job is not None and (cause := self._job.exception()) is not None:
             raise cause
 
     def _answered(self) -> Connection | None:
-        """The connection of a calling task; None if none has called for a moment."""
+        """The connection of a calling task; None if none called for a moment."""
         try:
             accepted, _ = self._socket.accept()
         except TimeoutError:
@@ -164,7 +168,8 @@ class StandingTask:
                 job.set_result(None)
 
 
-#: The buckets, or the part of all, that move in one epoch at most, because a moved bucket starts with a cold cache.
+#: The maximum number of buckets (or the part of all) that move in one epoch, because a moved bucket starts with a cold
+#: cache.
 _MOVES: Final = 2
 
 _MOVED_PART: Final = 8
@@ -175,7 +180,9 @@ Step = tuple[int, int]
 
 @dataclass(frozen=True)
 class Executor:
-    """id: Spark's, never reused in an application. cores: the number of tasks that it runs at a time."""
+    """An executor of Spark. id: Spark's id, which an application never reuses. cores: the number of tasks that it runs
+    at a time.
+    """
 
     id: str
     host: str
@@ -184,9 +191,9 @@ class Executor:
 
 @dataclass(frozen=True)
 class TaskAffinity:
-    """The preferred executors of all buckets, in order; none before the first epoch with a task for each bucket.
+    """The preferred executors of all buckets, in order; empty before the first epoch with a task for each bucket.
 
-    last: by step, the id of the executor that ran it last, in a task of its own or as a part of one.
+    last: for each step, the id of the executor that ran it last, in a separate task or together with others.
     """
 
     of: tuple[Executor, ...] = ()
@@ -195,9 +202,9 @@ class TaskAffinity:
     def rebalanced(self, buckets: int, executors: Collection[Executor]) -> TaskAffinity:
         """The affinity for an epoch with that many buckets on these executors.
 
-        Law: every preferred executor is always one of `executors`; there is none if that is empty. A bucket without its
-        executor gets another one at once, on the same machine if that is equally good. Of the other buckets only a few
-        move, and only to an executor with less load, the bucket included, than their own.
+        Law: every preferred executor is always one of `executors`; without executors there is none. A bucket whose
+        executor is lost gets another one at once, on the same machine if that is equally good. Only a few of the other
+        buckets move, and only to an executor that, with the bucket, has less load than their current one.
         """
         there = {e.id: e for e in sorted(executors, key=lambda e: e.id)}
         if not there:
@@ -223,16 +230,16 @@ class TaskAffinity:
         return replace(self, of=tuple(found))
 
     def of_all(self, executors: Collection[Executor]) -> Executor | None:
-        """The executor for an epoch in one task: the one that ran most steps last. None if it is not running."""
+        """The executor for an epoch in one task: the one on which most steps ran last. None if it is not running."""
         there = {e.id: e for e in executors}
         ran = Counter(i for i in self.last.values() if i in there)
         return there[min(ran, key=lambda i: (-ran[i], i))] if ran else None
 
     def after(self, ran: Mapping[Step, str], executors: Collection[Executor], *, apart: bool) -> TaskAffinity:
-        """The affinity after an epoch. ran: by step, the id of the executor that ran it. apart: each step was its own
-        task.
+        """The affinity after an epoch. ran: the id of the executor that ran each step. apart: whether each step was a
+        separate task.
 
-        An executor that ran a bucket in its own task becomes the preferred one: the former one was busy.
+        An executor that ran a bucket in a separate task becomes the preferred one, because the former one was busy.
         """
         there = {e.id: e for e in executors}
         preferred = list(self.of)
@@ -253,7 +260,9 @@ def _load(executor: Executor, load: Mapping[str, int], more: int = 0) -> float:
 
 
 def _resized(executors: Sequence[Executor], buckets: int) -> Sequence[Executor]:
-    """The preferred executors for another number of buckets: a bucket is a range of hashes, before and after."""
+    """The preferred executors for another number of buckets. Each new bucket gets that of the old bucket with the same
+    hashes.
+    """
     return [executors[bucket * len(executors) // buckets] for bucket in range(buckets)] if executors else ()
 
 
@@ -262,7 +271,7 @@ V = TypeVar("V")
 
 
 class Ahead(Generic[K, V]):
-    """Makes things of a key, each for one use, one of them in advance, in a thread of its own.
+    """Creates objects for a key, each for one use; the next one is created in advance in another thread.
 
     make: also called in that thread. For one thread; `close` must be called.
     """
@@ -273,9 +282,9 @@ class Ahead(Generic[K, V]):
         self._next: tuple[K, Future[V]] | None = None
 
     def take(self, key: K) -> V:
-        """One for `key`; starts to make another one, because most calls repeat the key.
+        """An object for `key`. Starts to create the next one, because most calls repeat the key.
 
-        Raises the errors of `make`; an advance failure is tried again.
+        Raises the errors of `make`; after a failure in advance, tries again.
         """
         ready = self._next
         is_good = ready is not None and ready[0] == key and ready[1].exception() is None
@@ -284,19 +293,19 @@ class Ahead(Generic[K, V]):
         return found
 
     def close(self) -> None:
-        """Stop, after the one that is being made."""
+        """Stop after the object that is being created."""
         self._next = None
         self._thread.shutdown(cancel_futures=True)
 
 
-#: The shortest time between requests to Spark. A lost executor does no harm: Spark runs its tasks elsewhere.
+#: The minimum time between requests to Spark. A lost executor does no harm, because Spark runs its tasks elsewhere.
 _FRESH_S: Final = 1.0
 
 _DRIVER: Final = "driver"
 
 
 class Executors:
-    """The executors of an application, as its driver knows them."""
+    """The executors that the driver of an application knows."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -322,9 +331,9 @@ class Executors:
 
 
 def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
-    """`frames` with a preferred executor for each partition, also for those after a shuffle.
+    """`frames` with a preferred executor for each partition, even after a shuffle.
 
-    In Spark only an RDD has preferred locations, and one that reads a shuffle has none. So this adds a layer that
+    In Spark only RDDs have preferred locations, and an RDD that reads a shuffle has none. So this adds an RDD that
     coalesces nothing: each of its partitions is a parent partition with a location.
     """
     session = frames.sparkSession
@@ -336,7 +345,7 @@ def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
     nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rdds = jvm.org.apache.spark.rdd
     layer = rdds.CoalescedRDD(below, number, nothing, jvm.scala.reflect.ClassTag.AnyRef())
-    partitions = layer.partitions()  # the array itself, so that changes count
+    partitions = layer.partitions()  # the array itself, so that its changes take effect
     if not number == len(partitions) == len(executors):
         raise error(
             "INTERNAL_ERROR", f"{len(executors)} executors are given for {number} partitions in {len(partitions)}"
@@ -350,13 +359,13 @@ def pinned(frames: DataFrame, executors: Sequence[Executor]) -> DataFrame:
     return DataFrame(rows, session)
 
 
-#: Epochs up to this size, for each saved shuffle, run as one task, bucket after bucket: a shuffle and its tasks cost
-#: about 0.2 seconds, more than these rows.
+#: The size, for each saved shuffle, up to which an epoch runs as one task, bucket after bucket. A shuffle and its tasks
+#: take about 0.2 seconds, longer than these rows.
 SMALL_ROWS: Final = 20_000
 
 SMALL_BYTES: Final = 4 << 20
 
-#: … unless the last such epoch took longer for each stage: then its work is larger than its input.
+#: … unless the last such epoch took longer than this for each stage: then its work is larger than its input.
 _STAGE_S: Final = 0.2
 
 _LONGEST_PAUSE: Final = 16
@@ -364,7 +373,7 @@ _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 
 
 class _Shape(NamedTuple):
-    """The parameters of the job of an epoch with a shuffle. tasks: of stage 0."""
+    """The parameters of the job of an epoch with a shuffle. tasks: the number of tasks of stage 0."""
 
     tasks: int
     buckets: int
@@ -372,7 +381,7 @@ class _Shape(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """The same with the executors of all buckets; without affinity there are none."""
+    """The same with the executors of all buckets, or none without affinity."""
 
     shape: _Shape
     executors: tuple[Executor, ...] = ()
@@ -390,18 +399,20 @@ class EpochRunner:
         self._executors = None if is_local(spark) else Executors(spark)
         self._affinity = TaskAffinity()
         self._ahead = Ahead(self._made)
-        """Jobs of epochs whose buckets have executors: each serves once, and takes 0.1 s and more to make."""
+        """Jobs of epochs whose buckets have executors. Each is used once, and takes 0.1 s or more to create."""
         self._standing = StandingTask(spark, self._single_task)
         self._folder = make_folder("frames") if is_local(spark) else None
         """The folder of frames in files."""
         self._large_until = 0
-        """Epochs up to this one are shuffled, even if small."""
+        """The epoch up to which epochs are shuffled, even small ones."""
         self._pause = 1
-        """For that many epochs after a slow one-task epoch: the first time the start of Python may be the cause."""
+        """The number of epochs, after a slow one-task epoch, that are shuffled: few at first, because the start of
+        Python may be the cause.
+        """
 
     @property
     def workers(self) -> Workers:
-        """The workers that run tasks, as far as known."""
+        """The workers that run tasks."""
         if self._executors is None:
             return workers_here(self._cores)
         return workers_elsewhere(sum(e.cores for e in self._executors.known()) or self._cores)
@@ -429,7 +440,7 @@ class EpochRunner:
             if single and self._standing.can_run:
                 frames = self._standing.run(job.encode())
             else:
-                self._standing.hang_up()  # its slot is needed now
+                self._standing.hang_up()  # the slot of the standing task is needed now
                 if single:
                     work = self._single_task(self._affinity.of_all(executors))
                 else:
@@ -485,7 +496,7 @@ class EpochRunner:
         return small and intent.epoch > self._large_until
 
     def _single_task(self, executor: Executor | None = None) -> DataFrame:
-        # Planned once: planning and pickling would take as long as the rest of a small epoch (30 to 50 ms).
+        # Planned once, because planning and pickling would take as long as the rest of a small epoch (30 to 50 ms).
         if self._single is None or self._single[0] != executor:
             task = self._spark.range(0, 1, 1, 1)
             if executor is not None:
@@ -497,10 +508,10 @@ class EpochRunner:
         shape = _Shape(max(1, len(intent.tasks)), circuit.buckets, circuit.last_stage)
         if self._affinity.of:
             return self._ahead.take(_Placed(shape, self._affinity.of))
-        # Made once for each shape, which takes 50 to 100 ms, longer than many epochs.
+        # Created once for each shape, because that takes 50 to 100 ms, longer than many epochs.
         if self._last is None or self._last[0] != shape:
             self._last = shape, self._made(_Placed(shape))
-        # Never run itself: the second time Spark would reuse the shuffled frames of the first time.
+        # This plan itself never runs: a second run would reuse the shuffled frames of the first one.
         return self._last[1].select("*")
 
     def _made(self, placed: _Placed) -> DataFrame:

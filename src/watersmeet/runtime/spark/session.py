@@ -1,4 +1,5 @@
-"""The SparkSession: made with the settings that the engine needs, or adopted from the caller; and its SPARK_HOME.
+"""The SparkSession, which is created with the settings that the engine needs, or adopted from the caller; and its
+SPARK_HOME.
 
 Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and compile each module of a
 zip when they load it. That takes 0.5 s of processor time in the process that each query starts. If this interpreter has
@@ -33,9 +34,10 @@ from watersmeet.system.process import cores, make_folder, remove_folder
 
 
 def link_home(directory: Path) -> Path | None:
-    """Make `directory`/home, with links for Spark's scripts and Java; it must exist as long as Spark runs.
+    """Create `directory`/home, with links to Spark's scripts and Java; it must exist as long as Spark runs.
 
-    None if SPARK_HOME is set, or PySpark is installed without its own Spark: then the user's Spark is used unchanged.
+    Returns None if SPARK_HOME is set, or PySpark is installed without its own Spark: then the user's Spark is used
+    unchanged.
     """
     installed = Path(pyspark.__file__).parent
     if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir() or not (installed / "bin").is_dir():
@@ -70,7 +72,7 @@ _SESSION: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "8",
     "spark.sql.streaming.metricsEnabled": "false",
-    # A frame has up to 16 MiB; an Arrow batch of many of them would not fit.
+    # A frame has up to 16 MiB, so many frames would not fit in one Arrow batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
 }
@@ -85,7 +87,7 @@ _CONTEXT: Final = {
     "spark.python.worker.reuse": "true",
     "spark.driver.memory": "2g",
     "spark.cleaner.periodicGC.interval": "10min",
-    # An epoch is a job: the application's history of jobs must not grow with their number.
+    # Each epoch is a job, so the application must not keep a history of all jobs.
     "spark.ui.retainedJobs": "16",
     "spark.ui.retainedStages": "16",
     "spark.ui.retainedTasks": "64",
@@ -95,14 +97,15 @@ _CONTEXT: Final = {
 }
 
 #: How long a task waits for the executor that has the state of its bucket, and then for one of the same machine: about
-#: the cost of a start without that state. Spark's default of 3 s is longer than most epochs.
+#: the time that a start without that state costs. Spark's default of 3 s is longer than most epochs.
 LOCALITY_WAIT: Final = ("spark.locality.wait", "200ms")
 
-#: Environment variable of glibc's allocator. Small workers return freed memory, and get it again in large pages, which
-#: costs half as much.
+#: Environment variable of glibc's allocator. Small workers return freed memory; getting it again in large pages costs
+#: half as much.
 _TUNABLES: Final = "GLIBC_TUNABLES"
 
-#: The JVM only moves bytes: compiling much and collecting in parallel cost 7 s of processor time at each start.
+#: The JVM only moves bytes. Full compilation and parallel garbage collection would cost 7 s of processor time at each
+#: start.
 _JVM: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 _LOG4J: Final = """\
@@ -118,9 +121,10 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
 
 @dataclass
 class Shared:
-    """The session shared by the engines of this process. made: by us, so the last engine stops it.
+    """The session that the engines of this process share. made: whether this module created it, so that the last engine
+    stops it.
 
-    directory: its temporary files. shipped: the zip of the package, if one was made.
+    directory: that of its temporary files. shipped: the zip of the package, if one was created.
     """
 
     spark: SparkSession
@@ -134,8 +138,8 @@ _shared: list[Shared] = []
 
 
 def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
-    """A session for one engine; return it with `release`. RUNTIME_UNAVAILABLE if Spark can't run, FEATURE_NOT_SUPPORTED
-    for Spark Connect.
+    """A session for one engine; return it with `release`. Raises RUNTIME_UNAVAILABLE if Spark can't run,
+    FEATURE_NOT_SUPPORTED for Spark Connect.
 
     spark: the session to use; by default the active one. If there is none, this creates one, which all engines of the
     process share: with the master of WATERSMEET_MASTER or spark-submit, else local with as many threads as buckets or
@@ -169,7 +173,7 @@ def release(session: SparkSession) -> None:
     """Return one engine's session; the last one ends Spark and its processes, if they were made here."""
     with _lock:
         if not _shared or _shared[0].spark.sparkContext is not session.sparkContext:
-            return  # It was stopped by other code, and the next engine has made another.
+            return  # Other code stopped this session, and the next engine created another one.
         _shared[0].users -= 1
         if _shared[0].users == 0:
             _end(_shared.pop())
@@ -190,7 +194,7 @@ def has_spare_slot(spark: SparkSession) -> bool:
 
 
 def check_java() -> None:
-    """RUNTIME_UNAVAILABLE, with installation hints, if Java is missing or too old."""
+    """Raises RUNTIME_UNAVAILABLE, with installation hints, if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
@@ -221,10 +225,10 @@ def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
 
 
 def _register(session: SparkSession) -> None:
-    """Let the session read epochs.
+    """Register the source of epochs in the session.
 
-    Spark looks for an existing source of the name in the session that is active in this thread, which may be one of
-    ours (createDataFrame activates its session). So the new session, which has none, is active meanwhile.
+    Spark looks for an existing source with this name in the active session of this thread, which may be an earlier one
+    (createDataFrame activates its session). So meanwhile the new session is active, which has no such source.
     """
     sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
@@ -248,7 +252,7 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 
 def _adopt(spark: SparkSession) -> Shared:
-    """The caller's session: the package is shipped to it, its settings are unchanged."""
+    """The caller's session. The package is shipped to it; its settings stay unchanged."""
     zipped = make_zip()
     spark.sparkContext.addPyFile(str(zipped))
     if spark.sparkContext.getConf().get("spark.python.daemon.module", "") != DAEMON:
@@ -269,7 +273,7 @@ def _make(parallelism: int) -> Shared:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # A runner on the driver's side calls `python3` by name.
+    # A process on the driver's machine calls `python3` by name.
     own = os.path.dirname(sys.executable)
     if own not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
@@ -298,7 +302,7 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     for name, value in _context_settings(master, directory, zipped, own_daemon=own_daemon).items():
         builder = builder.config(name, value)
     log = directory / "spark.log"
-    # A failed call to the JVM raises its error. py4j would also print it, an interrupted call with its traceback.
+    # A failed call to the JVM raises its error. py4j would also print it, for an interrupted call with the traceback.
     logging.getLogger().addFilter(_not_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
@@ -315,7 +319,8 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
             detail=tail or None,
             hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.",
         ) from cause
-    # Settings of the user, in spark-defaults.conf for example, stay. Spark reads this one for each set of tasks.
+    # Settings of the user, for example in spark-defaults.conf, stay unchanged. Spark reads this setting for each set of
+    # tasks.
     spark.sparkContext._jsc.sc().conf().setIfMissing(*LOCALITY_WAIT)
     return Shared(spark, made=True, directory=directory, shipped=zipped)
 
@@ -345,7 +350,7 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
     if master is not None:
         settings["spark.master"] = master
     if zipped is None:
-        # One machine: shuffled frames stay in the page cache, where compressing them only costs time.
+        # On one machine, shuffled frames stay in the page cache, so compressing them would only cost time.
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -357,11 +362,11 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
 
 
 def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
-    """The session. If this fails or is interrupted, the launched JVM is killed: PySpark forgets a JVM that has not
-    answered yet, which would keep running.
+    """The session. If this fails or is interrupted, the launched JVM is killed, because PySpark would forget it and
+    leave it running.
 
-    Spark starts in a thread of its own. So an interrupt reaches this thread at once, and never in the middle of a call
-    to the JVM, and PySpark does not change the handler of SIGINT.
+    Spark starts in another thread. So an interrupt reaches this thread at once, never within a call to the JVM, and
+    PySpark does not change the handler of SIGINT.
 
     home: Spark's SPARK_HOME, None for PySpark's default.
     """
@@ -380,7 +385,7 @@ def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
     started: Future[SparkSession] = starter.submit(builder.getOrCreate)
     try:
         spark = started.result()
-        # As if this thread had started it.
+        # Sets what Spark would have set in this thread.
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
         return spark  # noqa: TRY300 - an interrupt until here ends the JVM
     except BaseException:
@@ -407,9 +412,10 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Processes that start inside write their standard error to a file: the JVM starts with useless warnings.
+    """A context in which new processes write their standard error to a file, because the JVM starts with useless
+    warnings.
 
-    They keep that file afterwards. The output of this process is unchanged.
+    These processes keep writing to that file. The output of this process is unchanged.
     """
     sys.stderr.flush()
     own = os.dup(2)
@@ -430,7 +436,7 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def _end(shared: Shared) -> None:
-    """Delete the session's files and end Spark, if it was made here and has not been replaced since."""
+    """Delete the session's files; end Spark if this module created it and it was not replaced since."""
     if shared.made and SparkContext._active_spark_context in (None, shared.spark.sparkContext):
         _stop_java(shared.spark)
     for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
@@ -459,7 +465,7 @@ def _stop_java(spark: SparkSession) -> None:
 
 
 def _forget_context() -> None:
-    """The next session must start from nothing, also after the death of the JVM, in which `stop` fails."""
+    """Clears PySpark's state for the next session, even if the JVM has died and `stop` fails."""
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None

@@ -53,7 +53,7 @@ def in_buckets(frames: DataFrame, buckets: int) -> DataFrame:
     """`frames` in partitions, each with the frames of one bucket, by the column `bucket`."""
     if hasattr(DataFrame, "repartitionById"):
         return frames.repartitionById(buckets, "bucket")
-    # Spark 4.0 has only hashes.
+    # Spark 4.0 can only partition by hashes.
     keys = f.array(*map(f.lit, bucket_keys(buckets)))
     return frames.repartition(buckets, f.element_at(keys, f.col("bucket").cast("int") + 1))
 
@@ -71,9 +71,10 @@ def spark_hash(value: int) -> int:
 
 @cache
 def bucket_keys(buckets: int) -> tuple[int, ...]:
-    """For each bucket the least int that Spark puts into the partition of that number, of that many partitions.
+    """For each bucket, the least int that Spark puts into the partition with the bucket's number, of `buckets`
+    partitions.
 
-    They depend only on the number of buckets: the state is found again with any number of partitions.
+    These ints depend only on the number of buckets.
     """
     return _key_of_each(buckets, count())
 

@@ -1,7 +1,7 @@
 """The streaming query of an engine, its source, and the notifier that wakes the process of the source.
 
-The offset of the source is the number of the newest planned epoch; it has no data. Spark loads this module into a
-process next to the driver, so it imports as little as possible.
+The offset of the source is the number of the newest planned epoch; the source has no data. Spark loads this module into
+a process next to the driver, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Notifier:
 
     def notify(self) -> None:
         """Ends the current wait of a listener, or the next one."""
-        with contextlib.suppress(OSError):  # without a listener, or if the pipe is full of notifications
+        with contextlib.suppress(OSError):  # there is no listener, or the pipe is full of notifications
             pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
             try:
                 os.write(pipe, b"!")
@@ -50,11 +50,11 @@ class Listener:
     """The receiver of notifications."""
 
     def __init__(self, path: str) -> None:
-        # Also for writing: otherwise the pipe is at its end as soon as the last writer closes it.
+        # Also opened for writing: otherwise the pipe would end as soon as the last writer closes it.
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def wait(self, seconds: float) -> None:
-        """Waits for a notification since the last call, or at most that long."""
+        """Waits for a notification since the last call, at most `seconds`."""
         if select.select([self._pipe], [], [], max(0.0, seconds))[0]:
             os.read(self._pipe, 1 << 16)
 
@@ -64,7 +64,7 @@ class Listener:
 
 NAME: Final = "watersmeet"
 
-#: The longest wait of `latestOffset`, which is cheaper than another call by Spark. It bounds the time of a stop.
+#: The maximum wait in `latestOffset`. Waiting is cheaper than more calls by Spark, but delays a stop.
 _WAIT_S: Final = 0.25
 
 
@@ -82,7 +82,7 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
         return {"epoch": self._first}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        if self._listener is None:  # the process that plans, not those that were given this reader
+        if self._listener is None:  # the process that plans, not those that received this reader
             self._listener = Listener(self._notifier)
         deadline = time.monotonic() + _WAIT_S
         before = self._last
@@ -120,12 +120,13 @@ class EpochSource(DataSource):  # type: ignore[misc]
         return "epoch long"
 
     def streamReader(self, schema: Any) -> EpochReader:  # noqa: ARG002, N802 - Spark's signature
-        # This runs in the source's own process. Ctrl-C in a terminal also reaches it, but is meant only for the driver.
+        # This runs in the source's own process. Ctrl-C in a terminal also reaches this process, but is only meant for
+        # the driver.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EpochReader(self.options["directory"], int(self.options["first"]), self.options["notifier"])
 
 
-#: How often a query is started again after its Python process started too late.
+#: The number of times that a query is started again after its Python process started too late.
 ATTEMPTS: Final = 4
 
 #: Spark's error for a planning process that did not connect within ten seconds, a limit that can't be configured: on a
@@ -147,7 +148,7 @@ def start_query(
 ) -> StreamingQuery:
     """Starts the query, which calls `run` when there are intents above `first`.
 
-    notifier: its path. Tries again if a process of Python started too late.
+    notifier: its path. Tries again if a Python process started too late.
     """
     for attempt in range(1, ATTEMPTS):
         try:
@@ -160,7 +161,7 @@ def start_query(
 
 
 def _missed_callback(cause: object) -> bool:
-    """True for the failure of a query whose Python process started too late: another start may succeed."""
+    """True if a query failed because its Python process started too late: another start may succeed."""
     return _LATE in str(cause)
 
 

@@ -4,8 +4,8 @@ The job (one epoch) is a property of the Spark job, so that the functions, and S
 every epoch. Batches between stages hold frames.
 
 On one machine, large frames bypass Spark's Java, which would copy them many times: a task writes their bodies to one
-file, in a folder that the driver empties after each epoch, and sends their positions. A repeated task writes a file of
-its own; frames already shuffled stay valid.
+file, in a folder that the driver empties after each epoch, and sends their positions. A repeated task writes another
+file, so that shuffled frames stay valid.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from watersmeet.runtime.taskcontract import Job
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
 from watersmeet.values.serialization import from_json, to_json
 
-#: Smaller bodies are sent: Spark transports them faster than the file system.
+#: Smaller bodies are sent, because Spark transports them faster than the file system.
 _LEAST_BYTES: Final = 64 << 10
 
 _ALIGNMENT: Final = 64
 
 
 class Sent(NamedTuple):
-    """A frame as it is sent. file: the path of the file with the body, at `offset_bytes`; None if the frame contains
-    it.
+    """A frame in the form in which it is sent. file: the path of the file with the body, at `offset_bytes`; None if the
+    frame contains it.
     """
 
     frame: Frame
@@ -55,7 +55,7 @@ class Sent(NamedTuple):
 
 
 def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
-    """The frames with large bodies in a file in `folder`; None: they are sent unchanged."""
+    """The frames, with large bodies in a file in `folder`; if that is None, the frames are sent unchanged."""
     path = None if folder is None else os.path.join(folder, uuid.uuid4().hex)
     end = 0
     handle = -1
@@ -79,7 +79,7 @@ def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
 
 
 def picked_up(sent: Iterable[Sent]) -> Iterator[Frame]:
-    """The frames with their bodies. OSError if a file is missing."""
+    """The frames with their bodies. Raises OSError if a file is missing."""
     maps: dict[str, pa.Buffer] = {}
     for frame, file, offset, length in sent:
         if file is None:
@@ -125,27 +125,27 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 
-#: The size of a batch of frames: Spark copies whole batches.
+#: The size of a batch of frames. Spark copies whole batches.
 _BATCH_BYTES: Final = 16 << 20
 
-#: After an epoch with more input than this, a worker returns memory …
+#: After an epoch with more input than this, a worker returns memory, …
 _MUCH_BYTES: Final = 8 << 20
 
-#: … if no task starts for that long, because that would need it again.
+#: … if no task starts for this long, because a task would need it again.
 _idle_timer: Final = IdleTimer(2.0)
 
-#: A standing task ends when no job arrived for that long …
+#: A standing task ends when no job arrived for this long, …
 _WAIT_S: Final = 1.0
 
 #: … and after this time in any case, so that other jobs of Spark can run.
 _STAY_S: Final = 1.0
 
-#: Errors of the machine that another attempt may not have: Spark repeats the task.
+#: Errors of the machine that another attempt may not have, so Spark repeats the task.
 _TRANSIENT_CONDITIONS: Final = ("DATABASE_ACCESS",)
 
 
 def pack_job(job: Job) -> str:
-    """The property's text."""
+    """The job as the text of the property."""
     return base64.b85encode(zlib.compress(json.dumps(to_json(job)).encode(), 1)).decode()
 
 
@@ -154,7 +154,7 @@ def _unpacked(text: str | bytes) -> Job:
 
 
 def _job() -> Job | None:
-    """The job of this task; None in a job that only warms workers up."""
+    """The job of this task; None in a Spark job that only warms up workers."""
     text = _property(JOB)
     return _unpacked(text) if text else None
 
@@ -169,7 +169,7 @@ def _property(name: str) -> str | None:
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs the whole epoch in one task, every stage in every bucket; or, with a connection to the driver, several
-    epochs. Without a job and a connection it does nothing, which warms a worker up.
+    epochs. Without a job and a connection it only warms up a worker.
     """
     for _ in batches:
         if (job := _job()) is not None:
@@ -179,13 +179,13 @@ def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _stay(path: str) -> None:
-    """Run the jobs from a connection, and answer each with (channel, body) of its frames, for a while, or until it
-    closes.
+    """Run the jobs from a connection, and answer each with (channel, body) of its frames, until it closes or no job
+    arrives.
     """
     try:
         line = Client(path, "AF_UNIX")
     except OSError:
-        return  # the driver has closed it meanwhile
+        return  # the driver has closed the connection meanwhile
     until = time.monotonic() + _STAY_S
     with line:
         while time.monotonic() < until and line.poll(_WAIT_S):
@@ -201,7 +201,7 @@ def _stay(path: str) -> None:
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Stage 0. Each input row is the number of a task."""
+    """Run stage 0. Each input row is the number of a task."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
             yield from _batches(_guarded(_job(), partial(run_sources, task=task)), _property(FOLDER))
@@ -224,7 +224,7 @@ class BucketStage:
 
 
 def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
-    """The frames that `work` returns, or one with its error."""
+    """The frames that `work` returns, or a frame with its error."""
     assert job is not None, "a task of Watersmeet runs without its job"
     if job.workers.are_small:
         return_freed()
@@ -237,17 +237,17 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from frames
     if job.intent.bytes > _MUCH_BYTES:
-        _idle_timer.begin()  # the worker lives on, and a smaller epoch may be next for long
+        _idle_timer.begin()  # the worker keeps running, possibly with only smaller epochs
 
 
 def _is_transient(cause: Exception) -> bool:
     if isinstance(cause, MemoryError):
-        return not failing_operators(cause)  # the driver repeats the epoch, and then stops the views of the operator
+        return not failing_operators(cause)  # the driver repeats the epoch, then stops the views of the operator
     return isinstance(cause, OSError) or (isinstance(cause, Error) and cause.condition in _TRANSIENT_CONDITIONS)
 
 
 def describe(cause: Exception) -> dict[str, Any]:
-    """JSON from which the driver makes the error again."""
+    """JSON from which the driver recreates the error."""
     described: dict[str, Any] = {
         "notes": [str(n) for n in getattr(cause, "__notes__", ())],
         "operators": failing_operators(cause) if is_of_operators(cause) else (),
@@ -271,7 +271,7 @@ def _sent(batch: pa.RecordBatch) -> Iterator[Sent]:
 
 
 def _batches(frames: Iterable[Frame], folder: str | None = None) -> Iterator[pa.RecordBatch]:
-    """folder: for large bodies; None: they are sent."""
+    """Batches of frames. folder: that for large bodies; if None, they are sent."""
     group: list[Sent] = []
     size = 0
     for sent in put_down(frames, folder):
@@ -301,7 +301,7 @@ def _batch(sent: list[Sent]) -> pa.RecordBatch:
 
 
 def _binary(bodies: list[pa.Buffer | bytes]) -> pa.Array:
-    """A binary column, with one copy of the bodies or none."""
+    """A binary column, with at most one copy of the bodies."""
     views = [memoryview(b).cast("B") for b in bodies]
     offsets = np.zeros(len(views) + 1, np.int32)
     np.cumsum([len(v) for v in views], out=offsets[1:])
